@@ -1,0 +1,290 @@
+"""Every error memslot raises, as one tree.
+
+    MemslotError
+    ├── ConfigError               a YAML file, a setting or a command-line value is wrong
+    ├── InputError                an event, message or request is malformed (also a ValueError)
+    ├── ScopeError                a scope is blank, unknown, not set up, or a filter would escape it
+    │   └── IsolationError        a backend answered with a row of another scope; the row is never shown
+    ├── ReadOnlyError             a destructive call arrived while the slot is read-only
+    ├── LifecycleError            the slot is closed, or is used from another event loop
+    ├── CapabilityNotSupported    the adapter does not offer the capability asked for
+    ├── PluginError
+    │   ├── PluginNotFound        no plugin of that name
+    │   └── PluginLoadError       the plugin, or the SDK it needs, could not be loaded
+    └── BackendError              the native system failed; ``__cause__`` is its own exception
+        ├── BackendUnavailable    connection refused or lost, HTTP 5xx, closed or locked store
+        ├── BackendTimeout        no answer within the deadline
+        ├── BackendAuthError      HTTP 401 or 403, missing or wrong credentials
+        ├── BackendRateLimited    HTTP 429; ``retry_after_s`` where the backend says it
+        ├── BackendRejected       HTTP 400, 404, 409, 422: the request itself was refused
+        └── BackendProtocolError  the answer could not be understood
+
+A message never holds user text or a secret: native error bodies echo both. What is safe to log (exception
+type, HTTP status, error code, request id) is in ``BackendError.diagnostics``; the rest is in ``__cause__``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = [
+    "BackendAuthError",
+    "BackendError",
+    "BackendProtocolError",
+    "BackendRateLimited",
+    "BackendRejected",
+    "BackendTimeout",
+    "BackendUnavailable",
+    "CapabilityNotSupported",
+    "ConfigError",
+    "InputError",
+    "IsolationError",
+    "LifecycleError",
+    "MemslotError",
+    "PluginError",
+    "PluginLoadError",
+    "PluginNotFound",
+    "ReadOnlyError",
+    "ScopeError",
+    "normalise_error",
+]
+
+
+class MemslotError(Exception):
+    """Base of every error raised by memslot."""
+
+
+class ConfigError(MemslotError):
+    """A configuration file, setting or command-line value is wrong. Names the field and the fix."""
+
+
+class InputError(MemslotError, ValueError):
+    """An event, message or request is malformed. Names the field and the fix, never the value."""
+
+
+class ScopeError(MemslotError, ValueError):
+    """A scope is invalid, unknown or not set up, or a filter would widen it."""
+
+
+class IsolationError(ScopeError):
+    """The backend returned a row that belongs to another scope. Nothing of the answer is shown."""
+
+
+class ReadOnlyError(MemslotError):
+    """A destructive call (``reset_scope``) arrived while the slot is read-only."""
+
+
+class LifecycleError(MemslotError):
+    """The slot is closed, not opened, or used from another event loop than the one that opened it."""
+
+
+class CapabilityNotSupported(MemslotError):
+    """The adapter does not offer the capability or option asked for."""
+
+
+class PluginError(MemslotError):
+    """A plugin could not be found or loaded."""
+
+
+class PluginNotFound(PluginError):
+    """No installed distribution offers a plugin of that name."""
+
+
+class PluginLoadError(PluginError):
+    """A plugin exists but cannot be used: broken code, two owners, or a missing SDK (with its pip line)."""
+
+
+class BackendError(MemslotError):
+    """The native system failed.
+
+    Attributes:
+        backend_name: the adapter that was called.
+        operation: the native operation, such as ``Memory.search``.
+        diagnostics: JSON-ready and redacted: ``exception``, ``status``, ``code``, ``request_id``,
+            ``retry_after_s``, ``causes``; a key is absent where the native error does not tell.
+        sent: True when the request may have reached the backend, so a write may or may not be stored.
+    """
+
+    sent: bool = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        backend_name: str = "",
+        operation: str = "",
+        diagnostics: Mapping[str, Any] | None = None,
+        sent: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.backend_name = backend_name
+        self.operation = operation
+        self.diagnostics: dict[str, Any] = dict(diagnostics or {})
+        if sent is not None:
+            self.sent = sent
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds the backend asks us to wait, or None where it does not say."""
+        value = self.diagnostics.get("retry_after_s")
+        return float(value) if value is not None else None
+
+
+class BackendUnavailable(BackendError):
+    """The backend cannot be reached, lost the connection, answered 5xx, or its store is closed or locked."""
+
+
+class BackendTimeout(BackendError):
+    """No answer within the deadline. A write that timed out may or may not be stored."""
+
+
+class BackendAuthError(BackendError):
+    """Credentials are missing, wrong, or not allowed to do this (HTTP 401, 403)."""
+
+    sent = False
+
+
+class BackendRateLimited(BackendError):
+    """Too many requests (HTTP 429). See ``retry_after_s``."""
+
+    sent = False
+
+
+class BackendRejected(BackendError):
+    """The backend understood and refused the request (HTTP 400, 404, 409, 413, 422)."""
+
+    sent = False
+
+
+class BackendProtocolError(BackendError):
+    """The backend answered, but not in a shape its SDK or the adapter understands."""
+
+
+_SAFE_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and its causes, nearest first; cycles and long chains are cut."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(seen) < 8:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _status(error: BaseException) -> int | None:
+    for owner in (error, getattr(error, "response", None)):
+        for name in ("status_code", "status", "http_status"):
+            value = getattr(owner, name, None)
+            if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
+                return value
+    return None
+
+
+def _safe_code(error: BaseException, name: str) -> str | None:
+    value = getattr(error, name, None)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) and _SAFE_CODE.match(value) else None
+
+
+def _retry_after(error: BaseException) -> float | None:
+    value = getattr(error, "retry_after", None)
+    if value is None:
+        headers = getattr(getattr(error, "response", None), "headers", None)
+        value = headers.get("retry-after") if isinstance(headers, Mapping) else None
+    try:
+        return float(value) if value is not None else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _qualified(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _by_status(status: int) -> type[BackendError]:
+    if status in (401, 403):
+        return BackendAuthError
+    if status == 429:
+        return BackendRateLimited
+    if status in (408, 504):
+        return BackendTimeout
+    if status >= 500:
+        return BackendUnavailable
+    return BackendRejected
+
+
+# SDKs share no base class; their class names are the most stable thing they have in common.
+_BY_NAME: tuple[tuple[re.Pattern[str], type[BackendError]], ...] = (
+    (re.compile(r"timeout|timed_?out|TooSlow", re.I), BackendTimeout),
+    (re.compile(r"auth|permission|forbidden|unauthorized", re.I), BackendAuthError),
+    (re.compile(r"rate_?limit|quota|TooManyRequests", re.I), BackendRateLimited),
+    (
+        re.compile(r"connect|connection|network|unavailable|RemoteProtocol|ResponseHandling|Operational", re.I),
+        BackendUnavailable,
+    ),
+    (re.compile(r"decode|parse|EmptyResponse|protocol", re.I), BackendProtocolError),
+)
+
+
+def _classify(error: BaseException) -> type[BackendError] | None:
+    status = _status(error)
+    if status is not None and status >= 400:
+        return _by_status(status)
+    if isinstance(error, TimeoutError):
+        return BackendTimeout
+    if isinstance(error, (ConnectionError, BlockingIOError)):
+        return BackendUnavailable
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+        return BackendProtocolError
+    name = type(error).__name__
+    for pattern, kind in _BY_NAME:
+        if pattern.search(name):
+            return kind
+    if isinstance(error, OSError):
+        return BackendUnavailable
+    if isinstance(error, (AttributeError, KeyError, IndexError, TypeError)):
+        return BackendProtocolError
+    if isinstance(error, ValueError):
+        return BackendRejected
+    return None
+
+
+def normalise_error(error: BaseException, *, backend_name: str, operation: str) -> BackendError:
+    """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
+
+    The innermost cause that is recognised decides, because SDKs wrap transport errors in general ones.
+    The message names the exception type and HTTP status only; native messages may echo user text.
+    """
+    if isinstance(error, BackendError):
+        error.backend_name = error.backend_name or backend_name
+        error.operation = error.operation or operation
+        return error
+    kind: type[BackendError] = BackendError
+    diagnostics: dict[str, Any] = {"exception": _qualified(error)}
+    causes = [_qualified(cause) for cause in _chain(error)][1:]
+    if causes:
+        diagnostics["causes"] = causes
+    for link in _chain(error):
+        kind = _classify(link) or kind
+        for key, value in (
+            ("status", _status(link)),
+            ("code", _safe_code(link, "code") or _safe_code(link, "error_code")),
+            ("request_id", _safe_code(link, "request_id")),
+            ("retry_after_s", _retry_after(link)),
+        ):
+            if value is not None:
+                diagnostics[key] = value
+    status = f", HTTP {diagnostics['status']}" if "status" in diagnostics else ""
+    return kind(
+        f"{backend_name}: {operation} failed ({diagnostics['exception']}{status})",
+        backend_name=backend_name,
+        operation=operation,
+        diagnostics=diagnostics,
+    )

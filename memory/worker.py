@@ -1,0 +1,120 @@
+"""Running a synchronous SDK off the event loop, on its own few threads.
+
+``anyio.to_thread`` would do but for one thing: a call abandoned at its deadline gives its slot back while its
+thread still runs, and a store that is not thread-safe (embedded Qdrant, facts/mem0.md section 3) then sees two.
+Here an abandoned call keeps its worker until it really ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import anyio
+from anyio.lowlevel import current_token
+
+from memory.errors import BackendUnavailable
+
+__all__ = ["NativeWorker"]
+
+T = TypeVar("T")
+
+
+class NativeWorker:
+    """One or more daemon threads that run native calls, first come first served.
+
+    Args:
+        threads: calls that may run at a time; 1 for stores that are not thread-safe.
+        name: thread name prefix, for debuggers.
+
+    Works on asyncio and trio. Threads start with the first call and end with :meth:`aclose`.
+    """
+
+    def __init__(self, threads: int = 1, name: str = "memslot") -> None:
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._size = threads
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._running: set[Future[Any]] = set()
+        self._closed = False
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run ``call`` on a worker and return what it returns.
+
+        Cancellation (a deadline, say) returns at once. A call still waiting for a worker is then dropped and
+        never runs; one that has begun finishes in the background, and its result is lost.
+
+        Raises:
+            BackendUnavailable: the worker is closed.
+        """
+        if self._closed:
+            raise BackendUnavailable("the adapter is closed", sent=False)
+        if not self._threads:
+            self._start()
+        future: Future[T] = Future()
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        done = anyio.Event()
+        notify = _thread_safe(done.set)
+        future.add_done_callback(lambda _: notify())
+        self._jobs.put((future, call))
+        try:
+            await done.wait()
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result()
+
+    async def idle(self) -> None:
+        """Wait until every call that has begun, abandoned ones included, has ended."""
+        while self._running:
+            await anyio.sleep(0.002)
+
+    async def aclose(self, timeout_s: float = 10.0) -> bool:
+        """End the threads once running calls have ended; True if they did within ``timeout_s`` seconds."""
+        self._closed = True
+        with anyio.move_on_after(timeout_s, shield=True):
+            await self.idle()
+        for _ in self._threads:
+            self._jobs.put(None)
+        finished = not self._running
+        for thread in self._threads:
+            thread.join(timeout=1.0 if finished else 0.0)
+        self._threads.clear()
+        return finished
+
+    def _start(self) -> None:
+        for number in range(self._size):
+            thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, call = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = call()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            del future, call, job
+
+
+def _thread_safe(callback: Callable[[], Any]) -> Callable[[], None]:
+    """``callback`` made callable from any thread, to run on the current event loop."""
+    native: Any = current_token().native_token
+    schedule = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+
+    def notify() -> None:
+        try:
+            schedule(callback)
+        except RuntimeError:
+            pass  # the loop is gone, and with it whoever waited
+
+    return notify
