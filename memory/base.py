@@ -209,9 +209,11 @@ CAPABILITIES: Mapping[str, type] = {
 
 def capabilities_of(adapter: object) -> frozenset[str]:
     """Names of the capabilities an adapter has: those it implements, less those it withholds by config."""
-    withheld = getattr(adapter, "withheld_capabilities", frozenset())
+    withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     return frozenset(
-        name for name, protocol in CAPABILITIES.items() if name not in withheld and isinstance(adapter, protocol)
+        name
+        for name, protocol in CAPABILITIES.items()
+        if name not in withheld and isinstance(adapter, protocol)
     )
 
 

@@ -105,7 +105,8 @@ class BackendError(MemslotError):
         operation: the native operation, such as ``Memory.search``.
         diagnostics: JSON-ready and redacted: ``exception``, ``status``, ``code``, ``request_id``,
             ``retry_after_s``, ``causes``; a key is absent where the native error does not tell.
-        sent: True when the request may have reached the backend, so a write may or may not be stored.
+        sent: False when the request certainly was not carried out.
+        receipts: for a bulk write, the receipts of the events that were written before it failed.
     """
 
     sent: bool = True
@@ -123,8 +124,15 @@ class BackendError(MemslotError):
         self.backend_name = backend_name
         self.operation = operation
         self.diagnostics: dict[str, Any] = dict(diagnostics or {})
+        self.receipts: tuple[Any, ...] = ()
         if sent is not None:
             self.sent = sent
+
+    @property
+    def ambiguous(self) -> bool:
+        """True when the request may have been carried out: sent, and no answer came back."""
+        silent = isinstance(self, (BackendTimeout, BackendUnavailable)) and "status" not in self.diagnostics
+        return self.sent and silent
 
     @property
     def retry_after_s(self) -> float | None:
@@ -173,7 +181,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while current is not None and id(current) not in seen and len(seen) < 8:
         seen.add(id(current))
         yield current
-        current = current.__cause__ or current.__context__
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
 def _status(error: BaseException) -> int | None:
@@ -226,7 +234,9 @@ _BY_NAME: tuple[tuple[re.Pattern[str], type[BackendError]], ...] = (
     (re.compile(r"auth|permission|forbidden|unauthorized", re.I), BackendAuthError),
     (re.compile(r"rate_?limit|quota|TooManyRequests", re.I), BackendRateLimited),
     (
-        re.compile(r"connect|connection|network|unavailable|RemoteProtocol|ResponseHandling|Operational", re.I),
+        re.compile(
+            r"connect|connection|network|unavailable|RemoteProtocol|ResponseHandling|Operational", re.I
+        ),
         BackendUnavailable,
     ),
     (re.compile(r"decode|parse|EmptyResponse|protocol", re.I), BackendProtocolError),
@@ -247,32 +257,41 @@ def _classify(error: BaseException) -> type[BackendError] | None:
     for pattern, kind in _BY_NAME:
         if pattern.search(name):
             return kind
-    if isinstance(error, OSError):
-        return BackendUnavailable
-    if isinstance(error, (AttributeError, KeyError, IndexError, TypeError)):
+    return BackendUnavailable if isinstance(error, OSError) else None
+
+
+def _guess(error: BaseException) -> type[BackendError]:
+    """For errors that say nothing of transport: SDK code that stumbled over an answer, or refused an argument."""
+    if isinstance(error, (AttributeError, LookupError, TypeError)):
         return BackendProtocolError
-    if isinstance(error, ValueError):
-        return BackendRejected
-    return None
+    return BackendRejected if isinstance(error, ValueError) else BackendError
+
+
+_NEVER_SENT = re.compile(r"ConnectionRefused|ConnectError|ConnectTimeout|PoolTimeout|gaierror|BlockingIO")
 
 
 def normalise_error(error: BaseException, *, backend_name: str, operation: str) -> BackendError:
     """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
 
-    The innermost cause that is recognised decides, because SDKs wrap transport errors in general ones.
+    An HTTP status decides; else the innermost cause that is recognised, because SDKs wrap transport errors in
+    general ones.
     The message names the exception type and HTTP status only; native messages may echo user text.
     """
     if isinstance(error, BackendError):
         error.backend_name = error.backend_name or backend_name
         error.operation = error.operation or operation
         return error
-    kind: type[BackendError] = BackendError
+    kind = _guess(error)
+    sent: bool | None = None
     diagnostics: dict[str, Any] = {"exception": _qualified(error)}
     causes = [_qualified(cause) for cause in _chain(error)][1:]
     if causes:
         diagnostics["causes"] = causes
     for link in _chain(error):
-        kind = _classify(link) or kind
+        if "status" not in diagnostics:
+            kind = _classify(link) or kind
+        if _NEVER_SENT.search(type(link).__name__):
+            sent = False
         for key, value in (
             ("status", _status(link)),
             ("code", _safe_code(link, "code") or _safe_code(link, "error_code")),
@@ -287,4 +306,5 @@ def normalise_error(error: BaseException, *, backend_name: str, operation: str) 
         backend_name=backend_name,
         operation=operation,
         diagnostics=diagnostics,
+        sent=sent,
     )

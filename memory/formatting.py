@@ -26,7 +26,9 @@ __all__ = [
 ]
 
 _TAG = re.compile(r"<\s*(/?)\s*memory-context\b[^<>]{0,1000}>", re.IGNORECASE)
-_OPENING = re.compile(r"<(?=[\s\u200b-\u200f\u2060\ufeff]*/?[\s\u200b-\u200f\u2060\ufeff]*memory-context)", re.I)
+_OPENING = re.compile(
+    r"<(?=[\s\u200b-\u200f\u2060\ufeff]*/?[\s\u200b-\u200f\u2060\ufeff]*memory-context)", re.I
+)
 # C0 and C1 controls but tab and newline; bidirectional overrides, which can hide what a line says.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINE_BREAK = re.compile("\r\n|[\r\u2028\u2029\x0b\x0c\x85]")
@@ -176,3 +178,18 @@ def fit_entries(
             groups.add(entry.group)
         included.append(index)
     return FittedEntries(tuple(included), spent if included else 0)
+
+
+def is_well_formed(section: str) -> bool:
+    """Whether a section is empty, or exactly one fence around text that holds no other."""
+    if not section:
+        return True
+    tags = [match for match in _TAG.finditer(section)]
+    return (
+        len(tags) == 2
+        and tags[0].start() == 0
+        and not tags[0].group(1)
+        and bool(tags[1].group(1))
+        and tags[1].end() == len(section)
+        and len(_OPENING.findall(section)) == 2
+    )

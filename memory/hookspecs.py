@@ -33,7 +33,9 @@ class PluginOptions(BaseModel):
     Field docstrings or ``Field(description=...)`` become the comments that ``memslot init`` writes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,7 @@ class IdAlphabet:
         if self._plain.issuperset(value):
             return value
         data = value.encode("utf-8", "surrogatepass")
-        return "".join(
-            chr(byte) if chr(byte) in self._plain else f"{self.escape}{byte:02x}" for byte in data
-        )
+        return "".join(chr(byte) if chr(byte) in self._plain else f"{self.escape}{byte:02x}" for byte in data)
 
     def escape_field(self, value: str | None) -> str:
         """Like :meth:`escape_text`; an absent field gets a form no present one has."""
@@ -218,5 +216,3 @@ def _braced(names: Iterable[str]) -> str:
 
 _WHOLE_SCOPE = ":".join(f"{{{name}}}" for name in ISOLATING_FIELDS)
 _LABELS = ScopeEncoder(IdAlphabet())
-
-

@@ -1,7 +1,7 @@
 """Running a synchronous SDK off the event loop, on its own few threads.
 
-``anyio.to_thread`` would do but for one thing: a call abandoned at its deadline gives its slot back while its
-thread still runs, and a store that is not thread-safe (embedded Qdrant, facts/mem0.md section 3) then sees two.
+``anyio.to_thread`` would do but for one thing: a call abandoned at its deadline gives its place back while its
+thread still runs, and a store that is not thread-safe, such as embedded Qdrant, then sees two calls at once.
 Here an abandoned call keeps its worker until it really ends.
 """
 
@@ -71,7 +71,7 @@ class NativeWorker:
     async def idle(self) -> None:
         """Wait until every call that has begun, abandoned ones included, has ended."""
         while self._running:
-            await anyio.sleep(0.002)
+            await anyio.sleep(0.002)  # noqa: ASYNC110 (set on other threads, seldom waited for)
 
     async def aclose(self, timeout_s: float = 10.0) -> bool:
         """End the threads once running calls have ended; True if they did within ``timeout_s`` seconds."""
