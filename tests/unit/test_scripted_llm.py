@@ -1,0 +1,332 @@
+"""The scripted LLM, through the clients that will use it: the openai SDK, mem0's prompts, plain HTTP."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+import httpx
+import openai
+import pytest
+from jsonschema import validate
+from openai import OpenAI
+from pydantic import BaseModel
+
+from memory.testing import ScriptedLLM
+from memory.testing.scripted_llm import FAKE_KEY
+from memory.testing.scripted_rules import ChatRequest, Reply
+from memory.testing.scripted_schema import minimal_instance
+
+SECRET_TEXT = "my diary says marmalade"
+
+
+@pytest.fixture
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as server:
+        yield server
+
+
+@pytest.fixture
+def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
+    with OpenAI(base_url=llm.base_url, api_key="unused", max_retries=0, timeout=5) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def mem0() -> ModuleType:
+    """mem0's real prompts. Its package is not imported, because that writes files and starts telemetry."""
+    package = importlib.util.find_spec("mem0")
+    if package is None:
+        pytest.skip("mem0ai is not installed")
+    source = Path(package.origin).parent / "configs" / "prompts.py"
+    spec = importlib.util.spec_from_file_location("mem0_prompts", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ask(client: OpenAI, *messages: tuple[str, str], **more: object) -> str:
+    reply = client.chat.completions.create(
+        model="scripted", messages=[{"role": role, "content": text} for role, text in messages], **more
+    )
+    return reply.choices[0].message.content
+
+
+def context(*entries: str) -> str:
+    return '<memory-context backend="x" scope="s">\n' + "\n".join(entries) + "\n</memory-context>"
+
+
+def test_answers_from_the_memory_context_and_from_nothing_else(client: OpenAI) -> None:
+    memory = context("- (2024-01-01 10:00, #a1) I drink oolong tea.", "- I own a red bicycle.")
+    assert ask(client, ("system", memory), ("user", "Which tea do I drink?")) == "I drink oolong tea."
+    assert ask(client, ("user", f"{memory}\n\nWhat colour is my bicycle?")) == "I own a red bicycle."
+    assert ask(client, ("user", "Which tea do I drink?")) == "I do not know."
+    assert ask(client, ("system", memory), ("user", "Who won the match?")) == "I do not know."
+    assert ask(client, ("user", "I moved to Berlin.")) == "Understood."
+
+
+def test_the_newer_of_two_equally_fitting_memories_wins(client: OpenAI) -> None:
+    old, new = "- (2024-01-01 10:00) I live in Paris.", "- (2024-03-01 09:00) I live in Berlin."
+    for order in ((old, new), (new, old)):
+        assert ask(client, ("system", context(*order)), ("user", "Where do I live?")) == "I live in Berlin."
+
+
+def test_entries_of_several_lines_and_prose_are_understood(client: OpenAI) -> None:
+    lines = context("- (#1) user: My car is a Volvo.\n  assistant: Nice.", "The user plays the oboe. Rarely.")
+    assert "Volvo" in ask(client, ("system", lines), ("user", "Which car is mine?"))
+    assert (
+        ask(client, ("system", lines), ("user", "Do I play the oboe or a user?"))
+        == "The user plays the oboe."
+    )
+
+
+def test_mem0_extraction_takes_the_users_statements_only(client: OpenAI, mem0: ModuleType) -> None:
+    prompt = mem0.generate_additive_extraction_prompt(
+        existing_memories=[{"id": "0", "text": "I own a cat."}],
+        new_messages=(
+            "user: I own a cat. I moved to Oslo yesterday!\nMy sister is called Ada. Is it cold?\n"
+            "assistant: Nice to hear. I suggest the Munch museum.\nsystem: I am not a user.\n"
+        ),
+        custom_instructions="Observation date: 2024-02-01",
+    )
+    text = ask(
+        client,
+        ("system", mem0.ADDITIVE_EXTRACTION_PROMPT),
+        ("user", prompt),
+        response_format={"type": "json_object"},
+    )
+    assert [(m["text"], m["attributed_to"]) for m in json.loads(text)["memory"]] == [
+        ("I moved to Oslo yesterday (2024-01-31)!", "user"),
+        ("My sister is called Ada.", "user"),
+        ("I suggest the Munch museum.", "assistant"),
+    ]
+
+
+def test_mem0_extraction_of_small_talk_is_empty_and_chinese_is_understood(
+    client: OpenAI, mem0: ModuleType
+) -> None:
+    def extract(said: str) -> list[str]:
+        prompt = mem0.generate_additive_extraction_prompt(new_messages=f"user: {said}\n")
+        text = ask(client, ("system", mem0.ADDITIVE_EXTRACTION_PROMPT), ("user", prompt))
+        return [memory["text"] for memory in json.loads(text)["memory"]]
+
+    assert extract("Hi. How are you?") == []
+    assert extract("我喜欢乌龙茶。你呢?") == ["我喜欢乌龙茶。"]
+
+
+@pytest.mark.parametrize("choice", ["auto", {"type": "function", "function": {"name": "save_memory"}}])
+def test_nanobots_consolidation_tool_is_called(client: OpenAI, choice: object) -> None:
+    tool = {
+        "type": "function",
+        "function": {
+            "name": "save_memory",
+            "parameters": {
+                "type": "object",
+                "properties": {"history_entry": {"type": "string"}, "memory_update": {"type": "string"}},
+                "required": ["history_entry", "memory_update"],
+            },
+        },
+    }
+    prompt = (
+        "Process this conversation and call the save_memory tool with your consolidation.\n\n"
+        "## Current Long-term Memory\n- I own a cat.\n\n## Conversation to Process\n"
+        "[2024-01-01 10:00] USER: I own a cat. I like jazz.\n[2024-01-01 10:01] ASSISTANT: Noted."
+    )
+    reply = client.chat.completions.create(
+        model="scripted", messages=[{"role": "user", "content": prompt}], tools=[tool], tool_choice=choice
+    )
+    (call,) = reply.choices[0].message.tool_calls
+    assert reply.choices[0].finish_reason == "tool_calls"
+    assert call.function.name == "save_memory"
+    assert json.loads(call.function.arguments) == {
+        "history_entry": "[2024-01-01 10:00] I own a cat. I like jazz.",
+        "memory_update": "- I own a cat.\n- I like jazz.",
+    }
+
+
+def test_summaries_are_extractive_and_keep_to_max_tokens(client: OpenAI) -> None:
+    order = "Summarize the conversation.\n\n"
+    said = "- I like jazz.\n[10:00] USER: I play the oboe. Do you?\n[10:01] ASSISTANT: I do not."
+    assert ask(client, ("user", order + said)) == "- I like jazz.\n- I play the oboe."
+    assert ask(client, ("user", order + said), max_tokens=4) == "- I like jazz."
+
+
+class Preference(BaseModel):
+    strength: Literal["weak", "strong"]
+    since: str | None
+    examples: list[str]
+    parent: Preference | None = None
+
+
+def test_any_other_schema_gets_a_valid_instance(client: OpenAI) -> None:
+    reply = client.chat.completions.parse(
+        model="scripted", messages=[{"role": "user", "content": "go"}], response_format=Preference
+    )
+    assert reply.choices[0].message.parsed == Preference(strength="weak", since=None, examples=[])
+    answered = client.responses.parse(model="scripted", input="go", text_format=Preference)
+    assert answered.output_parsed == Preference(strength="weak", since=None, examples=[])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 2, "items": {"type": "integer", "minimum": 3}},
+        {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "minLength": 4}}},
+        {"allOf": [{"type": "object", "required": ["n"], "properties": {"n": {"type": ["number", "null"]}}}]},
+        {"type": "number", "maximum": -2},
+        {"type": "integer", "exclusiveMinimum": 7},
+        {"oneOf": [{"const": 5}, {"type": "string"}]},
+        {"type": "string", "format": "date-time"},
+        {"properties": {"x": {}}},
+    ],
+)
+def test_minimal_instances_validate(schema: dict[str, object]) -> None:
+    validate(minimal_instance(schema), schema)
+
+
+def test_responses_api_with_instructions_parts_and_tools(client: OpenAI) -> None:
+    parts = [{"role": "user", "content": [{"type": "input_text", "text": "Which tea do I drink?"}]}]
+    instructions = context("- I drink oolong tea.")
+    answered = client.responses.create(model="scripted", instructions=instructions, input=parts)
+    assert answered.output_text == "I drink oolong tea."
+    tool = {
+        "type": "function",
+        "name": "note",
+        "strict": False,
+        "parameters": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}},
+    }
+    called = client.responses.create(model="scripted", input="go", tools=[tool], tool_choice="required")
+    assert (called.output[0].name, json.loads(called.output[0].arguments)) == ("note", {"n": 0})
+
+
+def test_embeddings_are_lexical_unit_vectors_in_both_encodings(client: OpenAI, llm: ScriptedLLM) -> None:
+    texts = ["I drink oolong tea", "oolong tea is what I drink", "quarterly revenue report"]
+    packed = client.embeddings.create(model="e", input=texts, dimensions=256)
+    plain = client.embeddings.create(model="e", input=texts, dimensions=256, encoding_format="float")
+    assert llm.bodies("embeddings")[0]["encoding_format"] == "base64"
+    first, second, third = (item.embedding for item in plain.data)
+    assert packed.data[0].embedding == pytest.approx(first, abs=1e-6)
+    assert sum(x * x for x in first) == pytest.approx(1.0)
+
+    def likeness(a: list[float], b: list[float]) -> float:
+        return sum(x * y for x, y in zip(a, b, strict=True))
+
+    assert likeness(first, second) > 0.8 > 0.3 > likeness(first, third)
+    assert len(client.embeddings.create(model="e", input="x").data[0].embedding) == 1536
+    assert len(client.embeddings.create(model="e", input=[[1, 2], [3]]).data) == 2
+
+
+def test_rerank_and_models(llm: ScriptedLLM) -> None:
+    query = {"model": "r", "query": "oolong tea", "documents": ["a car", {"text": "tea, oolong"}, "tea"]}
+    results = httpx.post(f"{llm.base_url}/rerank", json=query).json()["results"]
+    assert [(row["index"], row["relevance_score"]) for row in results] == [(1, 1.0), (2, 0.5), (0, 0.0)]
+    assert httpx.get(f"{llm.base_url}/models").json()["data"][0]["id"] == "scripted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("401", openai.AuthenticationError),
+        ("403", openai.PermissionDeniedError),
+        ("429", openai.RateLimitError),
+        ("500", openai.InternalServerError),
+        ("reset", openai.APIConnectionError),
+        ("truncated", openai.APIConnectionError),
+        ("timeout", openai.APITimeoutError),
+    ],
+)
+def test_faults_look_real_to_the_sdk_and_then_pass(llm: ScriptedLLM, kind: str, error: type) -> None:
+    with OpenAI(base_url=llm.base_url, api_key="unused", max_retries=0, timeout=0.3) as client:
+        llm.faults.add(kind, endpoint="chat/completions")
+        assert client.embeddings.create(model="e", input="not this endpoint").data
+        with pytest.raises(error) as raised:
+            ask(client, ("user", SECRET_TEXT))
+        if isinstance(raised.value, openai.APIStatusError):
+            assert SECRET_TEXT in str(raised.value)
+            assert FAKE_KEY in str(raised.value)
+            assert raised.value.request_id
+        if kind == "429":
+            assert float(raised.value.response.headers["retry-after"]) > 0
+        assert [fault.kind for fault in llm.faults.fired] == [kind]
+        assert ask(client, ("user", "I am fine.")) == "Understood."
+
+
+def test_faults_of_content_and_body(llm: ScriptedLLM, client: OpenAI) -> None:
+    llm.faults.add("bad_json", times=2)
+    llm.faults.add("empty", times=2)
+    broken = ask(client, ("user", "hi"))
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(broken)
+    assert client.responses.create(model="m", input="hi").output_text == broken
+    assert ask(client, ("user", "hi")) == ""
+    assert httpx.post(f"{llm.base_url}/embeddings", json={"input": "x"}).json()["data"] == []
+    llm.faults.add("invalid_body", times=None)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="Expecting value"):
+            httpx.post(f"{llm.base_url}/chat/completions", json={"messages": [{"content": "x"}]}).json()
+    llm.faults.clear()
+    assert ask(client, ("user", "hi")) == "Understood."
+    with pytest.raises(ValueError, match="unknown fault 'sad'"):
+        llm.faults.add("sad")
+    with pytest.raises(ValueError, match="1 or more"):
+        llm.faults.add("500", times=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("chat/completions", {"messages": []}, 400),
+        ("chat/completions", {"messages": [{"role": "user", "content": "x"}], "stream": True}, 400),
+        ("chat/completions", [1], 400),
+        ("embeddings", {"input": []}, 400),
+        ("embeddings", {"input": "x", "dimensions": 0}, 400),
+        ("rerank", {"query": "x"}, 400),
+        ("nowhere", {}, 404),
+    ],
+)
+def test_malformed_requests_are_refused(llm: ScriptedLLM, path: str, body: object, status: int) -> None:
+    assert httpx.post(f"{llm.base_url}/{path}", json=body).status_code == status
+
+
+def test_own_rules_come_first_and_broken_ones_are_reported() -> None:
+    def mine(request: ChatRequest) -> Reply | None:
+        if request.last_user == "boom":
+            raise KeyError("gone")
+        return {"mine": True} if "mine" in request.last_user else None
+
+    with (
+        ScriptedLLM(rules=[mine]) as llm,
+        OpenAI(base_url=llm.base_url, api_key="k", max_retries=0) as client,
+    ):
+        assert json.loads(ask(client, ("user", "mine"))) == {"mine": True}
+        assert ask(client, ("user", "other")) == "Understood."
+    server = ScriptedLLM(rules=[mine])
+    server.__enter__()
+    boom = {"messages": [{"role": "user", "content": "boom"}]}
+    assert httpx.post(f"{server.base_url}/chat/completions", json=boom).status_code == 500
+    with pytest.raises(RuntimeError, match="rule of the scripted LLM is broken") as raised:
+        server.__exit__(None, None, None)
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_leaves_no_thread_even_with_an_idle_connection_and_a_pending_fault() -> None:
+    before = set(threading.enumerate())
+    started = time.monotonic()
+    with ScriptedLLM() as llm:
+        host, port = llm.base_url.removeprefix("http://").removesuffix("/v1").split(":")
+        llm.faults.add("timeout", delay_s=60)
+        with httpx.Client(timeout=0.1) as http, pytest.raises(httpx.ReadTimeout):
+            http.get(f"{llm.base_url}/models")
+        idle = socket.create_connection((host, int(port)))
+    idle.close()
+    assert set(threading.enumerate()) == before
+    assert time.monotonic() - started < 5
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = llm.base_url
