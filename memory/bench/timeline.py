@@ -1,0 +1,218 @@
+"""What a run goes through: sessions that build a memory up, and probes that ask it (DESIGN section 9).
+
+LoCoMo conversations and the quickstart game are the same kind of data; the runner knows no third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pydantic import JsonValue
+
+from memory.errors import InputError
+from memory.events import MemoryEvent, Message
+from memory.scope import MemoryScope
+
+__all__ = [
+    "EvidenceTruth",
+    "PreferenceTruth",
+    "Probe",
+    "Session",
+    "Timeline",
+    "TimelineSet",
+    "Turn",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One event of a session, not yet bound to a scope.
+
+    Attributes:
+        turn_id: position within the conversation.
+        event_id: unique within the whole timeline set; scores refer to it.
+        timestamp: timezone-aware.
+        messages: one or more, in order.
+        scenario, context, attribute: CS fields, or None.
+        metadata: JSON-ready, handed to the backend as it is.
+    """
+
+    turn_id: str
+    event_id: str
+    timestamp: datetime
+    messages: tuple[Message, ...]
+    scenario: str | None = None
+    context: str | None = None
+    attribute: str | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """Everything said in this turn."""
+        return "\n".join(message.content for message in self.messages)
+
+    def event(self, scope: MemoryScope, session_id: str) -> MemoryEvent:
+        """This turn as the event that is written."""
+        return MemoryEvent(
+            event_id=self.event_id,
+            scope=scope,
+            session_id=session_id,
+            turn_id=self.turn_id,
+            timestamp=self.timestamp,
+            messages=self.messages,
+            scenario=self.scenario,
+            context=self.context,
+            attribute=self.attribute,
+            metadata=dict(self.metadata),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Turns that belong together, in time order."""
+
+    session_id: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTruth:
+    """Which turns hold the answer.
+
+    Attributes:
+        turns: event ids of the gold turns that exist in the conversation, without repetition.
+        unresolved: gold ids that name no turn.
+        answer: the reference answer, for judges that read; evidence recall does not use it.
+    """
+
+    turns: tuple[str, ...]
+    unresolved: int = 0
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceTruth:
+    """Which phrases tell a cell's preference apart at the time of the probe; compared ignoring case.
+
+    Attributes:
+        current: the marker of the value in force.
+        stale: markers this cell had before.
+        other: markers the other context has or had for this attribute; never one of the above.
+        decoys: markers that were mentioned, but as someone else's habit or a single exception.
+        change: names the change that brought the current value, or None if it is the first one.
+        since: sessions of the timeline that had passed, the stating one included, when it was stated.
+    """
+
+    current: str
+    stale: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+    decoys: tuple[str, ...] = ()
+    change: str | None = None
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question put to the memory at one point of the timeline, with its ground truth.
+
+    Attributes:
+        probe_id: unique within the whole timeline set.
+        after: how many sessions have been ingested when it is asked.
+        query: what is asked, in the user's words.
+        category: for tables, such as ``temporal`` or ``task``.
+        truth: what a right retrieval holds; its type is the kind of the probe.
+        session_id: the session that asks.
+        scenario, context, attribute: where the question belongs. The runner's settings say which of them are
+            passed to the provider.
+    """
+
+    probe_id: str
+    after: int
+    query: str
+    category: str
+    truth: EvidenceTruth | PreferenceTruth
+    session_id: str
+    scenario: str | None = None
+    context: str | None = None
+    attribute: str | None = None
+
+    @property
+    def kind(self) -> Literal["evidence", "preference"]:
+        """How it is scored."""
+        return "evidence" if isinstance(self.truth, EvidenceTruth) else "preference"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One persona's sessions, oldest first, and the probes along them, in the order they are asked.
+
+    Raises:
+        InputError: sessions or turns are out of order, an id repeats, or a probe points outside.
+    """
+
+    persona_id: str
+    sessions: tuple[Session, ...]
+    probes: tuple[Probe, ...]
+
+    def __post_init__(self) -> None:
+        where = f"timeline {self.persona_id}"
+        starts = [session.turns[0].timestamp for session in self.sessions if session.turns]
+        if starts != sorted(starts):
+            raise InputError(f"{where}: sessions are not in time order")
+        for session in self.sessions:
+            times = [turn.timestamp for turn in session.turns]
+            if times != sorted(times):
+                raise InputError(f"{where}, {session.session_id}: turns are not in time order")
+        ids = [turn.event_id for turn in self.turns]
+        known = set(ids)
+        if len(known) != len(ids):
+            raise InputError(f"{where}: an event id occurs twice")
+        positions = [probe.after for probe in self.probes]
+        if positions != sorted(positions) or any(not 0 <= at <= len(self.sessions) for at in positions):
+            raise InputError(f"{where}: a probe is out of order or past the last session")
+        for probe in self.probes:
+            if isinstance(probe.truth, EvidenceTruth) and not known.issuperset(probe.truth.turns):
+                raise InputError(f"{where}: the truth of {probe.probe_id} names an unknown turn")
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, oldest first."""
+        return tuple(turn for session in self.sessions for turn in session.turns)
+
+    def probes_after(self, sessions: int) -> tuple[Probe, ...]:
+        """The probes asked once ``sessions`` sessions have been ingested."""
+        return tuple(probe for probe in self.probes if probe.after == sessions)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSet:
+    """Everything one run goes through.
+
+    Attributes:
+        name: the kind of timeline, ``locomo`` or ``quickstart``.
+        timelines: one for each persona.
+        data_hash: SHA-256 of the data as canonical JSON, so that equal data in differing files compare equal.
+        data_name: file name of the data, without its directory; None for generated data.
+        seed: what generated it; None for data read from a file.
+        notes: what a reader of the scores must know about the data.
+    """
+
+    name: str
+    timelines: tuple[Timeline, ...]
+    data_hash: str
+    data_name: str | None = None
+    seed: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        personas = [timeline.persona_id for timeline in self.timelines]
+        if len(set(personas)) != len(personas):
+            raise InputError(f"{self.name}: two timelines share a persona id")
+
+    @property
+    def probe_count(self) -> int:
+        """Probes over all personas."""
+        return sum(len(timeline.probes) for timeline in self.timelines)
