@@ -17,6 +17,7 @@ from memory.base import (
     SupportsReadiness,
     capabilities_of,
 )
+from memory.config import MemslotConfig, load_config, parse_block
 from memory.errors import (
     BackendAuthError,
     BackendError,
@@ -50,6 +51,8 @@ from memory.formatting import (
     wrap_section,
 )
 from memory.hookspecs import AdapterSettings, PluginInfo, PluginOptions, hookimpl
+from memory.opening import build_slot, open_memory
+from memory.outbox import Outbox
 from memory.receipts import (
     BackendHealth,
     BackendReadiness,
@@ -64,6 +67,7 @@ from memory.receipts import (
     Trace,
     WriteReceipt,
 )
+from memory.registry import MemoryAdapterRegistry, PluginRow
 from memory.requests import (
     AdapterMode,
     ContextBudget,
@@ -73,12 +77,98 @@ from memory.requests import (
     ProvenanceRequest,
     RetrieveRequest,
 )
+from memory.rules import Deadlines
 from memory.scope import IdAlphabet, MemoryScope, ScopeEncoder
+from memory.slot import MemorySlot
 from memory.tokens import CallableTokenCounter, TokenCounter, Utf8TokenCounter
+from memory.tracing import JsonlTraceSink, OpenTelemetrySink, TraceSink
 from memory.worker import NativeWorker
 
 __version__ = "0.1.0"
 
-__all__ = sorted(
-    name for name, value in list(globals().items()) if not name.startswith("_") and not hasattr(value, "__path__")
-)
+__all__ = [
+    "AdapterMode",
+    "AdapterSettings",
+    "AdapterTraits",
+    "BackendAuthError",
+    "BackendError",
+    "BackendHealth",
+    "BackendProtocolError",
+    "BackendRateLimited",
+    "BackendReadiness",
+    "BackendRejected",
+    "BackendTimeout",
+    "BackendUnavailable",
+    "BaseAdapter",
+    "CAPABILITIES",
+    "CallableTokenCounter",
+    "CapabilityNotSupported",
+    "ConfigError",
+    "ContextBudget",
+    "ContextEntry",
+    "Deadlines",
+    "FeedbackReceipt",
+    "IdAlphabet",
+    "InputError",
+    "IsolationError",
+    "JsonlTraceSink",
+    "LifecycleError",
+    "MemoryAdapter",
+    "MemoryAdapterRegistry",
+    "MemoryEvent",
+    "MemoryFeedback",
+    "MemoryScope",
+    "MemorySlot",
+    "MemslotConfig",
+    "MemslotError",
+    "Message",
+    "ModeReceipt",
+    "NativeMutationReceipt",
+    "NativeMutationRequest",
+    "NativeQueryRequest",
+    "NativeQueryResult",
+    "NativeWorker",
+    "OpenTelemetrySink",
+    "Outbox",
+    "PluginError",
+    "PluginInfo",
+    "PluginLoadError",
+    "PluginNotFound",
+    "PluginOptions",
+    "PluginRow",
+    "ProvenanceRequest",
+    "ProvenanceResult",
+    "ReadOnlyError",
+    "ResetReceipt",
+    "RetrieveRequest",
+    "RetrieveResult",
+    "ScopeEncoder",
+    "ScopeError",
+    "SupportsBulkIngest",
+    "SupportsEventLookup",
+    "SupportsFeedback",
+    "SupportsNativeMutation",
+    "SupportsNativeQuery",
+    "SupportsProvenance",
+    "SupportsReadiness",
+    "TokenCounter",
+    "Trace",
+    "TraceSink",
+    "Utf8TokenCounter",
+    "WriteReceipt",
+    "build_slot",
+    "capabilities_of",
+    "clean_text",
+    "entry_cost",
+    "fit_entries",
+    "hookimpl",
+    "load_config",
+    "normalise_error",
+    "open_memory",
+    "parse_block",
+    "render_entry",
+    "render_section",
+    "section_overhead",
+    "strip_context",
+    "wrap_section",
+]

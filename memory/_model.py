@@ -25,21 +25,27 @@ def first_problem(error: ValidationError) -> str:
     return f"{where}: {what}" if where else what
 
 
-class Frozen(BaseModel):
+if TYPE_CHECKING:
+    _Meta = type
+else:
+
+    class _Meta(type(BaseModel)):
+        """Turns pydantic's error into ours, for the outermost construction only, so that nested paths stay whole."""
+
+        def __call__(cls, **data):
+            try:
+                return super().__call__(**data)
+            except ValidationError as error:
+                # `from None`: pydantic's own text would repeat what the user said.
+                raise cls._error(f"{cls.__name__}.{first_problem(error)}") from None
+
+
+class Frozen(BaseModel, metaclass=_Meta):
     """Base of the contract's types: immutable, no unknown fields, values never repeated in errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     _error: ClassVar[type[MemslotError]] = InputError
-
-    if not TYPE_CHECKING:
-
-        def __init__(self, **data):
-            try:
-                super().__init__(**data)
-            except ValidationError as error:
-                # `from None`: pydantic's own text would repeat what the user said.
-                raise self._error(f"{type(self).__name__}.{first_problem(error)}") from None
 
 
 def _check_id(value: str) -> str:

@@ -71,7 +71,7 @@ class NativeWorker:
     async def idle(self) -> None:
         """Wait until every call that has begun, abandoned ones included, has ended."""
         while self._running:
-            await anyio.sleep(0.002)  # noqa: ASYNC110 (set on other threads, seldom waited for)
+            await anyio.sleep(0.002)
 
     async def aclose(self, timeout_s: float = 10.0) -> bool:
         """End the threads once running calls have ended; True if they did within ``timeout_s`` seconds."""
