@@ -5,7 +5,7 @@ A view is handed out only where the adapter has the capability, so that no slot 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from memory.base import (
@@ -173,7 +173,8 @@ class _NativeQuery(_View):
         )
 
 
-_VIEWS: dict[type, tuple[str, type[_View]]] = {
+# Callable, because mypy accepts no protocol class where it reads type[T].
+_VIEWS: dict[Callable[..., Any], tuple[str, type[_View]]] = {
     SupportsFeedback: ("feedback", _Feedback),
     SupportsBulkIngest: ("bulk_ingest", _BulkIngest),
     SupportsReadiness: ("readiness", _Readiness),
@@ -183,13 +184,13 @@ _VIEWS: dict[type, tuple[str, type[_View]]] = {
 }
 
 
-def guard(rules: Rules, outbox: Outbox | None, protocol: type[T]) -> T | None:
+def guard(rules: Rules, outbox: Outbox | None, protocol: Callable[..., T]) -> T | None:
     """The guarded view of a capability, or None where the adapter lacks or withholds it.
 
     Raises:
         InputError: ``protocol`` is not one of the six capability protocols.
     """
     if protocol not in _VIEWS:
-        raise InputError(f"capability() takes one of {', '.join(known.__name__ for known in _VIEWS)}")
+        raise InputError(f"capability() takes one of {', '.join(getattr(known, '__name__', '') for known in _VIEWS)}")
     name, view = _VIEWS[protocol]
     return cast(T, view(rules, outbox)) if name in capabilities_of(rules.adapter) else None

@@ -8,7 +8,7 @@ native call; and back as a receipt with its trace.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -115,7 +115,7 @@ class MemorySlot:
         """Names of the capabilities this adapter, configured as it is, offers."""
         return capabilities_of(self._adapter)
 
-    def capability(self, protocol: type[T]) -> T | None:
+    def capability(self, protocol: Callable[..., T]) -> T | None:
         """The guarded capability, e.g. ``slot.capability(SupportsReadiness)``, or None where there is none.
 
         Guarded means: mode gate, scope check, deadline, trace and error mapping, as for the contract itself.

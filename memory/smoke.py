@@ -267,7 +267,7 @@ class _Doctor:
         return "passed", "a write in read-only mode was skipped"
 
     async def _gate_reset(self) -> Outcome:
-        if self._slot is None or not self._results[GATES.index("setup")].status == "passed":
+        if self._slot is None or self._results[GATES.index("setup")].status != "passed":
             return "skipped", "nothing was written"
         left: list[str] = []
         for scope in (self._ours, self._other):
