@@ -1,6 +1,9 @@
-"""For those who test adapters and what is built on them.
+"""For those who test adapters, and those who test what is built on memory.
 
-``ScriptedLLM`` is a language model endpoint on the loopback. Names load on first use.
+- ``FakeBackend`` over ``FakeNativeStore``: a complete adapter, whose native side can be watched and broken.
+- ``ScriptedLLM``: a language model endpoint on the loopback, for what would otherwise need a key.
+
+Names load on first use.
 """
 
 from __future__ import annotations
@@ -9,11 +12,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memory.testing.fake_backend import FakeBackend
+    from memory.testing.fake_store import FakeNativeError, FakeNativeStore, FakeRow
+    from memory.testing.faults import FAKE_KEY, Faults
     from memory.testing.scripted_llm import ScriptedLLM
 
-__all__ = ["ScriptedLLM"]
+__all__ = [
+    "FAKE_KEY",
+    "FakeBackend",
+    "FakeNativeError",
+    "FakeNativeStore",
+    "FakeRow",
+    "Faults",
+    "ScriptedLLM",
+]
 
-_HOME = {"ScriptedLLM": "scripted_llm"}
+_HOME = {
+    "FAKE_KEY": "faults",
+    "FakeBackend": "fake_backend",
+    "FakeNativeError": "fake_store",
+    "FakeNativeStore": "fake_store",
+    "FakeRow": "fake_store",
+    "Faults": "faults",
+    "ScriptedLLM": "scripted_llm",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+from memory.lexical import LexicalHashEmbedder
 from memory.testing.scripted_rules import ChatMessage, ChatRequest, Reply, Rule, ToolCall, answer
-from memory.testing.scripted_text import estimate_tokens
-from memory.testing.scripted_vectors import encode_base64, lexical_vector, rank
+from memory.testing.scripted_text import estimate_tokens, lexical_overlap
 
 __all__ = ["ENDPOINTS", "BadRequest", "user_text"]
 
 Body = Mapping[str, Any]
-MAX_DIMENSIONS = 8192
+_DIMENSIONS = range(64, 8193)
 
 
 class BadRequest(Exception):
@@ -90,16 +93,16 @@ def embeddings(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     if not isinstance(texts, list) or not texts or any(item in ("", []) for item in texts):
         raise BadRequest("input must be a text or a non-empty list of texts")
     dimensions = body.get("dimensions", 3072 if "large" in str(body.get("model")) else 1536)
-    if not isinstance(dimensions, int) or not 1 <= dimensions <= MAX_DIMENSIONS:
-        raise BadRequest(f"dimensions must be a number from 1 to {MAX_DIMENSIONS}")
+    if dimensions not in _DIMENSIONS:
+        raise BadRequest(f"dimensions must be a number from {_DIMENSIONS[0]} to {_DIMENSIONS[-1]}")
     words = [item if isinstance(item, str) else " ".join(map(str, item)) for item in texts]
-    vectors = [lexical_vector(text, dimensions) for text in words]
+    vectors = map(_embedder(dimensions).embed, words)
     packed = body.get("encoding_format") == "base64"
     return {
         "object": "list",
         "model": body.get("model", "scripted"),
         "data": [
-            {"object": "embedding", "index": index, "embedding": encode_base64(vector) if packed else vector}
+            {"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector}
             for index, vector in enumerate(vectors)
         ],
         "usage": _usage(" ".join(words), "", "prompt_tokens", "completion_tokens"),
@@ -112,7 +115,10 @@ def rerank(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     if not isinstance(query, str) or not isinstance(documents, list):
         raise BadRequest("rerank needs a query and a list of documents")
     texts = [item if isinstance(item, str) else str(item.get("text", "")) for item in documents]
-    results = [{"index": index, "relevance_score": score} for index, score in rank(query, texts)]
+    results = [
+        {"index": index, "relevance_score": lexical_overlap(query, text)} for index, text in enumerate(texts)
+    ]
+    results.sort(key=lambda result: -result["relevance_score"])
     return {
         "id": _id("rerank", body),
         "model": body.get("model", "scripted"),
@@ -209,6 +215,16 @@ def _parts(content: list[Any]) -> Iterator[str]:
             yield part
         elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
             yield part["text"]
+
+
+@lru_cache(maxsize=4)
+def _embedder(dimensions: int) -> LexicalHashEmbedder:
+    return LexicalHashEmbedder(dimensions)
+
+
+def _packed(vector: Sequence[float]) -> str:
+    """Little-endian float32, as ``encoding_format="base64"`` answers."""
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
 def _text(reply: Reply) -> str:

@@ -21,14 +21,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from memory.testing import scripted_rules_mem0, scripted_rules_nanobot
+from memory.testing.faults import FAKE_KEY, Faults
 from memory.testing.scripted_api import ENDPOINTS, BadRequest, user_text
-from memory.testing.scripted_faults import Fault, FaultKind, Faults
 from memory.testing.scripted_rules import Rule, general_rules
 
-__all__ = ["FAKE_KEY", "Fault", "FaultKind", "Faults", "RecordedRequest", "ScriptedLLM"]
+__all__ = ["FAULT_KINDS", "RecordedRequest", "ScriptedLLM"]
 
-FAKE_KEY = "sk-scripted-not-a-real-key-0123456789"
-"""Occurs in every error body, next to the user's text, so that tests can look for leaks."""
+FAULT_KINDS = (
+    "401", "403", "429", "500", "timeout", "reset", "truncated", "bad_json", "empty", "invalid_body"
+)  # fmt: skip
+"""HTTP errors; ``timeout`` answers late; ``reset`` and ``truncated`` break the connection before and within
+the body; ``bad_json`` and ``empty`` are 200 answers whose content is not JSON or is blank; ``invalid_body`` a
+200 answer that is no JSON at all."""
 
 _ERRORS = {
     "400": ("invalid_request_error", "bad_request"),
@@ -47,7 +51,7 @@ class RecordedRequest:
 
     path: str
     body: Any
-    fault: FaultKind | None = None
+    fault: str | None = None
 
 
 class ScriptedLLM:
@@ -67,7 +71,7 @@ class ScriptedLLM:
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
         self.rules: tuple[Rule, ...] = (*rules, *_CLIENT_RULES, *general_rules)
         self.requests: list[RecordedRequest] = []
-        self.faults = Faults()
+        self.faults = Faults(FAULT_KINDS)
         self._broken: list[Exception] = []
         self._stopping = threading.Event()
         self._server: _Server | None = None
@@ -153,7 +157,7 @@ def _error(status: str, body: Any, retry_after_s: float | None = None, hint: str
     return _Answer(int(status), _dump({"error": error}), retry_after_s)
 
 
-def _spoil(kind: FaultKind, answer: dict[str, Any]) -> _Answer:
+def _spoil(kind: str, answer: dict[str, Any]) -> _Answer:
     """A 200 answer that went wrong."""
     if kind == "invalid_body":
         return _Answer(200, b"<html>upstream is having a moment</html>")

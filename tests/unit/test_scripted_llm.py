@@ -20,7 +20,7 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 from memory.testing import ScriptedLLM
-from memory.testing.scripted_llm import FAKE_KEY
+from memory.testing.faults import FAKE_KEY
 from memory.testing.scripted_rules import ChatRequest, Reply
 from memory.testing.scripted_schema import minimal_instance
 

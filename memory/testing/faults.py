@@ -1,21 +1,15 @@
-"""Faults on demand, for the scripted LLM: what real endpoints do on a bad day."""
+"""Faults on demand, for the servers that tests run against: what real ones do on a bad day."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-__all__ = ["Fault", "FaultKind", "Faults"]
+__all__ = ["FAKE_KEY", "Fault", "Faults"]
 
-FaultKind = Literal[
-    "401", "403", "429", "500", "timeout", "reset", "truncated", "bad_json", "empty", "invalid_body"
-]
-"""HTTP errors; ``timeout`` answers late; ``reset`` and ``truncated`` break the connection before and within
-the body; ``bad_json`` and ``empty`` are 200 answers whose content is not JSON or is blank; ``invalid_body`` a
-200 answer that is no JSON at all."""
-
-_KINDS = get_args(FaultKind)
+FAKE_KEY = "sk-fake-not-a-real-key-0123456789"
+"""Every error answer holds it next to the user's text, so that tests can look for leaks of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +17,34 @@ class Fault:
     """One fault, as it was ordered.
 
     Attributes:
-        kind: what happens.
-        endpoint: only there, such as ``chat/completions`` or ``embeddings``; None is everywhere.
-        delay_s: seconds before ``timeout`` answers.
-        retry_after_s: seconds in the ``retry-after`` header of ``429``.
+        kind: what happens; each server documents its kinds.
+        endpoint: only there (an endpoint or native operation); None is everywhere.
+        delay_s: seconds, for faults of slowness.
+        retry_after_s: seconds that ``429`` asks the client to wait.
     """
 
-    kind: FaultKind
+    kind: str
     endpoint: str | None = None
     delay_s: float = 30.0
     retry_after_s: float = 0.01
 
 
 class Faults:
-    """The faults still to happen and, in ``fired``, those that did: one that never fired proves nothing."""
+    """The faults still to happen and, in ``fired``, those that did: one that never fired proves nothing.
 
-    def __init__(self) -> None:
+    Args:
+        kinds: what the server can do wrong.
+    """
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.kinds = tuple(kinds)
         self.fired: list[Fault] = []
         self._due: list[tuple[Fault, int | None]] = []
         self._lock = threading.Lock()
 
     def add(
         self,
-        kind: FaultKind,
+        kind: str,
         *,
         times: int | None = 1,
         endpoint: str | None = None,
@@ -57,8 +56,8 @@ class Faults:
         Raises:
             ValueError: the kind is unknown, or ``times`` is below 1.
         """
-        if kind not in _KINDS:
-            raise ValueError(f"unknown fault {kind!r}; use one of {', '.join(_KINDS)}")
+        if kind not in self.kinds:
+            raise ValueError(f"unknown fault {kind!r}; use one of {', '.join(self.kinds)}")
         if times is not None and times < 1:
             raise ValueError(f"times is {times}; use 1 or more, or None for all")
         with self._lock:
