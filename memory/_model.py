@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
 
     class _Meta(type(BaseModel)):
-        """Turns pydantic's error into ours, for the outermost construction only, so that nested paths stay whole."""
+        """Turns pydantic's error into ours, at the outermost construction only: nested paths stay whole."""
 
         def __call__(cls, **data):
             try:
@@ -72,7 +72,7 @@ def _check_aware(value: datetime) -> datetime:
 
 def _check_json(value: dict[str, Any]) -> dict[str, Any]:
     try:
-        json.dumps(value, allow_nan=False).encode("utf-8")
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError):
         raise ValueError("must be JSON: strings, finite numbers, booleans, null, lists, objects") from None
     return value

@@ -191,6 +191,7 @@ def guard(rules: Rules, outbox: Outbox | None, protocol: Callable[..., T]) -> T 
         InputError: ``protocol`` is not one of the six capability protocols.
     """
     if protocol not in _VIEWS:
-        raise InputError(f"capability() takes one of {', '.join(getattr(known, '__name__', '') for known in _VIEWS)}")
+        known = ", ".join(getattr(view, "__name__", "") for view in _VIEWS)
+        raise InputError(f"capability() takes one of {known}")
     name, view = _VIEWS[protocol]
     return cast(T, view(rules, outbox)) if name in capabilities_of(rules.adapter) else None
