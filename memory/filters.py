@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from memory.base import FILTER_OPERATORS
@@ -21,6 +22,7 @@ _SCOPE_KEYS = frozenset(
         "project", "project_id", "collection", "collection_name",
     }
 )  # fmt: skip
+_PLAIN_KEY = re.compile(r"[\w.-]+")
 _LOGIC = frozenset({"and", "or", "not", "any", "all", "nor", "xor", "should", "must", "must_not", "filter"})
 
 
@@ -51,18 +53,15 @@ def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
 
 
 def _check_key(key: str) -> None:
-    plain = key.strip().lower().lstrip("$")
-    root = plain.replace("[", ".").split(".")
-    if plain in _LOGIC or key.startswith("$"):
+    parts = set(key.lower().lstrip("$").split("."))
+    if key.lower().lstrip("$") in _LOGIC:
         raise ScopeError(
             f"filters.{key}: logic operators could widen the scope; filters are all required together"
         )
-    if _SCOPE_KEYS & set(root):
+    if _SCOPE_KEYS & parts:
         raise ScopeError(f"filters.{key} names a scope; ask with another RetrieveRequest.scope instead")
-    if not plain or "*" in plain or plain != key.lower():
-        raise ScopeError(
-            f"filters.{key!r} is not a metadata key; use a plain name without '*', '$' or spaces"
-        )
+    if not _PLAIN_KEY.fullmatch(key):
+        raise ScopeError(f"filters.{key!r} is not a metadata key; use letters, digits, '_', '-' and '.'")
 
 
 def _check_operator(where: str, operator: str, offered: frozenset[str]) -> None:

@@ -1,0 +1,167 @@
+"""A native error maps to one class, keeps its cause, and shows no user text (DESIGN section 4)."""
+
+import inspect
+import json
+import re
+
+import httpx
+import pytest
+
+import memory.errors
+from memory import (
+    BackendAuthError,
+    BackendError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+    MemslotError,
+    normalise_error,
+)
+
+USER_TEXT = "my diary says sk-12345"
+
+
+def http_error(status, **headers):
+    request = httpx.Request("POST", "http://127.0.0.1/v1")
+    response = httpx.Response(status, headers=headers, text=USER_TEXT, request=request)
+    return httpx.HTTPStatusError(USER_TEXT, request=request, response=response)
+
+
+def chained(outer, cause):
+    try:
+        raise outer from cause
+    except Exception as error:
+        return error
+
+
+class LLMError(Exception):
+    """How SDKs wrap: a class of their own, the transport's error as its cause."""
+
+
+class NeighbourConnectionError(Exception):
+    """Named like the builtin, and not derived from it (as honcho's)."""
+
+
+CASES = [
+    (http_error(401), BackendAuthError),
+    (http_error(403), BackendAuthError),
+    (http_error(429), BackendRateLimited),
+    (http_error(400), BackendRejected),
+    (http_error(404), BackendRejected),
+    (http_error(409), BackendRejected),
+    (http_error(422), BackendRejected),
+    (http_error(500), BackendUnavailable),
+    (http_error(503), BackendUnavailable),
+    (http_error(504), BackendTimeout),
+    (httpx.ReadTimeout(USER_TEXT), BackendTimeout),
+    (httpx.ConnectError(USER_TEXT), BackendUnavailable),
+    (httpx.RemoteProtocolError(USER_TEXT), BackendUnavailable),
+    (TimeoutError(USER_TEXT), BackendTimeout),
+    (ConnectionResetError(USER_TEXT), BackendUnavailable),
+    (NeighbourConnectionError(USER_TEXT), BackendUnavailable),
+    (json.JSONDecodeError(USER_TEXT, "", 0), BackendProtocolError),
+    (AttributeError(USER_TEXT), BackendProtocolError),
+    (KeyError(USER_TEXT), BackendProtocolError),
+    (ValueError(USER_TEXT), BackendRejected),
+    (RuntimeError(USER_TEXT), BackendError),
+    (chained(LLMError(USER_TEXT), http_error(429)), BackendRateLimited),
+    (chained(LLMError(USER_TEXT), chained(RuntimeError(USER_TEXT), httpx.ReadTimeout("x"))), BackendTimeout),
+    (chained(http_error(422), KeyError("x")), BackendRejected),
+]
+
+
+@pytest.mark.parametrize(
+    ("native", "kind"), CASES, ids=lambda value: getattr(value, "__name__", repr(value)[:40])
+)
+def test_a_native_error_maps_to_exactly_one_class(native, kind):
+    error = normalise_error(native, backend_name="mem0", operation="Memory.search")
+    assert type(error) is kind
+    assert (error.backend_name, error.operation) == ("mem0", "Memory.search")
+    shown = str(error) + json.dumps(error.diagnostics)
+    assert USER_TEXT not in shown
+    assert "Memory.search" in str(error)
+
+
+def test_diagnostics_tell_what_is_safe_to_tell():
+    native = chained(LLMError(USER_TEXT), http_error(429, **{"retry-after": "7"}))
+    error = normalise_error(native, backend_name="mem0", operation="Memory.add")
+    assert error.diagnostics["status"] == 429
+    assert error.retry_after_s == 7.0
+    assert error.diagnostics["causes"] == ["httpx.HTTPStatusError"]
+
+
+def test_a_code_that_holds_text_is_left_out():
+    native = RuntimeError("x")
+    native.code = USER_TEXT
+    native.request_id = "req_123"
+    error = normalise_error(native, backend_name="b", operation="o")
+    assert "code" not in error.diagnostics
+    assert error.diagnostics["request_id"] == "req_123"
+
+
+@pytest.mark.parametrize(
+    ("native", "ambiguous"),
+    [
+        (httpx.ReadTimeout("x"), True),
+        (ConnectionResetError("x"), True),
+        (httpx.RemoteProtocolError("x"), True),
+        (ConnectionRefusedError("x"), False),
+        (httpx.ConnectError("x"), False),
+        (httpx.ConnectTimeout("x"), False),
+        (http_error(500), False),
+        (http_error(401), False),
+        (ValueError("x"), False),
+    ],
+    ids=repr,
+)
+def test_only_a_request_without_an_answer_is_ambiguous(native, ambiguous):
+    assert normalise_error(native, backend_name="b", operation="o").ambiguous is ambiguous
+
+
+def test_an_error_of_ours_passes_with_its_place_filled_in():
+    error = BackendRejected("no")
+    assert normalise_error(error, backend_name="b", operation="o") is error
+    assert (error.backend_name, error.operation) == ("b", "o")
+
+
+def test_a_suppressed_context_does_not_decide():
+    def convert():
+        try:
+            raise TimeoutError
+        except TimeoutError:
+            raise ValueError("x") from None
+
+    with pytest.raises(ValueError, match="x") as caught:
+        convert()
+    assert type(normalise_error(caught.value, backend_name="b", operation="o")) is BackendRejected
+
+
+def test_a_circle_of_causes_ends():
+    first, second = RuntimeError("a"), RuntimeError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert type(normalise_error(first, backend_name="b", operation="o")) is BackendError
+
+
+def test_the_drawn_tree_is_the_real_one():
+    drawn = []
+    for line in memory.errors.__doc__.splitlines():
+        match = re.match(
+            r"    ([│ ├└─]*)(\w+(?:Error|Found|Supported|Unavailable|Timeout|Limited|Rejected))\b", line
+        )
+        if match:
+            drawn.append((len(match[1]) // 4, match[2]))
+    parents = []
+    for depth, name in drawn:
+        kind = getattr(memory.errors, name)
+        parents[depth:] = [kind]
+        if depth:
+            assert kind.__mro__[1] is parents[depth - 1], name
+    classes = {
+        name
+        for name, kind in inspect.getmembers(memory.errors, inspect.isclass)
+        if issubclass(kind, MemslotError) and kind.__module__ == "memory.errors"
+    }
+    assert {name for _, name in drawn} == classes
+    assert classes <= set(memory.errors.__all__)

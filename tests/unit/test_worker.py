@@ -1,0 +1,94 @@
+"""The native worker: one call at a time where one is allowed, even when a caller has given up."""
+
+import threading
+import time
+
+import anyio
+import pytest
+
+from memory import BackendUnavailable, NativeWorker
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+async def test_results_and_errors_come_back():
+    worker = NativeWorker()
+    assert await worker.run(lambda: 41 + 1) == 42
+    with pytest.raises(ZeroDivisionError):
+        await worker.run(lambda: 1 / 0)
+    assert await worker.aclose()
+
+
+async def test_an_abandoned_call_keeps_its_worker():
+    worker = NativeWorker()
+    running, most = 0, 0
+
+    def call():
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.05)
+        running -= 1
+
+    for _ in range(3):
+        with anyio.move_on_after(0.01) as scope:
+            await worker.run(call)
+        assert scope.cancelled_caught
+    await worker.run(call)
+    assert most == 1
+    await worker.aclose()
+
+
+async def test_a_call_given_up_while_waiting_never_runs():
+    worker = NativeWorker()
+    ran = []
+    release = threading.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run, release.wait)
+        await anyio.sleep(0.01)
+        with anyio.move_on_after(0.01):
+            await worker.run(lambda: ran.append(1))
+        release.set()
+    await worker.idle()
+    assert ran == []
+    await worker.aclose()
+
+
+async def test_idle_waits_for_abandoned_calls():
+    worker = NativeWorker()
+    finished = threading.Event()
+
+    def call():
+        time.sleep(0.05)
+        finished.set()
+
+    with anyio.move_on_after(0.005):
+        await worker.run(call)
+    assert not finished.is_set()
+    await worker.idle()
+    assert finished.is_set()
+    await worker.aclose()
+
+
+async def test_closing_leaves_no_thread_and_refuses_calls():
+    worker = NativeWorker(threads=3, name="leaktest")
+    await worker.run(int)
+    assert await worker.aclose()
+    assert await worker.aclose()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("leaktest")]
+    with pytest.raises(BackendUnavailable, match="closed"):
+        await worker.run(int)
+
+
+async def test_several_threads_run_at_a_time():
+    worker = NativeWorker(threads=2)
+    meeting = threading.Barrier(2, timeout=5)
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run, meeting.wait)
+        group.start_soon(worker.run, meeting.wait)
+    await worker.aclose()
