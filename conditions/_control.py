@@ -1,0 +1,91 @@
+"""What the conditions share: they are controls (spec section 2.2), and take whole scopes as keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from memory import (
+    AdapterTraits,
+    BackendHealth,
+    BaseAdapter,
+    ContextEntry,
+    MemoryEvent,
+    MemoryScope,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
+
+__all__ = ["ControlCondition", "FixedCondition", "content_hash"]
+
+
+class ControlCondition(BaseAdapter):
+    """A provider that runs inside this process and is a baseline or a ceiling, never an architecture.
+
+    Args:
+        name: the condition's name in the configuration; labels its context sections and traces.
+        traits: what it declares; ``kind`` is always ``control``.
+    """
+
+    def __init__(self, name: str, traits: AdapterTraits) -> None:
+        self.backend_name = name
+        self.traits = traits
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """The scope's label: there is no backend whose alphabet it would have to fit."""
+        return {"scope": scope.label}
+
+    async def health(self) -> BackendHealth:
+        """Always ``ok``: there is nothing to reach."""
+        return self.healthy()
+
+    def healthy(self, **fields: Any) -> BackendHealth:
+        """The declared traits as a health report, with further fields."""
+        return BackendHealth(
+            **{"status": "ok", **fields},
+            backend_name=self.backend_name,
+            consistency_model=self.traits.consistency,
+            cs_filtering=self.traits.cs_filtering,
+        )
+
+    def found(
+        self,
+        request: RetrieveRequest,
+        native_operation: str,
+        entries: tuple[ContextEntry, ...],
+        raw: Mapping[str, Any],
+        **trace: Any,
+    ) -> RetrieveResult:
+        """A retrieval's result; ``trace`` are further fields of its trace."""
+        ids = tuple(entry.native_id for entry in entries if entry.native_id is not None)
+        return RetrieveResult(
+            request=request,
+            raw=dict(raw),
+            entries=entries,
+            trace=self.trace(request.scope, native_operation, native_ids=ids, **trace),
+        )
+
+
+def content_hash(content: JsonValue) -> str:
+    """SHA-256 of what a condition was given, so that a run's record tells one truth from another."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class FixedCondition(ControlCondition):
+    """A condition whose context does not come from what was written, so it keeps nothing of it."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Keep nothing. The trace says so by its native operation, ``none``."""
+        trace = self.trace(event.scope, "none", consistency="committed")
+        return WriteReceipt(event_id=event.event_id, status="committed", trace=trace)
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Nothing of a scope is kept, hence nothing is left."""
+        return ResetReceipt(scope=scope, verified=True, removed=0, trace=self.trace(scope, "none"))

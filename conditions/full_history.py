@@ -1,0 +1,242 @@
+"""Everything that was said, in order, as far as the budget goes: the long-context control (spec section 2.2).
+
+The newest messages that fit are shown, oldest first. Packing walks back from the newest and stops when the
+budget is full, so its cost follows the budget and not the length of the history.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from conditions._control import ControlCondition
+from conditions._event_log import EventLog, file_names
+from conditions._speech import said
+from memory import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendHealth,
+    ContextBudget,
+    ContextEntry,
+    MemoryEvent,
+    MemoryScope,
+    NativeWorker,
+    PluginInfo,
+    PluginOptions,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    TokenCounter,
+    WriteReceipt,
+    entry_cost,
+    hookimpl,
+    section_overhead,
+)
+
+__all__ = ["FullHistory", "FullHistoryOptions", "memslot_create", "memslot_describe"]
+
+# Messages larger than a whole budget are passed over, but not without end: packing stays bounded.
+_MOST_PASSED_OVER = 100
+
+
+class FullHistoryOptions(PluginOptions):
+    """The block ``memory.conditions.full_history``."""
+
+    path: Path | None = None
+    """A directory for one JSONL file per scope, so that the history outlives the process. None: memory only."""
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """One message of the history."""
+
+    order: tuple[datetime, int]
+    entry: ContextEntry
+    session_id: str
+    role: str
+    cost: int | None = None
+
+    def raw(self) -> dict[str, Any]:
+        return {
+            "id": self.entry.native_id,
+            "event_id": self.entry.event_ids[0],
+            "session_id": self.session_id,
+            "timestamp": self.order[0].isoformat(),
+            "role": self.role,
+            "text": self.entry.text,
+        }
+
+
+@dataclass(slots=True)
+class _Transcript:
+    """The history of one scope, sorted by time, and by arrival where the time is the same."""
+
+    turns: list[_Turn] = field(default_factory=list)
+    ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    log: EventLog | None = None
+
+    def add(self, event: MemoryEvent) -> None:
+        ids = []
+        for index, message in enumerate(event.messages):
+            native_id = f"{event.event_id}/{index}"
+            entry = ContextEntry(
+                f"{message.name or message.role}: {said(message)}",
+                native_id=native_id,
+                timestamp=event.timestamp,
+                event_ids=(event.event_id,),
+            )
+            turn = _Turn((event.timestamp, len(self.turns)), entry, event.session_id, message.role)
+            insort(self.turns, turn, key=_order)
+            ids.append(native_id)
+        self.ids[event.event_id] = tuple(ids)
+
+    def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Turn]:
+        """The newest turns that fit, oldest first. One too large for any window is passed over."""
+        most = len(self.turns) if budget.max_items is None else budget.max_items
+        if budget.max_tokens is None:
+            return self.turns[-most:]
+        room = budget.max_tokens - overhead
+        chosen: list[_Turn] = []
+        spent = passed_over = 0
+        for turn in reversed(self.turns):
+            if len(chosen) == most:
+                break
+            if turn.cost is None:
+                turn.cost = entry_cost(turn.entry, counter)
+            if turn.cost > room:
+                passed_over += 1
+                if passed_over > _MOST_PASSED_OVER:
+                    break
+                continue
+            spent += turn.cost
+            if spent > room:
+                break
+            chosen.append(turn)
+        chosen.reverse()
+        return chosen
+
+
+def _order(turn: _Turn) -> tuple[datetime, int]:
+    return turn.order
+
+
+class FullHistory(ControlCondition):
+    """Keeps every message, shows the newest that fit in chronological order. CS fields have no effect."""
+
+    def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter) -> None:
+        super().__init__(name, AdapterTraits(kind="control"))
+        self._directory = options.path
+        self._counter = counter
+        self._names = file_names()
+        self._transcripts: dict[MemoryScope, _Transcript] = {}
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Read what an earlier process left of this scope.
+
+        Raises:
+            BackendProtocolError: its file is damaged.
+            IsolationError: its file holds another scope's events.
+        """
+        if scope in self._transcripts:
+            return
+        log = self._log(scope)
+        transcript = _Transcript(log=log)
+        for event in await _load(log) if log else ():
+            if event.event_id not in transcript.ids:
+                transcript.add(event)
+        self._transcripts.setdefault(scope, transcript)
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Keep the event's messages. An event id that is already there is kept once, as it was first."""
+        transcript = self._transcripts.setdefault(event.scope, _Transcript(log=self._log(event.scope)))
+        warnings: tuple[str, ...] = ()
+        if event.event_id in transcript.ids:
+            warnings = ("this event_id was recorded before; the first version is kept",)
+        else:
+            if transcript.log is not None:
+                transcript.log.append(event)
+            transcript.add(event)
+        return WriteReceipt(
+            event_id=event.event_id,
+            status="committed",
+            native_ids=transcript.ids[event.event_id],
+            warnings=warnings,
+            trace=self.trace(event.scope, "history.append"),
+        )
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """The newest messages that fit ``request.budget``, oldest first; ``raw`` counts the others."""
+        transcript = self._transcripts.get(request.scope) or _Transcript()
+        overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
+        turns = transcript.newest(request.budget, self._counter, overhead)
+        left_out = len(transcript.turns) - len(turns)
+        return self.found(
+            request,
+            "history.tail",
+            tuple(turn.entry for turn in turns),
+            {
+                "messages_total": len(transcript.turns),
+                "messages_left_out": left_out,
+                "messages": [turn.raw() for turn in turns],
+            },
+            consistency="committed",
+            warnings=(f"the budget leaves out {left_out} older messages",) if left_out else (),
+        )
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Forget this scope, file included."""
+        log = self._log(scope)
+        if log is not None:
+            log.remove()
+        transcript = self._transcripts.pop(scope, None)
+        gone = scope not in self._transcripts and (log is None or not log.path.exists())
+        return ResetReceipt(
+            scope=scope,
+            verified=gone,
+            removed=len(transcript.turns) if transcript else 0,
+            trace=self.trace(scope, "history.clear"),
+        )
+
+    async def health(self) -> BackendHealth:
+        """``ok``, with where the history is kept and how much of it there is."""
+        kept = sum(len(transcript.turns) for transcript in self._transcripts.values())
+        where = "process memory" if self._directory is None else "JSONL files"
+        return self.healthy(details={"kept_in": where, "messages": kept})
+
+    async def aclose(self) -> None:
+        """Let the history go; files stay."""
+        self._transcripts.clear()
+
+    def _log(self, scope: MemoryScope) -> EventLog | None:
+        if self._directory is None:
+            return None
+        return EventLog(self._directory / f"{self._names.encode(scope)['id']}.jsonl", scope)
+
+
+async def _load(log: EventLog) -> list[MemoryEvent]:
+    """Read a log off the event loop: a long history takes seconds to parse."""
+    worker = NativeWorker(name="memslot-history")
+    try:
+        return await worker.run(log.load)
+    finally:
+        await worker.aclose()
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """Listed without building anything."""
+    return PluginInfo(
+        name="full_history",
+        kind="control",
+        summary="the newest messages that fit the budget, in chronological order",
+        options=FullHistoryOptions,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[FullHistoryOptions]) -> FullHistory:
+    """Build the condition."""
+    return FullHistory(settings.name, settings.options, settings.token_counter)

@@ -1,0 +1,71 @@
+"""No memory at all: the floor every memory is measured against (spec section 2.2).
+
+Two variants, as MemPABench's game has them: ``anonymised`` gives the agent nothing; ``named`` tells it whom it
+talks to and nothing else, which separates what a memory adds from what a mere name adds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from conditions._control import FixedCondition
+from memory import (
+    AdapterSettings,
+    AdapterTraits,
+    ContextEntry,
+    PluginInfo,
+    PluginOptions,
+    RetrieveRequest,
+    RetrieveResult,
+    hookimpl,
+)
+
+__all__ = ["NoMemory", "NoMemoryOptions", "memslot_create", "memslot_describe"]
+
+
+class NoMemoryOptions(PluginOptions):
+    """The block ``memory.conditions.no_memory``."""
+
+    variant: Literal["anonymised", "named"] = "anonymised"
+    """``anonymised``: an empty context. ``named``: one line that says whom the agent talks to."""
+    names: dict[str, Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]] = Field(
+        default_factory=dict
+    )
+    """persona_id -> display name for the named variant; a persona without one goes by its persona_id."""
+
+
+class NoMemory(FixedCondition):
+    """Retrieves nothing, or a name."""
+
+    def __init__(self, name: str, options: NoMemoryOptions) -> None:
+        super().__init__(name, AdapterTraits(kind="control", recalls_writes=False))
+        self._options = options
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """Empty when anonymised; the persona's display name when named."""
+        anonymised = self._options.variant == "anonymised"
+        entries: tuple[ContextEntry, ...] = ()
+        if not anonymised:
+            persona = request.scope.persona_id
+            who = self._options.names.get(persona, persona)
+            entries = (ContextEntry(f"You are talking to {who}.", prose=True),)
+        return self.found(request, "none", entries, {"anonymised": anonymised})
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """Listed without building anything."""
+    return PluginInfo(
+        name="no_memory",
+        kind="control",
+        summary="empty context, or the user's name alone: the floor",
+        options=NoMemoryOptions,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[NoMemoryOptions]) -> NoMemory:
+    """Build the condition."""
+    return NoMemory(settings.name, settings.options)

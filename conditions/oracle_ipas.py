@@ -1,0 +1,238 @@
+"""The truth about a persona's interaction preferences, told to the agent: the ceiling (spec section 2.2).
+
+A matrix persona x context x attribute -> value, where a value may change over time. It learns nothing from what
+is written, except what time it is: the newest event's timestamp is its clock, so that it knows the truth of the
+moment and not that of the future.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from conditions._control import FixedCondition, content_hash
+from memory import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendHealth,
+    ConfigError,
+    ContextEntry,
+    MemoryEvent,
+    MemoryScope,
+    PluginInfo,
+    PluginOptions,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+    hookimpl,
+)
+
+__all__ = ["Cell", "OracleIpas", "OracleIpasOptions", "Phase", "memslot_create", "memslot_describe"]
+
+
+def _midnight(value: Any) -> Any:
+    """A date without a time means its start, in UTC."""
+    if isinstance(value, str) and len(value) == len("2026-01-31"):
+        try:
+            value = date.fromisoformat(value)
+        except ValueError:
+            return value
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value
+
+
+_Moment = Annotated[AwareDatetime, BeforeValidator(_midnight)]
+
+
+class Phase(BaseModel):
+    """A value and when it holds: from ``from`` (included) until ``until`` (excluded) or the next phase."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    value: JsonValue
+    since: _Moment | None = Field(default=None, alias="from")
+    until: _Moment | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Phase:
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError("until is not after from; swap them")
+        return self
+
+    def holds_at(self, now: datetime | None) -> bool:
+        """Whether the value holds; ``now`` None is before anything happened."""
+        if now is None:
+            return True
+        return (self.since is None or self.since <= now) and (self.until is None or now < self.until)
+
+
+def _phases(value: Any) -> Any:
+    """A bare value holds always; a single phase needs no list."""
+    if isinstance(value, (list, tuple)):
+        return value
+    return [value if isinstance(value, dict) and "value" in value else {"value": value}]
+
+
+Cell = Annotated[tuple[Phase, ...], BeforeValidator(_phases), Field(min_length=1)]
+Matrix = dict[str, dict[str, dict[str, Cell]]]
+_MATRIX: TypeAdapter[Matrix] = TypeAdapter(Matrix, config=ConfigDict(hide_input_in_errors=True))
+
+
+class OracleIpasOptions(PluginOptions):
+    """The block ``memory.conditions.oracle_ipas``."""
+
+    matrix: Matrix | None = None
+    """persona_id -> context -> attribute -> a value, or a list of ``{value, from, until}``."""
+    path: Path | None = None
+    """A YAML or JSON file with the matrix, in place of ``matrix``."""
+    as_of: _Moment | None = None
+    """Answer as of this moment, whatever the events say. None: as of the newest event of the scope."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> OracleIpasOptions:
+        if (self.matrix is None) == (self.path is None):
+            raise ValueError("give the truth as either matrix or path")
+        return self
+
+
+class OracleIpas(FixedCondition):
+    """Retrieves the cells of the matrix that hold now, filtered by ``context`` and ``attribute``."""
+
+    def __init__(self, name: str, options: OracleIpasOptions) -> None:
+        super().__init__(name, AdapterTraits(kind="control", cs_filtering="hard", recalls_writes=False))
+        matrix = _read(options.path, name) if options.path is not None else options.matrix
+        self._matrix: Matrix = matrix or {}
+        self._as_of = options.as_of
+        self._clocks: dict[MemoryScope, datetime] = {}
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Keep nothing but the time of the event."""
+        clock = self._clocks.get(event.scope)
+        self._clocks[event.scope] = max(clock, event.timestamp) if clock else event.timestamp
+        return await super().record_event(event)
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """The cells that hold now; empty, with a warning, for a persona the matrix does not know.
+
+        ``scenario`` is not a dimension of the matrix and has no effect.
+        """
+        now = self._as_of or self._clocks.get(request.scope)
+        contexts = self._matrix.get(request.scope.persona_id)
+        cells = [
+            (context, attribute, phase)
+            for context, attribute, cell in _select(contexts or {}, request.cs_filters)
+            if (phase := _current(cell, now)) is not None
+        ]
+        return self.found(
+            request,
+            "matrix.read",
+            tuple(_entry(context, attribute, phase) for context, attribute, phase in cells),
+            {"as_of": now.isoformat() if now else None, "cells": [_raw(*cell) for cell in cells]},
+            consistency="committed",
+            warnings=() if contexts is not None else ("the matrix does not know this persona; add it",),
+        )
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Forget the scope's clock; the truth stays."""
+        self._clocks.pop(scope, None)
+        return await super().reset_scope(scope)
+
+    async def health(self) -> BackendHealth:
+        """``ok``, with a hash of the matrix."""
+        known = content_hash(_MATRIX.dump_python(self._matrix, mode="json", by_alias=True))
+        return self.healthy(details={"personas": len(self._matrix), "content_sha256": known})
+
+
+def _select(
+    contexts: Mapping[str, Mapping[str, tuple[Phase, ...]]], wanted: Mapping[str, str]
+) -> Iterator[tuple[str, str, tuple[Phase, ...]]]:
+    for context, attributes in contexts.items():
+        if wanted.get("context", context) == context:
+            for attribute, cell in attributes.items():
+                if wanted.get("attribute", attribute) == attribute:
+                    yield context, attribute, cell
+
+
+def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
+    """The phase that holds now: the one that began last, or the first of all before anything happened."""
+    holding = [phase for phase in cell if phase.holds_at(now)]
+    choose = min if now is None else max
+    return choose(holding, key=_beginning, default=None)
+
+
+def _beginning(phase: Phase) -> datetime:
+    return phase.since or datetime.min.replace(tzinfo=UTC)
+
+
+def _entry(context: str, attribute: str, phase: Phase) -> ContextEntry:
+    value = phase.value if isinstance(phase.value, str) else json.dumps(phase.value, ensure_ascii=False)
+    return ContextEntry(f"{attribute}: {value}", timestamp=phase.since, group=context)
+
+
+def _raw(context: str, attribute: str, phase: Phase) -> dict[str, Any]:
+    return {"context": context, "attribute": attribute, **phase.model_dump(mode="json", by_alias=True)}
+
+
+def _read(path: Path, name: str) -> Matrix:
+    where = f"memory.conditions.{name}.path"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: {path} cannot be read ({error.strerror}); give a YAML or JSON file"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where}: {path} is not UTF-8 text; convert it") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        raise ConfigError(f"{where}: {path} is not valid YAML or JSON{line}") from None
+    if isinstance(content, dict) and set(content) == {"matrix"}:
+        content = content["matrix"]
+    try:
+        return _MATRIX.validate_python(content)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        at = ".".join(map(str, problem["loc"])) or "the file"
+        raise ConfigError(
+            f"{where}: {path}: {at}: {problem['msg']}; write persona: {{context: {{attribute: value}}}}"
+        ) from None
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """Listed without building anything."""
+    return PluginInfo(
+        name="oracle_ipas",
+        kind="control",
+        summary="the true interaction preferences of the moment: the ceiling",
+        options=OracleIpasOptions,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[OracleIpasOptions]) -> OracleIpas:
+    """Build the condition; reads ``path``.
+
+    Raises:
+        ConfigError: the file cannot be read or is not such a matrix.
+    """
+    return OracleIpas(settings.name, settings.options)

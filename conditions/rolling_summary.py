@@ -1,0 +1,366 @@
+"""A running summary, rewritten as the conversation goes on: the file-memory control (spec section 2.2).
+
+Modelled on Nanobot v0.1.4.post5's MemoryConsolidator, which today's Nanobot no longer has: when the prompt
+grows too long, the oldest messages, cut where a user speaks, are worked into one long-term memory. Deliberate
+differences: by default a session is summarised when it is over (spec section 8); only the memory is ever
+retrieved, never messages that are not summarised yet (fairness rule, spec section 2.2); what is left is
+summarised by ``wait_until_ready``, because a session has ended wherever a test begins.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio
+from pydantic import Field, model_validator
+
+from conditions._control import ControlCondition
+from conditions._cuts import cut_freeing, cut_within, earlier_sessions
+from conditions._document import pack_document
+from conditions._event_log import file_names
+from conditions._extractive import ExtractiveSummariser
+from conditions._llm_summariser import LlmOptions, LlmSummariser
+from conditions._notebook import Notebook, Summariser
+from memory import (
+    AdapterMode,
+    AdapterSettings,
+    AdapterTraits,
+    BackendError,
+    BackendHealth,
+    BackendReadiness,
+    CapabilityNotSupported,
+    MemoryEvent,
+    MemoryScope,
+    ModeReceipt,
+    NativeQueryRequest,
+    NativeQueryResult,
+    NativeWorker,
+    PluginInfo,
+    PluginOptions,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    TokenCounter,
+    WriteReceipt,
+    hookimpl,
+    section_overhead,
+)
+
+__all__ = ["RollingSummary", "RollingSummaryOptions", "memslot_create", "memslot_describe"]
+
+# Nanobot v0.1.4.post6 keeps this much of the window free for the answer and for estimation errors.
+_RESERVED_TOKENS = 4096 + 1024
+_ROUNDS = 5
+_ATTEMPTS = 3
+_PAUSE_S = 0.5
+# Of a write's deadline, how much summarising may take before the write is answered without it.
+_WRITE_SHARE = 0.8
+
+
+class RollingSummaryOptions(PluginOptions):
+    """The block ``memory.conditions.rolling_summary``."""
+
+    max_tokens: Annotated[int, Field(gt=0)] = 8000
+    """Upper bound of the long-term memory."""
+    update_policy: Literal["after_accumulation_session", "token_threshold"] = "after_accumulation_session"
+    """When to summarise: as soon as the next session begins, or when the context window fills up."""
+    context_window_tokens: Annotated[int, Field(gt=_RESERVED_TOKENS)] = 65536
+    """The window that ``token_threshold`` watches (5120 tokens of it are kept free); also bounds one LLM call."""
+    summariser: Literal["extractive", "llm"] = "extractive"
+    """``extractive`` keeps sentences by simple rules, offline; ``llm`` asks the model under ``llm``."""
+    llm: LlmOptions | None = None
+    """The OpenAI-compatible endpoint of ``summariser: llm``."""
+    path: Path | None = None
+    """A directory with MEMORY.md and HISTORY.md per scope. None: process memory only."""
+
+    @model_validator(mode="after")
+    def _llm_where_needed(self) -> RollingSummaryOptions:
+        if self.summariser == "llm" and self.llm is None:
+            raise ValueError("summariser llm needs the block llm with base_url and model")
+        if self.summariser == "extractive" and self.llm is not None:
+            raise ValueError(
+                "llm is given but summariser is extractive; set summariser: llm, or drop the block"
+            )
+        return self
+
+
+class RollingSummary(ControlCondition):
+    """Keeps one long-term memory per scope. SupportsReadiness: messages not yet summarised are ``pending``."""
+
+    def __init__(
+        self,
+        name: str,
+        options: RollingSummaryOptions,
+        summariser: Summariser,
+        counter: TokenCounter,
+        write_deadline_s: float | None = None,
+    ) -> None:
+        super().__init__(name, AdapterTraits(kind="control", consistency="async_derived"))
+        self._options = options
+        self._summariser = summariser
+        self._counter = counter
+        self._write_limit_s = math.inf if write_deadline_s is None else write_deadline_s * _WRITE_SHARE
+        self._window = options.context_window_tokens - _RESERVED_TOKENS
+        self._names = file_names()
+        self._notebooks: dict[MemoryScope, Notebook] = {}
+        self._read_only = False
+
+    # -- lifecycle --------------------------------------------------------------------------------------
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """The scope's label, and its directory below ``path`` where there is one."""
+        if self._options.path is None:
+            return super().native_scope(scope)
+        return {"scope": scope.label, "directory": self._names.encode(scope)["id"]}
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Take up what an earlier process left of this scope.
+
+        Raises:
+            BackendProtocolError: its files are damaged.
+            IsolationError: its files hold another scope's events.
+        """
+        if scope in self._notebooks:
+            return
+        notebook = self._notebook(scope)
+        if self._options.path is not None:
+            worker = NativeWorker(name="memslot-summary")
+            try:
+                await worker.run(notebook.load)
+            finally:
+                await worker.aclose()
+        self._notebooks.setdefault(scope, notebook)
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """While read-only nothing is summarised, not even by ``wait_until_ready``."""
+        self._read_only = mode.read_only
+        return await super().set_mode(mode)
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Forget the memory, the history and what is pending of this scope, files included."""
+        notebook = self._notebook(scope)
+        async with notebook.lock:
+            removed = notebook.clear()
+            empty = notebook.is_empty
+            self._notebooks.pop(scope, None)
+        trace = self.trace(scope, "memory.clear")
+        return ResetReceipt(scope=scope, verified=empty, removed=removed, trace=trace)
+
+    async def health(self) -> BackendHealth:
+        """Whether the summariser would work now; the extractive one is named for what it is."""
+        problem = await self._summariser.problem()
+        details = {
+            "summariser": self._summariser.label,
+            "update_policy": self._options.update_policy,
+            "modelled_on": "Nanobot v0.1.4.post5 MemoryConsolidator",
+        }
+        warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
+        return self.healthy(
+            status="unavailable" if problem else "ok", details=details, warnings=tuple(warnings)
+        )
+
+    async def aclose(self) -> None:
+        """Close the summariser. What is still pending stays pending: on disk with ``path``, else it is gone."""
+        await self._summariser.aclose()
+        self._notebooks.clear()
+
+    # -- the contract -----------------------------------------------------------------------------------
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Keep the event, then summarise what is due: earlier sessions, or what overflows the window.
+
+        The event is kept before anything is summarised, so a summariser that fails loses nothing.
+        """
+        notebook = self._notebook(event.scope)
+        self._notebooks[event.scope] = notebook
+        warnings: list[str] = []
+        async with notebook.lock:
+            if notebook.knows(event.event_id):
+                warnings.append("this event_id was recorded before; the first version is kept")
+            else:
+                notebook.add(event)
+            before = notebook.progress
+            with anyio.move_on_after(self._write_limit_s) as limit:
+                await self._summarise_due(notebook)
+        pending = any(line.event_id == event.event_id for line in notebook.pending)
+        if limit.cancelled_caught:
+            warnings.append("summarising took too long for a write; it is tried again with the next one")
+        elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
+            warnings.append(f"summarising failed: {notebook.progress.last_error}")
+        rewritten = notebook.progress.consolidations > before.consolidations
+        return WriteReceipt(
+            event_id=event.event_id,
+            status="pending" if pending else "committed",
+            native_ids=(event.event_id,),
+            warnings=tuple(warnings),
+            trace=self.trace(event.scope, "memory.consolidate" if rewritten else "session.append"),
+        )
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """The long-term memory, by paragraphs, as far as the budget goes; never messages still pending."""
+        notebook = self._notebook(request.scope)
+        progress = notebook.progress
+        packed = pack_document(
+            notebook.memory,
+            request.budget,
+            self._counter,
+            overhead=section_overhead(self.backend_name, request.scope.label, self._counter),
+            sources={line: source.event_id for line, source in progress.sources.items()},
+        )
+        warnings = (
+            [f"summariser: {self._summariser.label}"] if self._options.summariser == "extractive" else []
+        )
+        if notebook.pending:
+            warnings.append(f"{len(notebook.pending)} messages are not summarised yet")
+        if progress.raw_archived:
+            warnings.append(f"{progress.raw_archived} messages could not be summarised")
+        if packed.lines_left_out:
+            warnings.append(f"the budget leaves out {packed.lines_left_out} lines of the summary")
+        return self.found(
+            request,
+            "memory.read",
+            packed.entries,
+            self._raw(notebook, packed.lines_left_out),
+            consistency="pending" if notebook.pending else "committed",
+            representation_version=str(progress.consolidations),
+            last_derived_at=progress.last_derived_at,
+            warnings=tuple(warnings),
+        )
+
+    # -- readiness and diagnostics ----------------------------------------------------------------------
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """``pending`` while messages wait, ``failed`` once some had to be archived unsummarised."""
+        notebook = self._notebook(scope)
+        progress, waiting = notebook.progress, len(notebook.pending)
+        because = f" ({progress.last_error})" if progress.last_error else ""
+        state: Literal["ready", "pending", "failed"] = "pending" if waiting else "ready"
+        detail = f"{waiting} messages are not summarised yet{because}" if waiting else ""
+        if progress.raw_archived:
+            state = "failed"
+            archived = f"{progress.raw_archived} messages went into the history unsummarised{because}"
+            detail = f"{archived}; {waiting} more wait" if waiting else archived
+        if waiting and self._read_only:
+            detail += "; nothing is summarised while read-only"
+        return BackendReadiness(
+            state=state, detail=detail, pending_count=waiting, last_derived_at=progress.last_derived_at
+        )
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Summarise everything that is left, within ``timeout_s`` seconds. While read-only, only report."""
+        started = time.perf_counter()
+        notebook = self._notebooks.get(scope)
+        if notebook is not None and not self._read_only:
+            with anyio.move_on_after(timeout_s):
+                async with notebook.lock:
+                    while notebook.pending and not self._read_only:
+                        if not await self._summarise(notebook, len(notebook.pending)):
+                            progress = notebook.progress
+                            await anyio.sleep(max(progress.retry_after_s, _PAUSE_S * 2**progress.failures))
+        found = await self.readiness(scope)
+        return found.model_copy(update={"waited_ms": (time.perf_counter() - started) * 1000})
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """For diagnostics: ``history`` lists the log's entries, ``pending`` the messages not yet summarised.
+
+        Raises:
+            CapabilityNotSupported: any other operation.
+        """
+        notebook = self._notebook(request.scope)
+        if request.operation == "history":
+            raw = list(notebook.history)
+        elif request.operation == "pending":
+            raw = [line.render() for line in notebook.pending]
+        else:
+            raise CapabilityNotSupported(f"{self.backend_name}: native_query offers history and pending only")
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _notebook(self, scope: MemoryScope) -> Notebook:
+        """The scope's notebook; an empty one, not kept, where nothing was written."""
+        if scope in self._notebooks:
+            return self._notebooks[scope]
+        root = self._options.path
+        return Notebook(scope, self._counter, root / self._names.encode(scope)["id"] if root else None)
+
+    def _caveat(self) -> list[str]:
+        extractive = self._options.summariser == "extractive"
+        return [f"summariser: {self._summariser.label}"] if extractive else []
+
+    def _raw(self, notebook: Notebook, lines_left_out: int) -> dict[str, Any]:
+        progress = notebook.progress
+        return {
+            "memory": notebook.memory,
+            "lines_left_out": lines_left_out,
+            "summariser": self._summariser.label,
+            "update_policy": self._options.update_policy,
+            "consolidations": progress.consolidations,
+            "history_entries": len(notebook.history),
+            "messages_pending": len(notebook.pending),
+            "messages_archived_raw": progress.raw_archived,
+        }
+
+    async def _summarise_due(self, notebook: Notebook) -> None:
+        if self._options.update_policy == "after_accumulation_session":
+            while due := earlier_sessions(notebook.pending):
+                if not await self._summarise(notebook, due):
+                    return
+        elif notebook.tokens >= self._window:
+            for _ in range(_ROUNDS):
+                excess = notebook.tokens - self._window // 2
+                cut = cut_freeing(notebook, excess) if excess > 0 else 0
+                if not cut or not await self._summarise(notebook, cut):
+                    return
+
+    async def _summarise(self, notebook: Notebook, due: int) -> bool:
+        """Work off some of the first ``due`` messages; False if nothing was worked off.
+
+        After three failures in a row the messages go into the history as they are, as Nanobot did it.
+        """
+        count = cut_within(notebook, due, self._window)
+        lines = notebook.pending[:count]
+        try:
+            draft = await self._summariser.summarise(notebook.memory, notebook.progress.sources, lines)
+        except BackendError as error:
+            if notebook.note_failure(error) < _ATTEMPTS or self._read_only:
+                return False
+            notebook.archive_raw(count)
+            return True
+        if self._read_only:  # the mode changed while the model was thinking
+            return False
+        notebook.commit(count, draft)
+        return True
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """Listed without building anything."""
+    return PluginInfo(
+        name="rolling_summary",
+        kind="control",
+        summary="one running summary per persona, extractive or by an LLM",
+        capabilities=frozenset({"readiness", "native_query"}),
+        consistency="async_derived",
+        options=RollingSummaryOptions,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[RollingSummaryOptions]) -> RollingSummary:
+    """Build the condition.
+
+    Raises:
+        PluginLoadError: ``summariser: llm``, and httpx is not installed.
+    """
+    options, counter = settings.options, settings.token_counter
+    summariser: Summariser
+    if options.llm is not None:
+        summariser = LlmSummariser(options.llm, options.max_tokens, counter, settings.name)
+    else:
+        summariser = ExtractiveSummariser(options.max_tokens, counter)
+    return RollingSummary(settings.name, options, summariser, counter, settings.deadlines.get("write_s"))

@@ -1,0 +1,114 @@
+"""A fixed text about the persona, given to the agent every time: a control and often a ceiling (spec 2.2).
+
+It learns nothing: what was written before a run is all it ever knows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from conditions._control import FixedCondition, content_hash
+from conditions._document import pack_document
+from memory import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendHealth,
+    ConfigError,
+    PluginInfo,
+    PluginOptions,
+    RetrieveRequest,
+    RetrieveResult,
+    TokenCounter,
+    hookimpl,
+    section_overhead,
+)
+
+__all__ = ["StaticProfile", "StaticProfileOptions", "memslot_create", "memslot_describe"]
+
+_Profile = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class StaticProfileOptions(PluginOptions):
+    """The block ``memory.conditions.static_profile``."""
+
+    profile: _Profile | None = None
+    """The text every persona gets that has none under ``profiles``."""
+    path: Path | None = None
+    """A UTF-8 file with that text, in place of ``profile``."""
+    profiles: dict[str, _Profile] = Field(default_factory=dict)
+    """persona_id -> its text."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> StaticProfileOptions:
+        if self.profile is not None and self.path is not None:
+            raise ValueError("profile and path are both given; keep one")
+        if self.profile is None and self.path is None and not self.profiles:
+            raise ValueError("has no text; give profile, path or profiles")
+        return self
+
+
+class StaticProfile(FixedCondition):
+    """Retrieves a persona's text, by paragraphs, as far as the budget goes."""
+
+    def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter) -> None:
+        super().__init__(name, AdapterTraits(kind="control", recalls_writes=False))
+        self._profiles = options.profiles
+        self._default = options.profile if options.path is None else _read(options.path, name)
+        self._counter = counter
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """The persona's text; empty, with a warning, where there is none."""
+        text = self._profiles.get(request.scope.persona_id, self._default)
+        overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
+        packed = pack_document(text or "", request.budget, self._counter, overhead=overhead)
+        warnings = []
+        if text is None:
+            warnings.append(
+                "this persona has no profile; add it under profiles, or give profile for everyone"
+            )
+        if packed.lines_left_out:
+            warnings.append(f"the budget leaves out {packed.lines_left_out} lines of the profile")
+        raw = {"profile": text, "lines_left_out": packed.lines_left_out}
+        return self.found(request, "profile.read", packed.entries, raw, warnings=tuple(warnings))
+
+    async def health(self) -> BackendHealth:
+        """``ok``, with a hash of the texts."""
+        known = content_hash({"profiles": dict(self._profiles), "default": self._default})
+        return self.healthy(details={"profiles": len(self._profiles), "content_sha256": known})
+
+
+def _read(path: Path, name: str) -> str:
+    where = f"memory.conditions.{name}.path"
+    try:
+        text = path.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}); give a text file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where}: {path} is not UTF-8 text; convert it") from None
+    if not text:
+        raise ConfigError(f"{where}: {path} is empty; write the profile into it")
+    return text
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """Listed without building anything."""
+    return PluginInfo(
+        name="static_profile",
+        kind="control",
+        summary="a fixed text about the persona, nothing learned",
+        options=StaticProfileOptions,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[StaticProfileOptions]) -> StaticProfile:
+    """Build the condition; reads ``path``.
+
+    Raises:
+        ConfigError: the file cannot be read, is not UTF-8 or is empty.
+    """
+    return StaticProfile(settings.name, settings.options, settings.token_counter)
