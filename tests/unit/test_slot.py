@@ -1,0 +1,555 @@
+"""The slot's own rules, on an adapter that does as it is told (the contract kit covers real ones)."""
+
+from datetime import UTC, datetime
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from memory import (
+    AdapterMode,
+    AdapterTraits,
+    BackendAuthError,
+    BackendError,
+    BackendHealth,
+    BackendProtocolError,
+    BackendReadiness,
+    BackendTimeout,
+    BackendUnavailable,
+    BaseAdapter,
+    ContextBudget,
+    ContextEntry,
+    Deadlines,
+    InputError,
+    IsolationError,
+    LifecycleError,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    NativeMutationReceipt,
+    NativeMutationRequest,
+    ReadOnlyError,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    ScopeError,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsReadiness,
+    WriteReceipt,
+)
+
+pytestmark = pytest.mark.anyio
+
+ALICE = MemoryScope(run_id="r", persona_id="alice")
+BOB = MemoryScope(run_id="r", persona_id="bob")
+QUICK = Deadlines(write_s=0.05, retrieve_s=0.05, health_s=0.05, query_s=0.05, close_s=1.0)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+class Obedient(BaseAdapter):
+    """Stores rows in a list; ``next_write`` and ``next_read`` are raised, awaited or answered first."""
+
+    backend_name = "obedient"
+
+    def __init__(self, **traits):
+        self.traits = AdapterTraits(**traits)
+        self.rows = []
+        self.calls = []
+        self.next_write = []
+        self.next_read = []
+        self.closed = 0
+
+    def native_scope(self, scope):
+        return {"id": scope.label}
+
+    async def _obey(self, orders):
+        if orders:
+            order = orders.pop(0)
+            if isinstance(order, BaseException):
+                raise order
+            await order()
+
+    async def record_event(self, event):
+        self.calls.append(event.event_id)
+        await self._obey(self.next_write)
+        self.rows.append(event)
+        return WriteReceipt(
+            event_id=event.event_id,
+            status="committed",
+            native_ids=(f"n-{event.event_id}",),
+            trace=self.trace(event.scope, "rows.append"),
+        )
+
+    async def retrieve(self, request):
+        await self._obey(self.next_read)
+        entries = tuple(
+            ContextEntry(message.content, native_id=event.event_id, scope_ids={"id": event.scope.label})
+            for event in self.rows
+            if event.scope == request.scope
+            for message in event.messages
+        )
+        return RetrieveResult(
+            request=request,
+            raw={"rows": len(entries)},
+            entries=entries,
+            trace=self.trace(request.scope, "rows.list"),
+        )
+
+    async def reset_scope(self, scope):
+        self.rows = [event for event in self.rows if event.scope != scope]
+        return ResetReceipt(scope=scope, verified=True)
+
+    async def health(self):
+        await self._obey(self.next_read)
+        return BackendHealth(status="ok", backend_name="obedient", consistency_model="immediate")
+
+    async def aclose(self):
+        self.closed += 1
+
+
+class Lookup(Obedient):
+    found = None
+
+    async def find_event(self, event):
+        if isinstance(self.found, BaseException):
+            raise self.found
+        return self.found
+
+
+class Sink(list):
+    emit = list.append
+
+
+def event(number=1, scope=ALICE, text="hello"):
+    return MemoryEvent(
+        event_id=f"e{number}",
+        scope=scope,
+        session_id="s",
+        turn_id=str(number),
+        timestamp=datetime(2024, 1, 1, tzinfo=UTC),
+        messages=[Message(role="user", content=text)],
+    )
+
+
+def ask(scope=ALICE, **fields):
+    return RetrieveRequest(query="q", scope=scope, session_id="s", **fields)
+
+
+async def forever():
+    await anyio.sleep_forever()
+
+
+@pytest.fixture
+async def adapter():
+    return Obedient()
+
+
+@pytest.fixture
+async def sink():
+    return Sink()
+
+
+@pytest.fixture
+async def slot(adapter, sink):
+    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK, trace_sink=sink) as opened:
+        await opened.setup_scope(BOB)
+        sink.clear()
+        yield opened
+
+
+async def test_a_turn_goes_in_and_comes_back(slot):
+    receipt = await slot.after_turn(user="I like oolong", assistant="Noted", session_id="s")
+    assert receipt.status == "committed"
+    assert receipt.trace.native_operation == "rows.append"
+    context = await slot.before_turn("tea?", session_id="s")
+    assert context.startswith('<memory-context backend="obedient" scope="r:alice">')
+    assert "I like oolong" in context
+
+
+async def test_blank_halves_of_a_turn_are_left_out(slot, adapter):
+    await slot.after_turn(user="hi", assistant="  ", session_id="s")
+    assert [message.role for message in adapter.rows[0].messages] == ["user"]
+    with pytest.raises(InputError, match="messages: is empty"):
+        await slot.after_turn(user="", assistant=None, session_id="s")
+
+
+async def test_recalled_context_is_not_written_again(slot, adapter):
+    await slot.after_turn(user="I like oolong", session_id="s")
+    context = await slot.before_turn("tea?", session_id="s")
+    await slot.after_turn(user=f"tea?\n{context}", session_id="s")
+    assert adapter.rows[1].messages[0].content == "tea?"
+    with pytest.raises(InputError, match="nothing but recalled context"):
+        await slot.after_turn(user=context, session_id="s")
+    assert len(adapter.rows) == 2
+
+
+async def test_a_scope_never_set_up_is_refused(slot, adapter):
+    stranger = MemoryScope(run_id="r", persona_id="eve")
+    for call in (
+        slot.record_event(event(scope=stranger)),
+        slot.retrieve(ask(stranger)),
+        slot.reset_scope(stranger),
+    ):
+        with pytest.raises(ScopeError, match="r:eve is not set up"):
+            await call
+    assert adapter.calls == []
+
+
+async def test_read_only_writes_nothing_and_says_so(slot, adapter, sink):
+    await slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
+    receipt = await slot.record_event(event())
+    assert (receipt.status, receipt.native_ids) == ("skipped_read_only", ())
+    assert receipt.trace.attempts == 0
+    assert receipt.trace.read_only is True
+    with pytest.raises(ReadOnlyError):
+        await slot.reset_scope(ALICE)
+    assert adapter.calls == []
+    await slot.set_mode(AdapterMode(read_only=False))
+    assert (await slot.record_event(event())).status == "committed"
+
+
+async def test_set_mode_drains_and_later_writes_wait_for_the_flip(adapter):
+    release = anyio.Event()
+    adapter.next_write = [release.wait]
+    order, receipts = [], {}
+
+    async def write(number):
+        receipts[number] = await slot.record_event(event(number))
+        order.append(f"write {number} {receipts[number].status}")
+
+    async def flip():
+        receipt = await slot.set_mode(AdapterMode(read_only=True))
+        order.append(f"flipped, drained {receipt.drained}")
+
+    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
+        group.start_soon(write, 1)
+        await anyio.wait_all_tasks_blocked()
+        group.start_soon(flip)
+        await anyio.wait_all_tasks_blocked()
+        group.start_soon(write, 2)
+        await anyio.wait_all_tasks_blocked()
+        assert order == []
+        release.set()
+    assert order[0] == "write 1 committed"
+    assert set(order[1:]) == {"flipped, drained 1", "write 2 skipped_read_only"}
+    assert adapter.calls == ["e1"]
+
+
+async def test_a_failing_switch_to_read_only_leaves_the_safe_side(slot, adapter):
+    async def fail(mode):
+        raise RuntimeError("cannot flush")
+
+    adapter.set_mode = fail
+    with pytest.raises(BackendError):
+        await slot.set_mode(AdapterMode(read_only=True))
+    assert slot.read_only
+    with pytest.raises(BackendError):
+        await slot.set_mode(AdapterMode(read_only=False))
+    assert slot.read_only
+
+
+async def test_a_write_without_an_answer_is_unknown(slot, adapter):
+    adapter.next_write = [forever, ConnectionResetError("user text")]
+    for _ in range(2):
+        receipt = await slot.record_event(event())
+        assert receipt.status == "unknown"
+        assert receipt.trace.consistency is None
+        assert "may or may not be stored" in receipt.warnings[0]
+    assert adapter.calls == ["e1", "e1"]
+    assert (await slot.health()).details["slot"]["unknown_writes"] == 2
+
+
+async def test_a_refused_write_raises_and_is_not_sent_again(slot, adapter, sink):
+    adapter.next_write = [ConnectionRefusedError("x")]
+    with pytest.raises(BackendUnavailable) as caught:
+        await slot.record_event(event())
+    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+    assert adapter.calls == ["e1"]
+    assert sink[-1].error == "BackendUnavailable"
+
+
+async def test_a_retry_happens_only_where_it_is_declared_safe():
+    adapter = Obedient(write_retries=2)
+    adapter.next_write = [ConnectionResetError("x"), ConnectionResetError("x")]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        receipt = await slot.record_event(event())
+    assert (receipt.status, receipt.trace.attempts) == ("committed", 3)
+    assert len(adapter.rows) == 1
+
+
+async def test_a_look_up_settles_an_ambiguous_write():
+    adapter = Lookup(write_retries=1)
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        adapter.next_write, adapter.found = [ConnectionResetError("x")], ("n1",)
+        found = await slot.record_event(event(1))
+        adapter.next_write, adapter.found = [ConnectionResetError("x")], None
+        absent = await slot.record_event(event(2))
+        adapter.next_write, adapter.found = [ConnectionResetError("x")], ConnectionResetError("y")
+        unclear = await slot.record_event(event(3))
+    assert (found.status, found.native_ids) == ("committed", ("n1",))
+    assert (absent.status, absent.trace.attempts) == ("committed", 2)
+    assert unclear.status == "unknown"
+    assert adapter.calls == ["e1", "e2", "e2", "e3"]
+
+
+async def test_a_failed_retrieval_never_looks_empty(slot, adapter, sink):
+    assert (await slot.retrieve(ask())).formatted_context == ""
+    adapter.next_read = [forever, RuntimeError("user text")]
+    with pytest.raises(BackendTimeout, match=r"retrieve did not answer within 0\.05 s"):
+        await slot.retrieve(ask())
+    with pytest.raises(BackendError) as caught:
+        await slot.retrieve(ask())
+    assert "user text" not in str(caught.value)
+    assert [trace.error for trace in sink] == [None, "BackendTimeout", "BackendError"]
+
+
+async def test_a_row_of_another_scope_is_never_shown(slot, adapter):
+    await slot.record_event(event(1))
+
+    async def leak(request):
+        entries = (
+            ContextEntry("mine", scope_ids={"id": "r:alice"}),
+            ContextEntry("BOB'S", scope_ids={"id": "r:bob"}),
+        )
+        return RetrieveResult(
+            request=request, raw=[], entries=entries, trace=adapter.trace(request.scope, "leak")
+        )
+
+    adapter.retrieve = leak
+    with pytest.raises(IsolationError) as caught:
+        await slot.retrieve(ask())
+    assert "BOB'S" not in str(caught.value)
+
+
+async def test_the_budget_is_met_and_the_shortfall_traced(slot):
+    for number in range(20):
+        await slot.record_event(event(number, text=f"sentence number {number}"))
+    result = await slot.retrieve(ask(budget=ContextBudget(max_tokens=100, min_tokens=99)))
+    trace = result.trace
+    assert trace.token_count == slot.token_counter.count(result.formatted_context) <= 100
+    assert (trace.retrieved_count, trace.included_count) == (20, len(result.included))
+    assert trace.shortfall_tokens == 99 - trace.token_count
+    assert trace.token_counter == "utf8-bytes/4"
+    assert "did not fit" in trace.warnings[-1]
+    assert (await slot.retrieve(ask())).trace.shortfall_tokens is None
+
+
+async def test_an_adapters_own_rendering_is_held_to_the_budget(slot, adapter):
+    for number in range(20):
+        await slot.record_event(event(number))
+
+    def verbose(result):
+        return "\n".join(
+            ["<memory-context>", *(entry.text * 30 for entry in result.context_entries), "</memory-context>"]
+        )
+
+    adapter.format_context = verbose
+    result = await slot.retrieve(ask(budget=ContextBudget(max_tokens=200)))
+    assert 0 < result.trace.token_count <= 200
+    assert 0 < len(result.included) < 20
+    adapter.format_context = lambda result: "</memory-context>"
+    with pytest.raises(BackendProtocolError, match="well-formed"):
+        await slot.retrieve(ask())
+
+
+async def test_writes_of_a_scope_keep_their_order_and_reads_pass_by(adapter):
+    release = anyio.Event()
+    adapter.next_write = [release.wait]
+    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
+        await slot.setup_scope(BOB)
+        for number in range(5):
+            group.start_soon(slot.record_event, event(number))
+            await anyio.wait_all_tasks_blocked()
+        await slot.record_event(event(99, BOB))
+        assert (await slot.retrieve(ask())).entries == ()
+        assert adapter.calls == ["e0", "e99"]
+        release.set()
+    assert [row.event_id for row in adapter.rows] == ["e99", "e0", "e1", "e2", "e3", "e4"]
+
+
+async def test_declared_concurrency_is_kept():
+    adapter = Obedient(max_concurrency=2, max_scope_concurrency=1)
+    running, most = 0, 0
+
+    async def busy():
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.sleep(0.005)
+        running -= 1
+
+    scopes = [MemoryScope(run_id="r", persona_id=str(number)) for number in range(6)]
+    adapter.next_read = [busy] * 12
+    async with MemorySlot(adapter) as slot, anyio.create_task_group() as group:
+        for scope in scopes:
+            await slot.setup_scope(scope)
+            group.start_soon(slot.retrieve, ask(scope))
+            group.start_soon(slot.retrieve, ask(scope))
+    assert most == 2
+
+
+async def test_a_cancelled_call_leaves_the_slot_usable(slot, adapter):
+    adapter.next_write = [forever]
+    with anyio.move_on_after(0.01):
+        await slot.record_event(event(1))
+    assert (await slot.record_event(event(2))).status == "committed"
+    assert (await slot.set_mode(AdapterMode(read_only=True))).drained == 0
+
+
+async def test_health_tells_instead_of_raising(slot, adapter):
+    healthy = await slot.health()
+    assert healthy.status == "ok"
+    assert healthy.latency_ms > 0
+    adapter.next_read = [BackendAuthError("no key", diagnostics={"status": 401}), forever]
+    refused, silent = await slot.health(), await slot.health()
+    assert (refused.status, refused.details["status"]) == ("unavailable", 401)
+    assert silent.status == "unavailable"
+    assert "0.05 s" in silent.warnings[0]
+
+
+async def test_closing_is_idempotent_and_final(adapter):
+    slot = MemorySlot(adapter, scope=ALICE)
+    async with slot:
+        pass
+    await slot.aclose()
+    assert adapter.closed == 1
+    for call in (slot.record_event(event()), slot.retrieve(ask()), slot.health(), slot.setup_scope(ALICE)):
+        with pytest.raises(LifecycleError, match="closed"):
+            await call
+
+
+async def test_a_failing_setup_closes_the_adapter(adapter):
+    async def fail(scope):
+        raise ConnectionRefusedError
+
+    adapter.setup_scope = fail
+    with pytest.raises(BackendUnavailable):
+        async with MemorySlot(adapter, scope=ALICE):
+            pytest.fail("opened")
+    assert adapter.closed == 1
+
+
+async def test_another_event_loop_is_refused(slot):
+    def elsewhere():
+        anyio.run(slot.retrieve, ask())
+
+    with pytest.raises(LifecycleError, match="another event loop"):
+        await anyio.to_thread.run_sync(elsewhere)
+
+
+async def test_capabilities_are_offered_only_where_they_exist(slot):
+    assert slot.capabilities() == frozenset()
+    assert slot.capability(SupportsReadiness) is None
+    assert not isinstance(slot, SupportsReadiness | SupportsFeedback | SupportsBulkIngest)
+    with pytest.raises(InputError, match="SupportsReadiness"):
+        slot.capability(dict)
+
+
+class Bulk(Obedient):
+    async def record_events(self, events):
+        receipts = []
+        for one in events:
+            try:
+                receipts.append(await self.record_event(one))
+            except ConnectionRefusedError as error:
+                failure = BackendUnavailable("down", sent=False)
+                failure.receipts = tuple(receipts)
+                raise failure from error
+        return receipts
+
+    async def readiness(self, scope):
+        return BackendReadiness(state="ready")
+
+    async def wait_until_ready(self, scope, timeout_s):
+        await anyio.sleep_forever()
+
+    async def native_mutation(self, request):
+        return NativeMutationReceipt(status="committed", native_ids=(request.native_id,))
+
+
+async def test_bulk_goes_scope_by_scope_and_answers_in_order(sink):
+    adapter = Bulk()
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+        await slot.setup_scope(BOB)
+        bulk = slot.capability(SupportsBulkIngest)
+        receipts = await bulk.record_events([event(1), event(2, BOB), event(3)])
+        assert [receipt.event_id for receipt in receipts] == ["e1", "e2", "e3"]
+        assert adapter.calls == ["e1", "e3", "e2"]
+        assert sink[-1].native_ids == ("n-e2",)
+        with pytest.raises(InputError, match="share an event_id"):
+            await bulk.record_events([event(4), event(4)])
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert [one.status for one in await bulk.record_events([event(5), event(6, BOB)])] == [
+            "skipped_read_only"
+        ] * 2
+    assert adapter.calls == ["e1", "e3", "e2"]
+
+
+async def test_a_bulk_write_that_fails_midway_loses_no_receipt():
+    adapter = Bulk()
+    adapter.next_write = [lambda: anyio.lowlevel.checkpoint(), ConnectionRefusedError("x")]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        with pytest.raises(BackendUnavailable) as caught:
+            await slot.capability(SupportsBulkIngest).record_events([event(1), event(2), event(3)])
+    assert [receipt.event_id for receipt in caught.value.receipts] == ["e1"]
+
+
+async def test_waiting_for_readiness_ends_as_pending():
+    async with MemorySlot(Bulk(), scope=ALICE) as slot:
+        readiness = slot.capability(SupportsReadiness)
+        assert (await readiness.readiness(ALICE)).state == "ready"
+        assert (await readiness.wait_until_ready(ALICE, 0.01)).state == "pending"
+        with pytest.raises(ScopeError):
+            await readiness.readiness(BOB)
+
+
+async def test_native_mutation_obeys_the_mode():
+    request = NativeMutationRequest(scope=ALICE, operation="delete", native_id="n1")
+    async with MemorySlot(Bulk(), scope=ALICE) as slot:
+        mutation = slot.capability(SupportsNativeMutation)
+        assert (await mutation.native_mutation(request)).status == "committed"
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert (await mutation.native_mutation(request)).status == "skipped_read_only"
+
+
+class Box:
+    def __init__(self):
+        self.log = []
+
+    async def append(self, one):
+        self.log.append(("append", one.event_id))
+
+    async def settle(self, receipt):
+        self.log.append(("settle", receipt.event_id))
+
+
+async def test_the_outbox_keeps_what_is_not_confirmed(adapter):
+    box = Box()
+    adapter.next_write = [lambda: anyio.lowlevel.checkpoint(), ConnectionResetError("x"), ConnectionRefusedError("x")]
+    async with MemorySlot(adapter, scope=ALICE, outbox=box) as slot:
+        await slot.record_event(event(1))
+        await slot.record_event(event(2))
+        with pytest.raises(BackendUnavailable):
+            await slot.record_event(event(3))
+    assert box.log == [("append", "e1"), ("settle", "e1"), ("append", "e2"), ("append", "e3")]
+
+
+async def test_traces_say_what_happened_and_nothing_said(slot, sink):
+    await slot.record_event(event(text="SECRET"))
+    await slot.retrieve(ask())
+    await slot.set_mode(AdapterMode(read_only=True))
+    await slot.health()
+    assert [trace.operation for trace in sink] == ["record_event", "retrieve", "set_mode", "health"]
+    write, read = sink[0], sink[1]
+    assert (write.event_id, write.session_id, write.consistency) == ("e1", "s", "committed")
+    assert write.native_ids == ("n-e1",)
+    assert write.started_at.tzinfo is not None
+    assert (read.condition_kind, read.cs_filtering, read.retrieved_count) == ("architecture", "none", 1)
+    assert "SECRET" not in "".join(trace.model_dump_json() for trace in sink)
