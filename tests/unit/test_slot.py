@@ -532,7 +532,11 @@ class Box:
 
 async def test_the_outbox_keeps_what_is_not_confirmed(adapter):
     box = Box()
-    adapter.next_write = [lambda: anyio.lowlevel.checkpoint(), ConnectionResetError("x"), ConnectionRefusedError("x")]
+    adapter.next_write = [
+        lambda: anyio.lowlevel.checkpoint(),
+        ConnectionResetError("x"),
+        ConnectionRefusedError("x"),
+    ]
     async with MemorySlot(adapter, scope=ALICE, outbox=box) as slot:
         await slot.record_event(event(1))
         await slot.record_event(event(2))

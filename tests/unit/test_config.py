@@ -1,0 +1,172 @@
+"""Configuration: one clear line with file, field and fix; secrets never shown (DESIGN section 4)."""
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from memory import ConfigError, load_config, parse_block
+from memory.config import HIDDEN, load_token_counter
+
+GOOD = """\
+memory:
+  backend: mem0
+  scope:
+    run_id: run1
+    persona_id: alice
+  budget:
+    max_tokens: 500
+  backends:
+    mem0:
+      top_k: 12
+      llm:
+        api_key: ${MY_API_KEY}
+        base_url: http://me:hunter2@127.0.0.1:1/v1
+        note: ${MY_SECRET}
+    graphiti:
+      password: ${NOT_SET_AND_NOT_NEEDED}
+run:
+  seed: 7
+  output: somewhere
+"""
+ENV = {"MY_API_KEY": "sk-1234", "MY_SECRET": "hush", "NAME": "carol"}
+
+
+def write(tmp_path, text):
+    path = tmp_path / "memory.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_good_file_is_resolved_for_its_provider(tmp_path):
+    config = load_config(write(tmp_path, GOOD), env=ENV)
+    assert (config.provider, config.kind, config.where) == ("mem0", "architecture", "memory.backends.mem0")
+    assert config.options["llm"]["api_key"] == "sk-1234"
+    assert config.memory.scope.persona_id == "alice"
+    assert config.memory.budget.max_tokens == 500
+    assert config.run == {"seed": 7, "output": "somewhere"}
+
+
+def test_what_is_shown_holds_no_secret(tmp_path):
+    config = load_config(write(tmp_path, GOOD), env=ENV)
+    shown = str(config.redacted())
+    for secret in ("sk-1234", "hunter2", "hush"):
+        assert secret not in shown
+    assert shown.count(HIDDEN) == 3
+    assert "graphiti" not in shown
+    assert "top_k" in shown
+
+
+def test_the_hash_is_of_what_determines_results(tmp_path):
+    def digest(text=GOOD, **env):
+        return load_config(write(tmp_path, text), env={**ENV, **env}).config_hash
+
+    original = digest()
+    assert digest(MY_API_KEY="sk-other") == original
+    assert digest(GOOD.replace("somewhere", "elsewhere")) == original
+    assert digest(GOOD.replace("graphiti:", "zep:")) == original
+    assert digest(GOOD.replace("top_k: 12", "top_k: 13")) != original
+    assert digest(GOOD.replace("seed: 7", "seed: 8")) != original
+    assert digest(GOOD.replace("alice", "bob")) != original
+
+
+def test_variables_have_defaults_and_an_escape():
+    content = {
+        "memory": {
+            "condition": "x",
+            "scope": {"run_id": "${NAME}-${OTHER:-none}", "persona_id": "$${NAME}"},
+            "conditions": {"x": None},
+        }
+    }
+    scope = load_config(content, env=ENV).memory.scope
+    assert (scope.run_id, scope.persona_id) == ("carol-none", "${NAME}")
+
+
+def broken(old, new):
+    assert old in GOOD
+    return GOOD.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("memory: [unclosed", r":1:\d+: not valid YAML"),
+        ("memory:\n  backend: a: b\n", r":2:\d+: not valid YAML"),
+        ("memory:\n\tbackend: mem0\n", r":2:1: not valid YAML"),
+        ("a\x07b", "not valid YAML"),
+        ("- memory", "must be a mapping that starts with 'memory:'"),
+        ("", "must be a mapping"),
+        ("{}", "memory: is missing"),
+        ("memroy: {}", "memroy: is not a known section; did you mean memory?"),
+        (broken("  backend: mem0\n", ""), ":1: memory: selects nothing"),
+        (
+            broken("  backend: mem0", "  backend: mem0\n  condition: no_memory"),
+            "exactly one context provider",
+        ),
+        (broken("  backend: mem0", "  backend: [mem0]"), ":2: memory.backend: must be the name"),
+        (broken("  backend: mem0", "  backend: zep"), "memory.backends.zep: is missing; add 'zep: {}'"),
+        (broken("  backend: mem0", "  backend: mem0\n  backend: zep"), ":3: memory.backend: stands twice"),
+        (
+            broken("max_tokens", "max_token"),
+            r":7: memory.budget.max_token: is not a known field; did you mean max_tokens",
+        ),
+        (broken("500", "-5"), r":7: memory.budget.max_tokens: .*greater than 0"),
+        (broken("500", "lots"), r":7: memory.budget.max_tokens: .*valid integer"),
+        (broken("budget:", "bugdet:"), r":6: memory.bugdet: is not a known field; did you mean budget"),
+        (broken("run_id: run1", "run_id: '*'"), r":3: memory.scope: run_id holds the wildcard"),
+        (broken("    persona_id: alice\n", ""), r":3: memory.scope.persona_id: is required"),
+        (broken("${MY_API_KEY}", "${NOBODY}"), r":12: .*llm.api_key: needs the environment variable NOBODY"),
+        (broken("run:\n  seed: 7\n  output: somewhere", "run: 7"), r"run: must be a mapping"),
+    ],
+)
+def test_bad_files_are_one_line_naming_field_and_fix(tmp_path, text, complaint):
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        load_config(path, env=ENV)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    assert "hunter2" not in message
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        load_config(tmp_path / "absent.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes("memory: é".encode("latin-1"))
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(tmp_path / "latin.yaml")
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    top_k: int = 5
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    search: Inner | None = None
+    stores: list[Inner] = []
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({"serach": {}}, "m.serach: is not a known field; did you mean search?"),
+        ({"search": {"topk": 1}}, "m.search.topk: is not a known field; did you mean top_k?"),
+        ({"stores": [{"top_k": "sk-1234"}]}, "m.stores.0.top_k: Input should be a valid integer"),
+    ],
+)
+def test_typos_in_a_providers_block_get_the_nearest_name(data, complaint):
+    with pytest.raises(ConfigError) as caught:
+        parse_block(Options, data, "m")
+    assert complaint in str(caught.value)
+    assert "sk-1234" not in str(caught.value)
+
+
+def test_token_counters():
+    assert load_token_counter("utf8-bytes/4").count("abcde") == 2
+    exact = load_token_counter("builtins:len")
+    assert (exact.name, exact.count("abcde")) == ("builtins:len", 5)
+    for name in ("nowhere:count", "builtins:count", "tiktoken", ""):
+        with pytest.raises(ConfigError, match=r"memory\.token_counter"):
+            load_token_counter(name)

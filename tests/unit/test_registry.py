@@ -1,0 +1,197 @@
+"""Plugins: listing imports no SDK, loading takes exactly one, a broken one breaks nothing else."""
+
+import sys
+import textwrap
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from memory import ConfigError, MemoryAdapterRegistry, PluginLoadError, PluginNotFound, load_config
+
+PLUGIN = """
+from memory import AdapterTraits, BaseAdapter, PluginInfo, PluginOptions, hookimpl
+
+class Options(PluginOptions):
+    top_k: int = 5
+
+class Adapter(BaseAdapter):
+    backend_name = "{name}"
+    def __init__(self, settings):
+        self.settings = settings
+    def native_scope(self, scope): return {{}}
+    async def record_event(self, event): ...
+    async def retrieve(self, request): ...
+    async def reset_scope(self, scope): ...
+    async def health(self): ...
+
+@hookimpl
+def memslot_describe():
+    return PluginInfo(name="{name}", kind="{kind}", summary="a test", options=Options{extra})
+
+@hookimpl
+def memslot_create(settings):
+    {create}
+"""
+
+
+class Dist:
+    def __init__(self, name):
+        self.name, self.version = name, "1.0"
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Writes a plugin module and returns its entry point, as an installed distribution would provide it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = []
+
+    def make(
+        name,
+        *,
+        kind="architecture",
+        extra="",
+        create="return Adapter(settings)",
+        text=None,
+        dist="third-party",
+    ):
+        module = f"plugin_{name}_{len(made)}"
+        made.append(module)
+        source = text if text is not None else PLUGIN.format(name=name, kind=kind, extra=extra, create=create)
+        (tmp_path / f"{module}.py").write_text(textwrap.dedent(source))
+        group = "memslot.backends" if kind == "architecture" else "memslot.conditions"
+        point = EntryPoint(name, module, group)
+        vars(point).update(dist=Dist(dist))
+        return point
+
+    yield make
+    for module in made:
+        sys.modules.pop(module, None)
+
+
+def config(name, field="backend", **options):
+    return load_config({"memory": {field: name, f"{field}s": {name: options}}})
+
+
+def test_a_plugin_is_listed_and_created(plugin):
+    registry = MemoryAdapterRegistry([plugin("good", extra=', capabilities=frozenset({"readiness"})')])
+    (row,) = registry.rows()
+    assert (row.name, row.distribution, row.version, row.installed) == ("good", "third-party", "1.0", True)
+    assert row.to_json()["capabilities"] == ["readiness"]
+    adapter = registry.create(config("good", top_k=9))
+    assert adapter.settings.options.top_k == 9
+    assert adapter.settings.deadlines["write_s"] == 60.0
+
+
+def test_names_import_nothing(plugin):
+    point = plugin("good", text="raise SystemExit('imported')")
+    assert MemoryAdapterRegistry([point]).names() == ["good"]
+    assert point.module not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("import surely_not_installed", "ModuleNotFoundError"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("this is no python", "SyntaxError"),
+        ("", "no memslot_describe"),
+        ("from memory import hookimpl\n@hookimpl\ndef memslot_descrbe(): ...", "PluginValidationError"),
+        ("from memory import hookimpl\n@hookimpl\ndef memslot_create(setings): ...", "PluginValidationError"),
+        ("from memory import hookimpl\n@hookimpl\ndef memslot_describe(): return 5", "returns a PluginInfo"),
+        (
+            "from memory import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
+            "    return PluginInfo(name='broken', kind='architecture', summary='')",
+            "no memslot_create",
+        ),
+        (
+            "from memory import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
+            "    return PluginInfo(name='other', kind='architecture', summary='')",
+            "describes itself as architecture 'other'",
+        ),
+        (
+            "from memory import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
+            "    return PluginInfo(name='broken', kind='architecture', summary='', capabilities=frozenset({'telepathy'}))",
+            "telepathy",
+        ),
+    ],
+)
+def test_a_broken_plugin_is_a_row_and_breaks_nothing_else(plugin, text, complaint):
+    registry = MemoryAdapterRegistry([plugin("broken", text=text, dist="bad-dist"), plugin("good")])
+    rows = {row.name: row for row in registry.rows()}
+    assert rows["good"].installed
+    assert not rows["broken"].installed
+    assert complaint in rows["broken"].error
+    assert "bad-dist" in rows["broken"].error
+    registry.create(config("good"))
+    with pytest.raises(PluginLoadError, match="broken"):
+        registry.create(config("broken"))
+
+
+def test_two_owners_are_both_named(plugin):
+    registry = MemoryAdapterRegistry([plugin("mine", dist="dist-a"), plugin("mine", dist="dist-b")])
+    with pytest.raises(PluginLoadError, match="offered by dist-a and dist-b; uninstall one"):
+        registry.create(config("mine"))
+    assert [row.error is None for row in registry.rows()] == [False, False]
+
+
+def test_an_unknown_name_gets_the_nearest(plugin):
+    registry = MemoryAdapterRegistry(
+        [plugin("graphiti"), plugin("mem0"), plugin("full_history", kind="control")]
+    )
+    with pytest.raises(
+        PluginNotFound, match=r"memory\.backend: no plugin is named 'graphity'; did you mean graphiti"
+    ):
+        registry.create(config("graphity"))
+    with pytest.raises(PluginNotFound, match="installed: graphiti, mem0"):
+        registry.create(config("xyz"))
+    with pytest.raises(PluginNotFound, match=r"full_history is selected by memory\.condition: full_history"):
+        registry.create(config("full_history"))
+
+
+def test_a_missing_sdk_says_the_pip_line(plugin):
+    extra = ', sdk_modules=("surely_not_installed",), install="pip install \'memslot[x]\'"'
+    registry = MemoryAdapterRegistry([plugin("needy", extra=extra)])
+    (row,) = registry.rows()
+    assert (row.missing, row.installed) == (("surely_not_installed",), False)
+    assert row.to_json()["install"] == "pip install 'memslot[x]'"
+    with pytest.raises(PluginLoadError, match=r"needs surely_not_installed.*pip install 'memslot\[x\]'"):
+        registry.create(config("needy"))
+
+
+@pytest.mark.parametrize(
+    ("create", "complaint"),
+    [
+        ("import surely_not_installed", "cannot be imported"),
+        ("raise KeyError('sk-secret')", r"factory failed \(KeyError\)"),
+        ("return object()", "returned no MemoryAdapter"),
+        ("return None", "returned no MemoryAdapter"),
+    ],
+)
+def test_a_failing_factory_is_one_clear_error(plugin, create, complaint):
+    registry = MemoryAdapterRegistry([plugin("failing", create=create)])
+    with pytest.raises(PluginLoadError, match=complaint) as caught:
+        registry.create(config("failing"))
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_wrong_option_names_its_path(plugin):
+    registry = MemoryAdapterRegistry([plugin("good")])
+    with pytest.raises(
+        ConfigError, match=r"memory\.backends\.good\.topk: is not a known field; did you mean top_k"
+    ):
+        registry.create(config("good", topk=1))
+
+
+def test_the_built_ins_are_plugins_like_any_other():
+    rows = {row.name: row for row in MemoryAdapterRegistry().rows() if row.distribution == "memslot"}
+    assert {name for name, row in rows.items() if row.kind == "control"} == {
+        "no_memory",
+        "rolling_summary",
+        "full_history",
+        "simple_rag",
+        "static_profile",
+        "oracle_ipas",
+    }
+    assert "mem0" in rows
+    assert [row.error for row in rows.values()] == [None] * len(rows)
