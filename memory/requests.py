@@ -98,6 +98,16 @@ class RetrieveRequest(Frozen):
         return {key: value for key, value in self.filters.items() if key != CROSS_CONTEXT}
 
 
+    @property
+    def where(self) -> dict[str, dict[str, JsonValue]]:
+        """All filters in one shape, ``{key: {operator: value}}``, CS fields included: what an adapter translates."""
+        where: dict[str, dict[str, JsonValue]] = {name: {"eq": value} for name, value in self.cs_filters.items()}
+        for key, condition in self.metadata_filters.items():
+            clauses = condition if isinstance(condition, dict) else {"eq": condition}
+            where[key] = {**where.get(key, {}), **clauses}
+        return where
+
+
 class MemoryFeedback(Frozen):
     """A user's verdict on what was remembered (spec 5.4; MemOS ``/product/feedback``)."""
 

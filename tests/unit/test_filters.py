@@ -95,4 +95,7 @@ def test_a_cross_context_probe_drops_the_cs_filters_only():
     )
     assert request.cs_filters == {}
     assert request.metadata_filters == {"color": "red"}
-    assert request.model_copy(update={"filters": {}}).cs_filters == {"context": "work"}
+    assert request.where == {"color": {"eq": "red"}}
+    narrow = request.model_copy(update={"filters": {"rank": {"gte": 1, "lt": 5}}})
+    assert narrow.cs_filters == {"context": "work"}
+    assert narrow.where == {"context": {"eq": "work"}, "rank": {"gte": 1, "lt": 5}}

@@ -111,7 +111,7 @@ def test_names_import_nothing(plugin):
         ),
         (
             "from memory import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
-            "    return PluginInfo(name='broken', kind='architecture', summary='', capabilities=frozenset({'telepathy'}))",
+            "    return PluginInfo('broken', 'architecture', '', capabilities=frozenset({'telepathy'}))",
             "telepathy",
         ),
     ],
