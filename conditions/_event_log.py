@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from memory import BackendProtocolError, IdAlphabet, IsolationError, MemoryEvent, MemoryScope, ScopeEncoder
+from memory import (
+    BackendProtocolError,
+    BackendUnavailable,
+    IdAlphabet,
+    IsolationError,
+    MemoryEvent,
+    MemoryScope,
+    ScopeEncoder,
+)
 
 __all__ = ["EventLog", "append_text", "file_names", "replace_file"]
 
@@ -63,7 +72,7 @@ class EventLog:
         """Add one event.
 
         Raises:
-            OSError: it could not be written; the file is as it was.
+            BackendUnavailable: it could not be written; the file is as it was.
         """
         append_text(self.path, event.model_dump_json() + "\n")
 
@@ -72,25 +81,42 @@ class EventLog:
         self.path.unlink(missing_ok=True)
 
 
-def append_text(path: Path, text: str) -> None:
-    """Append to a file, or leave it as it was where that fails (a full disk writes half a line)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    size = path.stat().st_size if path.exists() else 0
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        with open(path, "a", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except OSError:
-        if path.exists():
-            os.truncate(path, size)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise BackendUnavailable(f"{path.name} cannot be written ({error.strerror})", sent=False) from error
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a file, or leave it as it was where that fails (a full disk takes half a line).
+
+    Raises:
+        BackendUnavailable: it could not be written.
+    """
+    with _writing(path):
+        size = path.stat().st_size if path.exists() else 0
+        try:
+            with open(path, "a", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except OSError:
+            if path.exists():
+                os.truncate(path, size)
+            raise
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file so that after a crash either the old or the new content is there, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".new")
-    with open(unfinished, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    """Write a file so that after a crash either the old or the new content is there, whole.
+
+    Raises:
+        BackendUnavailable: it could not be written.
+    """
+    with _writing(path):
+        unfinished = path.with_name(path.name + ".new")
+        with open(unfinished, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)

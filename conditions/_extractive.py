@@ -1,8 +1,9 @@
 """A summariser without a language model: it keeps sentences, it does not write any.
 
-Sentences are scored by plain signs of substance. What states a preference comes first, the newest at the top;
-a preference said again in much the same words replaces the older one of the same context. Whatever does not fit
-``max_tokens`` goes, least substance first. It understands nothing, and says so by its label.
+Short messages are kept whole, longer ones in pieces of a few sentences, scored by plain signs of substance. What
+states a preference comes first, the newest at the top; a preference said again in much the same words replaces
+the older one of the same context. Whatever does not fit ``max_tokens`` goes, least substance first. It
+understands nothing, and says so by its label.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _STOP = frozenset(
     )
 )
 _ALIKE = 0.6
+_PIECE_LENGTH = 240
 _HEADINGS = ("## Preferences, newest first", "## Statements, newest first")
 
 
@@ -52,7 +54,7 @@ def _content_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """One sentence, and what is worth knowing about it."""
+    """Something that was said, and what is worth knowing about it."""
 
     date: str
     speaker: str
@@ -87,7 +89,7 @@ class _Statement:
 
 
 class ExtractiveSummariser:
-    """Keeps the most substantial sentences, newest first.
+    """Keeps the most substantial statements, newest first.
 
     Args:
         max_tokens: upper bound of the memory.
@@ -101,10 +103,12 @@ class ExtractiveSummariser:
         self._counter = counter
 
     async def summarise(self, memory: str, sources: Mapping[str, Source], lines: list[Line]) -> Draft:
-        """The kept sentences of the memory and of ``lines`` together. Lines of other origin stay at the top."""
+        """The kept statements of the memory and of ``lines`` together. Lines of other origin stay at the top."""
         others, known = _parse(memory, sources)
         said = [statement for line in lines for statement in _statements(line)]
         new = [statement for statement in said if statement.substance > 0.5]
+        while others and self._counter.count("\n".join(others)) > self._max_tokens:
+            others.pop()
         kept = self._fitting("\n".join(others), _without_repeats([*known, *new]))
         text = _render(others, kept)
         first, last = lines[0].timestamp, lines[-1].timestamp
@@ -113,7 +117,7 @@ class ExtractiveSummariser:
             memory=text,
             history_entry=(
                 f"[{first:%Y-%m-%d %H:%M}] {len(lines)} messages until {last:%Y-%m-%d %H:%M}; "
-                f"{sum(statement.line in fresh for statement in kept)} of {len(said)} sentences kept"
+                f"{sum(statement.line in fresh for statement in kept)} of {len(said)} statements kept"
             ),
             sources={statement.line: statement.source for statement in kept if statement.source},
         )
@@ -152,11 +156,22 @@ def _parse(memory: str, sources: Mapping[str, Source]) -> tuple[list[str], list[
 
 def _statements(line: Line) -> Iterator[_Statement]:
     speaker = " ".join((line.name or line.role).replace(":", " ").split()) or line.role
-    for sentence in _SENTENCE_END.split(line.text):
-        if text := " ".join(sentence.split()):
-            yield _Statement.of(
-                f"{line.timestamp:%Y-%m-%d}", speaker, text, Source(line.event_id, line.context)
-            )
+    for text in _pieces(line.text):
+        source = Source(line.event_id, line.context)
+        yield _Statement.of(f"{line.timestamp:%Y-%m-%d}", speaker, text, source)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Neighbouring sentences together, as long as the piece stays short: they often explain each other."""
+    piece = ""
+    for sentence in _SENTENCE_END.split(text):
+        joined = " ".join(f"{piece} {sentence}".split())
+        if piece and len(joined) > _PIECE_LENGTH:
+            yield piece
+            joined = " ".join(sentence.split())
+        piece = joined
+    if piece:
+        yield piece
 
 
 def _without_repeats(statements: Iterable[_Statement]) -> list[_Statement]:

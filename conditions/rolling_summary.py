@@ -326,14 +326,13 @@ class RollingSummary(ControlCondition):
         lines = notebook.pending[:count]
         try:
             draft = await self._summariser.summarise(notebook.memory, notebook.progress.sources, lines)
+            if self._read_only:  # the mode changed while the model was thinking
+                return False
+            notebook.commit(count, draft)
         except BackendError as error:
             if notebook.note_failure(error) < _ATTEMPTS or self._read_only:
                 return False
             notebook.archive_raw(count)
-            return True
-        if self._read_only:  # the mode changed while the model was thinking
-            return False
-        notebook.commit(count, draft)
         return True
 
 

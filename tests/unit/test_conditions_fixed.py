@@ -1,0 +1,298 @@
+"""no_memory, static_profile and oracle_ipas: what they give, and that they learn nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import (
+    AdapterMode,
+    ConfigError,
+    ContextBudget,
+    MemoryScope,
+    MemorySlot,
+    RetrieveRequest,
+    open_memory,
+)
+
+pytestmark = pytest.mark.anyio
+
+ALICE = MemoryScope(run_id="run", persona_id="alice")
+BOB = MemoryScope(run_id="run", persona_id="bob")
+
+
+def config(name: str, options: Mapping[str, Any], **memory: Any) -> dict[str, Any]:
+    return {"memory": {"condition": name, "conditions": {name: dict(options)}, **memory}}
+
+
+async def ask(slot: MemorySlot, scope: MemoryScope = ALICE, **fields: Any) -> Any:
+    await slot.setup_scope(scope)
+    return await slot.retrieve(
+        RetrieveRequest(query="How shall I answer?", scope=scope, session_id="s", **fields)
+    )
+
+
+async def tell(slot: MemorySlot, when: str, scope: MemoryScope = ALICE) -> None:
+    await slot.setup_scope(scope)
+    await slot.after_turn(
+        session_id="s1", user="I like oolong.", scope=scope, timestamp=datetime.fromisoformat(when)
+    )
+
+
+FIXED = {
+    "no_memory": {},
+    "static_profile": {"profile": "Nobody in particular."},
+    "oracle_ipas": {"matrix": {"alice": {"work": {"tone": "dry"}}}},
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+async def test_nothing_that_is_written_is_kept(name: str) -> None:
+    async with open_memory(config(name, FIXED[name]), scope=ALICE) as slot:
+        before = await ask(slot)
+        receipt = await slot.after_turn(session_id="s1", user="I like oolong.")
+        after = await ask(slot)
+        reset = await slot.reset_scope(ALICE)
+        health = await slot.health()
+    assert receipt.status == "committed"
+    assert receipt.trace is not None
+    assert receipt.trace.native_operation == "none"
+    assert receipt.trace.condition_kind == "control"
+    assert after.formatted_context == before.formatted_context
+    assert "oolong" not in json.dumps(after.raw)
+    assert reset.verified
+    assert reset.removed == 0
+    assert health.status == "ok"
+    assert not slot.traits.recalls_writes
+
+
+async def test_no_memory_is_empty_and_says_so() -> None:
+    async with open_memory(config("no_memory", {}), scope=ALICE) as slot:
+        result = await ask(slot)
+    assert result.formatted_context == ""
+    assert result.entries == ()
+    assert result.raw == {"anonymised": True}
+
+
+async def test_no_memory_named_gives_the_name_and_nothing_else() -> None:
+    options = {"variant": "named", "names": {"alice": "Alice Brandt"}}
+    async with open_memory(config("no_memory", options), scope=ALICE) as slot:
+        known, unknown = await ask(slot), await ask(slot, BOB)
+    assert known.formatted_context.splitlines()[1:-1] == ["You are talking to Alice Brandt."]
+    assert unknown.formatted_context.splitlines()[1:-1] == ["You are talking to bob."]
+    assert known.raw == {"anonymised": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("no_memory", {"variant": "secret"}, "no_memory.variant"),
+        ("no_memory", {"names": {"alice": " "}}, "no_memory.names.alice"),
+        ("static_profile", {}, "static_profile: has no text; give profile, path or profiles"),
+        ("static_profile", {"profile": "a", "path": "b"}, "profile and path are both given; keep one"),
+        ("static_profile", {"profiles": {"alice": ""}}, "static_profile.profiles.alice"),
+        ("oracle_ipas", {}, "give the truth as either matrix or path"),
+        ("oracle_ipas", {"matrix": {}, "path": "b"}, "give the truth as either matrix or path"),
+        ("oracle_ipas", {"matrix": {"alice": {"work": {"tone": []}}}}, "oracle_ipas.matrix.alice.work.tone"),
+        (
+            "oracle_ipas",
+            {"matrix": {"alice": {"work": {"tone": [{"value": 1, "from": "2026-01-01T10:00:00"}]}}}},
+            "timezone",
+        ),
+        (
+            "oracle_ipas",
+            {"matrix": {"a": {"w": {"t": [{"value": 1, "from": "2026-01-02", "until": "2026-01-02"}]}}}},
+            "until is not after from",
+        ),
+        ("oracle_ipas", {"matrix": {}, "as_off": "2026-01-01"}, "did you mean as_of?"),
+    ],
+)
+async def test_wrong_options_name_the_field(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        async with open_memory(config(name, options), scope=ALICE):
+            pass
+    assert message in str(caught.value)
+
+
+# -- static_profile -------------------------------------------------------------------------------------
+
+
+async def test_profile_of_the_persona_or_the_default_or_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "anyone.md").write_text("\ufeffA person.\n", encoding="utf-8")
+    profiles = {"alice": "Alice sails."}
+    with_default = config("static_profile", {"path": str(tmp_path / "anyone.md"), "profiles": profiles})
+    async with open_memory(with_default, scope=ALICE) as slot:
+        assert (await ask(slot)).entries[0].text == "Alice sails."
+        assert (await ask(slot, BOB)).entries[0].text == "A person."
+    async with open_memory(config("static_profile", {"profiles": profiles}), scope=ALICE) as slot:
+        nobody = await ask(slot, BOB)
+    assert nobody.formatted_context == ""
+    assert nobody.raw["profile"] is None
+    assert any("no profile" in warning for warning in nobody.trace.warnings)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read (No such file"), (b"\xff\xfe\x00", "not UTF-8"), (b" \n", "is empty")],
+)
+@pytest.mark.parametrize("name", ["static_profile", "oracle_ipas"])
+async def test_unreadable_file(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "truth.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    if name == "oracle_ipas" and content == b" \n":
+        message = "the file: Input should be a valid dictionary"
+    with pytest.raises(ConfigError) as caught:
+        async with open_memory(config(name, {"path": str(path)}), scope=ALICE):
+            pass
+    assert f"memory.conditions.{name}.path: " in str(caught.value)
+    assert message in str(caught.value)
+
+
+async def test_a_small_budget_cuts_the_profile_at_a_line() -> None:
+    text = "First things first.\n\n" + "\n".join(f"Line {number} of the rest." for number in range(50))
+    async with open_memory(config("static_profile", {"profile": text}), scope=ALICE) as slot:
+        whole = await ask(slot)
+        small = await ask(slot, budget=ContextBudget(max_tokens=60))
+        tiny = await ask(slot, budget=ContextBudget(max_tokens=2))
+        one = await ask(slot, budget=ContextBudget(max_items=1))
+    assert len(whole.entries) == 2
+    assert whole.raw["lines_left_out"] == 0
+    shown = small.formatted_context.splitlines()[1:-1]
+    assert shown == [line for line in text.splitlines() if line][: len(shown)]
+    assert len(shown) > 2
+    assert 60 - 8 < small.trace.token_count <= 60
+    assert small.raw["lines_left_out"] == 51 - len(shown)
+    assert small.trace.warnings == (f"the budget leaves out {51 - len(shown)} lines of the profile",)
+    assert tiny.formatted_context == ""
+    assert [entry.text for entry in one.entries] == ["First things first."]
+
+
+# -- oracle_ipas ----------------------------------------------------------------------------------------
+
+MATRIX: dict[str, Any] = {
+    "alice": {
+        "work": {
+            "verbosity": "brief",
+            "confirmation": [
+                {"value": "confirm every step"},
+                {"value": "just act", "from": "2026-03-01T09:00:00+01:00"},
+                {"value": "ask about money", "from": "2026-05-01", "until": "2026-06-01"},
+            ],
+        },
+        "personal": {"verbosity": "detailed", "emoji": True},
+    }
+}
+
+
+def cells(result: Any) -> list[tuple[str, str]]:
+    return [(entry.group, entry.text) for entry in result.context_entries]
+
+
+async def test_all_cells_grouped_by_context() -> None:
+    async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
+        result = await ask(slot)
+        unknown = await ask(slot, BOB)
+    assert cells(result) == [
+        ("work", "verbosity: brief"),
+        ("work", "confirmation: confirm every step"),
+        ("personal", "verbosity: detailed"),
+        ("personal", "emoji: true"),
+    ]
+    assert "[work]\n- verbosity: brief" in result.formatted_context
+    assert unknown.entries == ()
+    assert unknown.trace.warnings == ("the matrix does not know this persona; add it",)
+
+
+async def test_context_and_attribute_filter() -> None:
+    async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
+        work = await ask(slot, context="work")
+        cell = await ask(slot, context="personal", attribute="verbosity")
+        across = await ask(slot, context="work", attribute="verbosity", filters={"cross_context": True})
+        nothing = await ask(slot, context="holiday")
+    assert {group for group, _ in cells(work)} == {"work"}
+    assert cells(cell) == [("personal", "verbosity: detailed")]
+    assert len(across.entries) == 4
+    assert nothing.entries == ()
+    assert work.trace.cs_filtering == "hard"
+
+
+@pytest.mark.parametrize(
+    ("now", "value"),
+    [
+        ("2026-01-01T00:00:00+00:00", "confirm every step"),
+        ("2026-03-01T07:59:59+00:00", "confirm every step"),
+        ("2026-03-01T08:00:00+00:00", "just act"),
+        ("2026-04-30T23:59:59+00:00", "just act"),
+        ("2026-05-01T00:00:00+00:00", "ask about money"),
+        ("2026-06-01T00:00:00+00:00", "just act"),
+    ],
+)
+@pytest.mark.parametrize("clock", ["event", "as_of"])
+async def test_the_truth_of_the_moment(now: str, value: str, clock: str) -> None:
+    options: dict[str, Any] = {"matrix": MATRIX}
+    if clock == "as_of":
+        options["as_of"] = now
+    async with open_memory(config("oracle_ipas", options), scope=ALICE) as slot:
+        await tell(slot, now if clock == "event" else "2020-01-01T00:00:00+00:00")
+        result = await ask(slot, attribute="confirmation")
+    assert cells(result) == [("work", f"confirmation: {value}")]
+    assert datetime.fromisoformat(result.raw["as_of"]) == datetime.fromisoformat(now)
+
+
+async def test_the_clock_is_the_newest_event_of_the_scope() -> None:
+    late, early = "2026-05-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"
+    other_run = MemoryScope(run_id="other", persona_id="alice")
+    async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
+        await tell(slot, late)
+        await tell(slot, early)
+        await tell(slot, early, other_run)
+        assert (await ask(slot)).raw["as_of"] == datetime(2026, 5, 2, tzinfo=UTC).isoformat()
+        assert (await ask(slot, other_run)).raw["as_of"] == datetime(2026, 1, 1, tzinfo=UTC).isoformat()
+        await slot.reset_scope(ALICE)
+        assert (await ask(slot)).raw["as_of"] is None
+        assert (await ask(slot, other_run)).raw["as_of"] is not None
+
+
+async def test_a_test_session_does_not_move_the_clock() -> None:
+    async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
+        await tell(slot, "2026-01-01T00:00:00+00:00")
+        await slot.set_mode(AdapterMode(read_only=True))
+        await tell(slot, "2026-05-02T00:00:00+00:00")
+        result = await ask(slot, attribute="confirmation")
+    assert cells(result) == [("work", "confirmation: confirm every step")]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+async def test_matrix_from_a_file(wrapped: bool, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"truth.{suffix}"
+    path.write_text(json.dumps({"matrix": MATRIX} if wrapped else MATRIX), encoding="utf-8")
+    inline = config("oracle_ipas", {"matrix": MATRIX})
+    async with open_memory(config("oracle_ipas", {"path": str(path)}), scope=ALICE) as slot:
+        from_file, health = await ask(slot), await slot.health()
+    async with open_memory(inline, scope=ALICE) as slot:
+        assert (await ask(slot)).raw == from_file.raw
+        assert (await slot.health()).details["content_sha256"] == health.details["content_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("alice: [", "is not valid YAML or JSON (line "),
+        ("alice: {work: brief}", "alice.work: Input should be a valid dictionary"),
+        ("alice: {work: {tone: [{valeu: dry}]}}", "alice.work.tone.0"),
+    ],
+)
+async def test_a_broken_matrix_file_names_the_place(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "truth.yaml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        async with open_memory(config("oracle_ipas", {"path": str(path)}), scope=ALICE):
+            pass
+    assert message in str(caught.value)

@@ -1,0 +1,387 @@
+"""full_history: order, packing, cost, persistence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conditions.full_history import FullHistory, FullHistoryOptions
+from memory import (
+    BackendProtocolError,
+    BackendUnavailable,
+    CallableTokenCounter,
+    CapabilityNotSupported,
+    ContextBudget,
+    ContextEntry,
+    IsolationError,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    RetrieveRequest,
+    RetrieveResult,
+    TokenCounter,
+    Utf8TokenCounter,
+    entry_cost,
+    open_memory,
+    section_overhead,
+)
+
+ALICE = MemoryScope(run_id="run", persona_id="alice")
+BOB = MemoryScope(run_id="run", persona_id="bob")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+EVERYTHING = ContextBudget()
+
+
+def event(number: int, *texts: str, scope: MemoryScope = ALICE, minute: int | None = None) -> MemoryEvent:
+    roles = ("user", "assistant")
+    return MemoryEvent(
+        event_id=f"e{number}",
+        scope=scope,
+        session_id=f"s{number // 10}",
+        turn_id=str(number),
+        timestamp=START + timedelta(minutes=number if minute is None else minute),
+        messages=tuple(
+            Message(role=roles[index % 2], content=text)
+            for index, text in enumerate(texts or (f"turn {number}",))
+        ),
+    )
+
+
+def provider(path: Path | None = None, counter: TokenCounter | None = None) -> FullHistory:
+    return FullHistory("full_history", FullHistoryOptions(path=path), counter or Utf8TokenCounter())
+
+
+async def written(adapter: FullHistory, events: Sequence[MemoryEvent], **services: Any) -> MemorySlot:
+    slot = MemorySlot(adapter, **services)
+    for scope in (ALICE, BOB):
+        await slot.setup_scope(scope)
+    for one in events:
+        await slot.record_event(one)
+    return slot
+
+
+async def ask(
+    slot: MemorySlot, budget: ContextBudget = EVERYTHING, scope: MemoryScope = ALICE
+) -> RetrieveResult:
+    return await slot.retrieve(RetrieveRequest(query="?", scope=scope, session_id="test", budget=budget))
+
+
+def texts(result: RetrieveResult) -> list[str]:
+    return [entry.text for entry in result.context_entries]
+
+
+@pytest.mark.anyio
+async def test_every_message_in_order_with_its_provenance() -> None:
+    named = event(1).with_messages(
+        [
+            Message(role="user", name="Alice", content="I like oolong.\nReally."),
+            Message(role="assistant", tool_calls=({"name": "buy", "arguments": {"tea": "oolong"}},)),
+            Message(role="tool", tool_call_id="1", content="bought"),
+        ]
+    )
+    async with await written(provider(), [named, event(2, "Thanks.", "Welcome.")]) as slot:
+        result = await ask(slot)
+    assert texts(result) == [
+        "Alice: I like oolong.\nReally.",
+        'assistant: [{"name": "buy", "arguments": {"tea": "oolong"}}]',
+        "tool: bought",
+        "user: Thanks.",
+        "assistant: Welcome.",
+    ]
+    first = result.entries[0]
+    assert (first.native_id, first.event_ids) == ("e1/0", ("e1",))
+    assert first.timestamp == START + timedelta(minutes=1)
+    assert result.raw["messages"][3] == {
+        "id": "e2/0",
+        "event_id": "e2",
+        "session_id": "s0",
+        "timestamp": "2026-01-01T00:02:00+00:00",
+        "role": "user",
+        "text": "user: Thanks.",
+    }
+    assert (result.raw["messages_total"], result.raw["messages_left_out"]) == (5, 0)
+    assert result.trace.condition_kind == "control"
+    assert result.trace.native_operation == "history.tail"
+    assert result.trace.cs_filtering == "none"
+    assert "- (2026-01-01 00:01, #e1/0) Alice: I like oolong.\n  Really." in result.formatted_context
+
+
+@pytest.mark.anyio
+async def test_cs_fields_have_no_effect_and_filters_are_refused() -> None:
+    async with await written(provider(), [event(1)]) as slot:
+        request = RetrieveRequest(query="?", scope=ALICE, session_id="t", context="work", attribute="tone")
+        assert len((await slot.retrieve(request)).entries) == 1
+        filtered = RetrieveRequest(query="?", scope=ALICE, session_id="t", filters={"session": "s1"})
+        with pytest.raises(CapabilityNotSupported):
+            await slot.retrieve(filtered)
+
+
+@pytest.mark.anyio
+async def test_the_newest_are_kept_when_the_budget_is_small() -> None:
+    async with await written(provider(), [event(number) for number in range(40)]) as slot:
+        by_items = await ask(slot, ContextBudget(max_items=3))
+        by_tokens = await ask(slot, ContextBudget(max_tokens=120))
+        nothing = await ask(slot, ContextBudget(max_tokens=5))
+    assert texts(by_items) == ["user: turn 37", "user: turn 38", "user: turn 39"]
+    assert by_items.raw["messages_left_out"] == 37
+    assert by_items.trace.warnings == ("the budget leaves out 37 older messages",)
+    count = len(by_tokens.included)
+    assert texts(by_tokens) == [f"user: turn {number}" for number in range(40 - count, 40)]
+    assert by_tokens.trace.token_count is not None
+    assert 120 - 15 < by_tokens.trace.token_count <= 120
+    assert nothing.formatted_context == ""
+    assert nothing.raw["messages_left_out"] == 40
+
+
+@pytest.mark.anyio
+async def test_a_message_too_large_for_any_window_does_not_hide_the_older_ones() -> None:
+    events = [event(1, "before"), event(2, "x" * 4000), event(3, "after")]
+    async with await written(provider(), events) as slot:
+        result = await ask(slot, ContextBudget(max_tokens=200))
+    assert texts(result) == ["user: before", "user: after"]
+    assert result.raw["messages_left_out"] == 1
+
+
+@pytest.mark.anyio
+async def test_a_message_that_only_just_does_not_fit_ends_the_window() -> None:
+    """A gap in the middle of a conversation would mislead: what is shown is contiguous."""
+    events = [event(1, "short"), event(2, "y" * 200), event(3, "z" * 200)]
+    async with await written(provider(), events) as slot:
+        result = await ask(slot, ContextBudget(max_tokens=100))
+    assert texts(result) == ["user: " + "z" * 200]
+
+
+@pytest.mark.anyio
+async def test_late_events_take_their_place_in_time() -> None:
+    events = [event(1, minute=10), event(2, minute=5), event(3, minute=10), event(4, minute=7)]
+    async with await written(provider(), events) as slot:
+        assert texts(await ask(slot)) == ["user: turn 2", "user: turn 4", "user: turn 1", "user: turn 3"]
+
+
+@pytest.mark.anyio
+async def test_an_event_is_kept_once() -> None:
+    async with await written(provider(), [event(1, "first version")]) as slot:
+        again = await slot.record_event(event(1, "second version"))
+        result = await ask(slot)
+    assert texts(result) == ["user: first version"]
+    assert again.status == "committed"
+    assert again.native_ids == ("e1/0",)
+    assert again.warnings == ("this event_id was recorded before; the first version is kept",)
+
+
+@pytest.mark.anyio
+async def test_scopes_are_apart_and_reset_clears_one() -> None:
+    async with await written(provider(), [event(1, "mine"), event(2, "yours", scope=BOB)]) as slot:
+        assert texts(await ask(slot)) == ["user: mine"]
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed) == (True, 1)
+        assert (await ask(slot)).formatted_context == ""
+        assert texts(await ask(slot, scope=BOB)) == ["user: yours"]
+        await slot.record_event(event(1, "new"))
+        assert texts(await ask(slot)) == ["user: new"]
+
+
+WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    said=st.lists(
+        st.tuples(st.integers(0, 5), st.text(min_size=1, max_size=60).filter(str.strip)), max_size=25
+    ),
+    max_tokens=st.none() | st.integers(1, 300),
+    max_items=st.none() | st.integers(1, 10),
+    counter=st.sampled_from([Utf8TokenCounter(), WORDS]),
+)
+def test_packing_is_the_longest_tail_that_fits(
+    said: list[tuple[int, str]], max_tokens: int | None, max_items: int | None, counter: TokenCounter
+) -> None:
+    budget = ContextBudget(max_tokens=max_tokens, max_items=max_items)
+
+    async def run() -> RetrieveResult:
+        events = [event(number, text, minute=minute) for number, (minute, text) in enumerate(said)]
+        async with await written(provider(counter=counter), events, token_counter=counter) as slot:
+            return await ask(slot, budget)
+
+    result = anyio.run(run)
+    order = sorted(range(len(said)), key=lambda number: (said[number][0], number))
+    # Everything packed is shown: the provider and the slot agree on what fits.
+    assert len(result.included) == len(result.entries)
+    shown = [entry.event_ids[0] for entry in result.entries]
+    room = None if max_tokens is None else max_tokens - section_overhead("full_history", ALICE.label, counter)
+    expected: list[str] = []
+    for number in reversed(order):
+        cost = entry_cost(_entry(number, said[number]), counter)
+        if room is not None and cost > max_tokens - section_overhead("full_history", ALICE.label, counter):
+            continue
+        if len(expected) == max_items or (room is not None and cost > room):
+            break
+        room = None if room is None else room - cost
+        expected.append(f"e{number}")
+    assert shown == expected[::-1]
+    if max_tokens is not None:
+        assert result.trace.token_count <= max_tokens
+
+
+def _entry(number: int, said: tuple[int, str]) -> ContextEntry:
+    return ContextEntry(
+        f"user: {said[1].strip()}",
+        native_id=f"e{number}/0",
+        timestamp=START + timedelta(minutes=said[0]),
+        event_ids=(f"e{number}",),
+    )
+
+
+class Counting:
+    """Counts how often it is asked."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def count(self, text: str) -> int:
+        self.calls += 1
+        return len(text) // 4
+
+
+@pytest.mark.anyio
+async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
+    asked = {}
+    for length in (200, 2000):
+        counter = Counting()
+        adapter = provider(counter=counter)
+        for number in range(length):
+            await adapter.record_event(event(number))
+        request = RetrieveRequest(
+            query="?", scope=ALICE, session_id="t", budget=ContextBudget(max_tokens=1000)
+        )
+        await adapter.retrieve(request)
+        asked[length] = counter.calls
+        await adapter.retrieve(request)
+        assert counter.calls - asked[length] == 1, "costs are kept; only the fence is counted again"
+    assert asked[2000] <= asked[200] * 1.1 + 1
+
+
+@pytest.mark.anyio
+async def test_packing_is_bounded_even_where_nothing_fits() -> None:
+    counter = Counting()
+    adapter = provider(counter=counter)
+    for number in range(1000):
+        await adapter.record_event(event(number, "x" * 100))
+    request = RetrieveRequest(query="?", scope=ALICE, session_id="t", budget=ContextBudget(max_tokens=30))
+    assert (await adapter.retrieve(request)).entries == ()
+    assert counter.calls < 150
+
+
+# -- files ----------------------------------------------------------------------------------------------
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir())
+
+
+@pytest.mark.anyio
+async def test_the_history_outlives_the_process(tmp_path: Path) -> None:
+    events = [event(1, "日本語 ok"), event(2, "yours", scope=BOB), event(3, "last")]
+    async with await written(provider(tmp_path), events) as slot:
+        before = (await ask(slot)).raw
+    async with await written(provider(tmp_path), [event(1, "again")]) as slot:
+        assert (await ask(slot)).raw == before
+        await slot.record_event(event(4, "more"))
+        assert texts(await ask(slot)) == ["user: 日本語 ok", "user: last", "user: more"]
+        receipt = await slot.reset_scope(ALICE)
+        assert receipt.verified
+    assert len(files(tmp_path)) == 1
+    async with await written(provider(tmp_path), []) as slot:
+        assert (await ask(slot)).entries == ()
+        assert texts(await ask(slot, scope=BOB)) == ["user: yours"]
+
+
+@pytest.mark.anyio
+async def test_scopes_never_share_a_file(tmp_path: Path) -> None:
+    scopes = [
+        MemoryScope(run_id=run, persona_id=persona)
+        for run, persona in [
+            ("Run", "a"),
+            ("run", "a"),
+            ("r/../run", "a"),
+            ("..", ".."),
+            ("r+a", "b"),
+            ("r", "a+b"),
+        ]
+    ]
+    adapter = provider(tmp_path)
+    for number, scope in enumerate(scopes):
+        await adapter.record_event(event(number, scope=scope))
+    names = [path.name for path in files(tmp_path)]
+    assert len({name.lower() for name in names}) == len(scopes)
+    assert not [path for path in files(tmp_path.parent) if path.suffix == ".jsonl"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kept", [0, 1, 30])
+async def test_a_torn_last_line_is_dropped(tmp_path: Path, kept: int) -> None:
+    async with await written(provider(tmp_path), [event(1), event(2)]):
+        pass
+    (file,) = files(tmp_path)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + lines[1][:kept])
+    async with await written(provider(tmp_path), [event(3)]) as slot:
+        assert texts(await ask(slot)) == ["user: turn 1", "user: turn 3"]
+    async with await written(provider(tmp_path), []) as slot:
+        assert texts(await ask(slot)) == ["user: turn 1", "user: turn 3"]
+
+
+@pytest.mark.anyio
+async def test_damage_in_the_middle_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    async with await written(provider(tmp_path), [event(1, "secret words"), event(2)]):
+        pass
+    (file,) = files(tmp_path)
+    damaged = file.read_text().replace('"session_id"', '"sessoin_id"', 1)
+    file.write_text(damaged)
+    with pytest.raises(BackendProtocolError) as caught:
+        await written(provider(tmp_path), [])
+    assert "line 1" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert file.read_text() == damaged
+
+
+@pytest.mark.anyio
+async def test_a_file_of_another_scope_is_refused(tmp_path: Path) -> None:
+    async with await written(provider(tmp_path), [event(1), event(2, scope=BOB)]):
+        pass
+    alice, bob = files(tmp_path)
+    bob.replace(alice)
+    with pytest.raises(IsolationError):
+        await written(provider(tmp_path), [])
+
+
+@pytest.mark.anyio
+async def test_an_unwritable_directory_is_an_error_and_the_event_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    async with await written(provider(tmp_path / "file"), []) as slot:
+        with pytest.raises(BackendUnavailable):
+            await slot.record_event(event(1))
+        assert (await ask(slot)).entries == ()
+
+
+@pytest.mark.anyio
+async def test_from_configuration(tmp_path: Path) -> None:
+    config = {
+        "memory": {"condition": "full_history", "conditions": {"full_history": {"path": str(tmp_path)}}}
+    }
+    async with open_memory(config, scope=ALICE) as slot:
+        await slot.after_turn(session_id="s", user="hello")
+        assert "user: hello" in await slot.before_turn("?", session_id="s")
+        details = (await slot.health()).details
+    assert details["kept_in"] == "JSONL files"
+    assert details["messages"] == 1
