@@ -43,6 +43,8 @@ def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
         raise InputError(f"filters.{CROSS_CONTEXT} must be true or false")
     for key, condition in request.metadata_filters.items():
         _check_key(key)
+        if key in request.cs_filters:
+            raise InputError(f"filters.{key} and the request's own {key} are both set; give one of them")
         clauses = condition if isinstance(condition, dict) else {"eq": condition}
         if not clauses:
             raise InputError(f"filters.{key} is empty; give a value")

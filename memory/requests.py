@@ -97,14 +97,14 @@ class RetrieveRequest(Frozen):
         """``filters`` without the reserved key."""
         return {key: value for key, value in self.filters.items() if key != CROSS_CONTEXT}
 
-
     @property
     def where(self) -> dict[str, dict[str, JsonValue]]:
-        """All filters in one shape, ``{key: {operator: value}}``, CS fields included: what an adapter translates."""
-        where: dict[str, dict[str, JsonValue]] = {name: {"eq": value} for name, value in self.cs_filters.items()}
+        """All filters in one shape, ``{key: {operator: value}}``, CS fields included, for adapters to translate."""
+        where: dict[str, dict[str, JsonValue]] = {
+            name: {"eq": value} for name, value in self.cs_filters.items()
+        }
         for key, condition in self.metadata_filters.items():
-            clauses = condition if isinstance(condition, dict) else {"eq": condition}
-            where[key] = {**where.get(key, {}), **clauses}
+            where[key] = condition if isinstance(condition, dict) else {"eq": condition}
         return where
 
 

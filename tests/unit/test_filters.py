@@ -85,6 +85,14 @@ def test_an_operator_the_backend_lacks_is_not_ignored():
         check({"rank": 1}, frozenset())
 
 
+def test_a_cs_field_is_not_overridden_by_a_filter():
+    request = RetrieveRequest(
+        query="q", scope=SCOPE, session_id="s", context="work", filters={"context": {"ne": "work"}}
+    )
+    with pytest.raises(InputError, match=r"filters\.context and the request's own context"):
+        check_filters(request, FILTER_OPERATORS)
+
+
 def test_a_cross_context_probe_drops_the_cs_filters_only():
     request = RetrieveRequest(
         query="q",
