@@ -1,0 +1,3 @@
+"""A plugin that fails as soon as it is imported."""
+
+raise RuntimeError("broken on purpose")

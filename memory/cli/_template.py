@@ -1,0 +1,142 @@
+"""A configuration as commented YAML, from the options model of the plugin it selects.
+
+Optional fields are shown as comments with their defaults. A field with an example (``Field(examples=[...])``)
+is written out with it, because its model cannot do without.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from memory.bench.settings import RunSettings
+from memory.config import MemorySettings
+from memory.hookspecs import PluginInfo
+
+__all__ = ["render"]
+
+_WIDTH = 100
+_HEAD = """\
+# A memslot configuration. Lines that are commented out show defaults.
+# Strings may use ${{VARIABLE}} and ${{VARIABLE:-default}}; keep secrets in variables.
+memory:
+  # Exactly one of backend and condition. 'memslot backends' lists them.
+  {field}: {name}
+  # Whose memory it is. Different scopes never see each other.
+  scope:
+    run_id: demo
+    persona_id: user
+    # backend_namespace: null
+    # agent_id: null
+  # How much context a turn may get; null is unlimited.
+  budget:
+    max_tokens: {budget.max_tokens}
+    max_items: {budget.max_items}
+    # min_tokens: null
+  # Where embedded stores live.
+  # data_dir: {data_dir}
+  # Measures the context section: this estimate, or package.module:function (text -> int).
+  # token_counter: {token_counter}
+  # Longest waits, seconds.
+  # deadlines:
+{deadlines}
+"""
+
+
+def render(info: PluginInfo) -> str:
+    """The configuration of one plugin; a plugin without required fields gets one that loads as it is."""
+    group, field = ("backends", "backend") if info.kind == "architecture" else ("conditions", "condition")
+    settings = MemorySettings()
+    head = _HEAD.format(
+        field=field,
+        name=_scalar(info.name),
+        budget=settings.budget,
+        data_dir=settings.data_dir.as_posix(),
+        token_counter=settings.token_counter,
+        deadlines="\n".join(
+            f"  #   {key}: {value:g}" for key, value in settings.deadlines.model_dump().items()
+        ),
+    )
+    body = list(_fields(info.options))
+    lines = [f"  # {info.summary}"] if info.summary else []
+    lines += [f"  {group}:", f"    {_scalar(info.name)}:", *(f"      {line}" for line in body)]
+    lines += ["# What 'memslot run' measures.", "# run:", *(f"#   {line}" for line in _shown(RunSettings))]
+    return head + "\n".join(lines) + "\n"
+
+
+def _fields(model: type[BaseModel], *, commented: bool = False) -> Iterator[str]:
+    """The lines of a model's block, not indented; ``commented`` for a block that is itself optional."""
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        for line in textwrap.wrap(_plain(field.description or ""), _WIDTH):
+            yield f"# {line}"
+        if field.examples and not commented:
+            yield from _yaml(key, field.examples[0])
+        elif field.is_required():
+            value = _yaml(key, _placeholder(field))
+            yield from (_comment(value) if commented else value)
+        else:
+            yield from _optional(key, field)
+
+
+def _optional(key: str, field: FieldInfo) -> Iterator[str]:
+    """A field at its default, as a comment; one that may hold a block shows the block's fields."""
+    default = field.get_default(call_default_factory=True, validated_data={})
+    block = _model_in(field.annotation)
+    if block is None or isinstance(default, BaseModel):
+        yield from _comment(_yaml(key, TypeAdapter(Any).dump_python(default, mode="json")))
+        return
+    yield from _comment(_yaml(key, default))
+    yield from _comment(["or, as a block:", f"{key}:", *(f"  {line}" for line in _shown(block))])
+
+
+def _shown(model: type[BaseModel]) -> Iterator[str]:
+    """A nested block's fields with their defaults, without their descriptions."""
+    for name, field in model.model_fields.items():
+        value = (
+            _placeholder(field)
+            if field.is_required()
+            else field.get_default(call_default_factory=True, validated_data={})
+        )
+        yield from _yaml(field.alias or name, TypeAdapter(Any).dump_python(value, mode="json"))
+
+
+def _comment(lines: list[str] | Iterator[str]) -> Iterator[str]:
+    return (f"# {line}" for line in lines)
+
+
+def _yaml(key: str, value: Any) -> list[str]:
+    text: str = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return text.rstrip("\n").split("\n")
+
+
+def _scalar(text: str) -> str:
+    """``text`` as YAML writes it, quoted where it must be."""
+    return _yaml("key", text)[0].removeprefix("key: ")
+
+
+def _plain(description: str) -> str:
+    """A docstring as a comment: without its markup, and in YAML's words."""
+    return re.sub(r"\bNone\b", "null", re.sub(r"``(.+?)``", r"\1", description))
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model a field may hold, if it may hold one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _model_in(part))), None)
+
+
+def _placeholder(field: FieldInfo) -> Any:
+    """A value of the right type for a field that must be filled in."""
+    if field.examples:
+        return field.examples[0]
+    by_type: dict[Any, Any] = {bool: False, int: 1, float: 1.0, list: [], dict: {}, tuple: []}
+    return by_type.get(field.annotation, "change me" if field.default is PydanticUndefined else None)

@@ -1,0 +1,50 @@
+"""The command line as a whole: its commands by name, and its global options."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from memory.cli import backends, config, doctor, init
+from memory.cli._group import CommandGroup
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="memslot",
+    cls=CommandGroup,
+    help="The memory slot for AI agents: list, check, run and compare memory backends.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from memory import __version__
+
+        typer.echo(f"memslot {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("backends")(backends.backends)
+app.command("doctor")(doctor.doctor)
+app.command("init")(init.init)
+app.add_typer(config.commands, name="config")

@@ -1,0 +1,49 @@
+"""``memslot backends``: what is installed, who ships it, what it can do. Imports no SDK."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memory.cli._output import print_json, print_table, say
+from memory.registry import MemoryAdapterRegistry, PluginRow
+
+__all__ = ["backends", "status_of"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+"""The option ``--json`` of every command that has one."""
+
+
+def status_of(row: PluginRow) -> str:
+    """Whether a plugin can be used, and if not, the command or the error that says why."""
+    if row.error is not None:
+        return f"broken: {row.error}"
+    if row.missing:
+        return (row.info.install if row.info else "") or f"missing: {', '.join(row.missing)}"
+    return "installed"
+
+
+def backends(as_json: AsJson = False) -> None:
+    """List backends and conditions: source, capabilities, and whether each is installed."""
+    rows = MemoryAdapterRegistry().rows()
+    if as_json:
+        print_json([row.to_json() for row in rows])
+        return
+    print_table(
+        ("name", "kind", "source", "consistency", "capabilities", "status", "summary"),
+        [
+            (
+                row.name,
+                "backend" if row.kind == "architecture" else "condition",
+                f"{row.distribution or 'unknown'} {row.version or ''}",
+                row.info.consistency if row.info else "-",
+                ", ".join(sorted(row.info.capabilities)) or "-" if row.info else "-",
+                status_of(row),
+                row.info.summary if row.info else "-",
+            )
+            for row in rows
+        ],
+    )
+    if not rows:
+        say("No plugin is installed; reinstall memslot.")

@@ -1,0 +1,44 @@
+"""``memslot config show``: what a configuration comes to, secrets hidden."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory.cli._output import print_json
+from memory.cli.backends import AsJson
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="Look at configurations.", rich_markup_mode=None)
+
+
+@commands.callback()
+def _group() -> None:
+    """Look at configurations."""
+
+
+@commands.command()
+def show(
+    config: Annotated[Path, typer.Argument(help="The YAML file to resolve.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Show a configuration resolved: variables and defaults filled in, secrets hidden."""
+    import yaml
+
+    from memory.config import load_config
+    from memory.registry import MemoryAdapterRegistry
+
+    loaded = load_config(config)
+    options = loaded.parse_options(MemoryAdapterRegistry().info(loaded.provider, loaded.kind).options)
+    complete = replace(loaded, options=options.model_dump(mode="json", by_alias=True))
+    resolved = complete.redacted()
+    if as_json:
+        about = {"provider": loaded.provider, "kind": loaded.kind, "config_hash": loaded.config_hash}
+        print_json({**about, "config": resolved})
+        return
+    typer.echo(f"# {config}: {loaded.kind} {loaded.provider}, config hash {loaded.config_hash}")
+    typer.echo(yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=110), nl=False)

@@ -1,0 +1,55 @@
+"""``memslot init``: a commented configuration, written from the plugin's own options model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory.cli._output import say
+from memory.receipts import ConditionKind
+
+__all__ = ["init"]
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("memslot.yaml"),
+    backend: Annotated[
+        str | None, typer.Option(help="Backend to configure; see 'memslot backends'. Default: mem0.")
+    ] = None,
+    condition: Annotated[
+        str | None, typer.Option(help="Condition to configure, in place of a backend.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a commented configuration: every option of the chosen backend, with its default."""
+    from memory.cli._template import render
+    from memory.config import load_config
+    from memory.errors import ConfigError, InputError
+    from memory.registry import MemoryAdapterRegistry
+
+    if backend is not None and condition is not None:
+        raise InputError("--backend and --condition are both given; one provider is active at a time")
+    kind: ConditionKind = "architecture" if condition is None else "control"
+    name = condition or backend or "mem0"
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; give another name, or --force to replace it")
+    registry = MemoryAdapterRegistry()
+    info = registry.info(name, kind)
+    text = render(info)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
+    say(f"wrote {path}")
+    try:
+        load_config(path).parse_options(info.options)
+    except ConfigError as error:
+        say(f"to be filled in: {error}")
+    missing = next(
+        (row.missing for row in registry.rows() if (row.name, row.kind) == (name, kind) and row.missing), ()
+    )
+    if missing:
+        say(f"to be installed: {info.install or ', '.join(missing)}")
+    say(f"next: memslot doctor {path}")
