@@ -1,0 +1,82 @@
+"""The conformance kit: what every memory provider promises, as tests to subclass.
+
+    from memory.testing.contract import MemoryContract
+
+    class TestMine(MemoryContract):
+        config = {"memory": {"backend": "mine", "backends": {"mine": {"path": ":memory:"}}}}
+
+That is a whole test module. Declarations that differ from the usual are class attributes, and what only the
+provider can do (show its native state, make its backend fail) are fixtures to override; both are documented on
+:class:`MemoryContract`. Tests run on asyncio and trio through anyio's pytest plugin; with pytest-asyncio
+installed, keep its mode ``strict``. Asserts are explained as usual, because memslot's pytest plugin says so.
+
+A standard test may be overridden only by one that is marked ``xfail`` with a reason; anything else is an error
+when the class is made. So a green run means every promise was kept, and the report names what was skipped and why.
+"""
+
+from __future__ import annotations
+
+from memory.testing.contract._base import ContractBase, NativeFault
+from memory.testing.contract._kit import Fingerprint, Kit, TraceList, marker
+from memory.testing.contract.budget import BudgetContract
+from memory.testing.contract.capabilities import CapabilityContract
+from memory.testing.contract.failures import FailureContract
+from memory.testing.contract.isolation import IsolationContract
+from memory.testing.contract.lifecycle import LifecycleContract
+from memory.testing.contract.readonly import ReadOnlyContract
+from memory.testing.contract.recording import CsContract, RecordingContract
+from memory.testing.contract.safety import SafetyContract
+from memory.testing.contract.tracing import TraceContract
+
+__all__ = [
+    "BudgetContract",
+    "CapabilityContract",
+    "ContractBase",
+    "CsContract",
+    "FailureContract",
+    "Fingerprint",
+    "IsolationContract",
+    "Kit",
+    "LifecycleContract",
+    "MemoryContract",
+    "NativeFault",
+    "ReadOnlyContract",
+    "RecordingContract",
+    "SafetyContract",
+    "TraceContract",
+    "TraceList",
+    "marker",
+]
+
+
+class MemoryContract(
+    RecordingContract,
+    CsContract,
+    IsolationContract,
+    ReadOnlyContract,
+    BudgetContract,
+    SafetyContract,
+    FailureContract,
+    LifecycleContract,
+    CapabilityContract,
+    TraceContract,
+):
+    """All promises. Subclass it, and give either ``config`` or the fixture ``adapter_factory``.
+
+    Class attributes:
+        config: a configuration, as YAML would give it.
+        anyio_backends: ``("asyncio", "trio")``; leave trio out where the SDK cannot do it.
+        ready_timeout_s: seconds until a write must be retrievable.
+        event_fields: fields of an event that stay traceable in the raw payload or by provenance.
+        limits_natively: False where the backend has no parameter for the number of results.
+        native_query: operation and arguments that show a scope's content, where declared.
+        native_mutations: operations and arguments to try, where declared.
+        clean_up: True for servers that outlive the test.
+
+    Fixtures:
+        adapter_factory: a function that makes an adapter; all adapters of a test use the same native system.
+        fingerprint: a function, sync or async, returning the native state as a comparable value. Without it
+            only what can be retrieved is compared.
+        native_fault: a function of ``"down"`` or ``"stall"`` returning a context manager. Without it the
+            failure tests are skipped.
+    """

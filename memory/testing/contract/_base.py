@@ -1,0 +1,145 @@
+"""The base of all contract classes: what a provider declares, the fixtures, and the rule on overriding tests."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from memory import (
+    ContextEntry,
+    MemoryAdapter,
+    MemoryAdapterRegistry,
+    MemoryScope,
+    NativeMutationRequest,
+    load_config,
+)
+from memory.testing.contract._kit import Fingerprint, Kit
+
+__all__ = ["ContractBase", "NativeFault"]
+
+NativeFault = Callable[[str], AbstractContextManager[Any]]
+EVENT_FIELDS = (
+    "event_id",
+    "session_id",
+    "turn_id",
+    "agent_id",
+    "scenario",
+    "context",
+    "attribute",
+    "metadata",
+)
+
+
+class ContractBase:
+    """Declarations and fixtures. A provider's test class sets or overrides them; see :class:`MemoryContract`."""
+
+    pytestmark = pytest.mark.anyio
+
+    config: ClassVar[Mapping[str, Any] | None] = None
+    """A configuration as YAML would give it; the simplest way to name the provider."""
+
+    anyio_backends: ClassVar[tuple[str, ...]] = ("asyncio", "trio")
+    """Event loops to run on; ``("asyncio",)`` where the SDK knows no other."""
+
+    ready_timeout_s: ClassVar[float] = 10.0
+    """How long a write may take to become retrievable, in seconds."""
+
+    event_fields: ClassVar[tuple[str, ...]] = EVENT_FIELDS
+    """Fields of an event that can be found again in the raw payload or by provenance (spec section 1)."""
+
+    limits_natively: ClassVar[bool] = True
+    """``budget.max_items`` reaches the native call, so that no more records than that come back."""
+
+    native_query: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
+    """Operation and arguments of a native query that shows a scope's content; None if there is none."""
+
+    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}
+    """Operation -> arguments of native mutations that work on the native id of a retrieved entry."""
+
+    clean_up: ClassVar[bool] = False
+    """Reset every scope after each test: for servers that outlive it."""
+
+    @pytest.fixture
+    def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+        """Makes adapters on one native system, fresh for each test. Override it, or set ``config``."""
+        if self.config is None:
+            pytest.fail(f"{type(self).__name__}: set config, or override the adapter_factory fixture")
+        settings = load_config(self.config)
+        return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint | None:
+        """Override to return a function (sync or async) that gives the native state as a comparable value."""
+        return None
+
+    @pytest.fixture
+    def native_fault(self, adapter: MemoryAdapter) -> NativeFault | None:
+        """Override to return a function of ``"down"`` (native calls fail, with an error that repeats what was
+        sent) or ``"stall"`` (they take a second longer), which gives a context manager for as long."""
+        return None
+
+    # -- fixtures of the kit, not to be overridden --------------------------------------------------------
+
+    @pytest.fixture
+    def adapter(self, adapter_factory: Callable[[], MemoryAdapter]) -> MemoryAdapter:
+        """The adapter under test."""
+        return adapter_factory()
+
+    @pytest.fixture
+    async def kit(self, adapter: MemoryAdapter, fingerprint: Fingerprint | None) -> AsyncIterator[Kit]:
+        """The slot under test, with one scope set up."""
+        kit = Kit(adapter, fingerprint, self.ready_timeout_s)
+        async with kit.slot:
+            yield kit
+            await kit.close(clean_up=self.clean_up)
+
+    @pytest.fixture
+    def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
+        """The event loop of this run of the test."""
+        return request.param
+
+    def mutations(
+        self, scope: MemoryScope, entries: Iterable[ContextEntry]
+    ) -> Iterator[NativeMutationRequest]:
+        """Every declared mutation of every record that was retrieved, addressed to ``scope``."""
+        for entry in entries:
+            for operation, arguments in self.native_mutations.items():
+                yield NativeMutationRequest(
+                    scope=scope, operation=operation, native_id=entry.native_id, arguments=dict(arguments)
+                )
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "anyio_backend" in metafunc.fixturenames:
+            metafunc.parametrize("anyio_backend", self.anyio_backends, indirect=True)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, standard in _standard_tests(cls).items():
+            if getattr(cls, name) is not standard and not _xfails_with_reason(getattr(cls, name)):
+                raise TypeError(
+                    f"{cls.__name__}.{name} replaces a standard test; a standard test may only be overridden "
+                    'by one marked @pytest.mark.xfail(reason="...")'
+                )
+
+
+def _standard_tests(cls: type) -> dict[str, Any]:
+    """The tests that the kit itself brings to a class."""
+    return {
+        name: value
+        for owner in reversed(cls.__mro__)
+        if owner.__module__.startswith(__package__ or "?")
+        for name, value in vars(owner).items()
+        if name.startswith("test_")
+    }
+
+
+def _xfails_with_reason(test: Any) -> bool:
+    marks = getattr(test, "pytestmark", ())
+    return inspect.isfunction(test) and any(
+        mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks
+    )

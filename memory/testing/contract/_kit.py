@@ -1,0 +1,214 @@
+"""What every contract test works with: one slot over the provider, and short ways to tell it and ask it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memory import (
+    AdapterMode,
+    BackendReadiness,
+    ContextBudget,
+    LifecycleError,
+    MemoryAdapter,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    RetrieveRequest,
+    RetrieveResult,
+    SupportsReadiness,
+    Trace,
+    WriteReceipt,
+)
+
+__all__ = ["Fingerprint", "Kit", "TraceList", "marker"]
+
+Fingerprint = Callable[[], Any | Awaitable[Any]]
+_START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
+STORED = ("committed", "queued", "pending")
+
+
+def marker(name: str) -> str:
+    """A word of letters that nothing else contains, the same for the same name."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return "zq" + "".join(chr(ord("a") + byte % 26) for byte in digest[:9])
+
+
+class TraceList:
+    """A trace sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.all: list[Trace] = []
+
+    def emit(self, trace: Trace) -> None:
+        self.all.append(trace)
+
+    def last(self, operation: str) -> Trace:
+        """The newest trace of a contract call."""
+        return next(trace for trace in reversed(self.all) if trace.operation == operation)
+
+
+class Kit:
+    """A slot, its adapter, a scope that is set up, and what was told so far.
+
+    Args:
+        adapter: the provider under test.
+        fingerprint: the provider's own view of its native state, or None.
+        ready_timeout_s: how long a write may take to become retrievable, in seconds.
+
+    Attributes:
+        slot: the slot under test.
+        scope: its default scope, of a run of its own.
+        traces: everything the slot traced.
+    """
+
+    def __init__(
+        self, adapter: MemoryAdapter, fingerprint: Fingerprint | None = None, ready_timeout_s: float = 10.0
+    ) -> None:
+        self.adapter = adapter
+        self.traces = TraceList()
+        self.run_id = f"kit-{uuid.uuid4().hex[:12]}"
+        self.scope = self.scope_of("ada")
+        self.slot = self.make_slot(scope=self.scope, trace_sink=self.traces)
+        self._fingerprint = fingerprint
+        self._ready_timeout_s = ready_timeout_s
+        self._scopes: list[MemoryScope] = [self.scope]
+        self._told: list[str] = []
+        self._turns = 0
+
+    # -- making things ----------------------------------------------------------------------------------
+
+    def make_slot(self, **settings: Any) -> MemorySlot:
+        """A slot of other settings over the same adapter. Only :attr:`slot` closes the adapter."""
+        return MemorySlot(self.adapter, **settings)
+
+    def scope_of(self, persona: str, **fields: Any) -> MemoryScope:
+        """A scope of this test's own run."""
+        return MemoryScope(**{"run_id": self.run_id, "persona_id": persona, **fields})
+
+    async def setup(self, *scopes: MemoryScope) -> None:
+        """Set scopes up in the slot."""
+        for scope in scopes:
+            await self.slot.setup_scope(scope)
+            self._scopes.append(scope)
+
+    def event(self, user: str, assistant: str | None = "Noted.", **fields: Any) -> MemoryEvent:
+        """A turn; later ones are a minute later. ``messages=`` replaces the two texts."""
+        self._turns += 1
+        said = [Message(role="user", content=user)]
+        if assistant is not None:
+            said.append(Message(role="assistant", content=assistant))
+        return MemoryEvent(
+            **{
+                "event_id": f"event-{self.run_id}-{self._turns}",
+                "scope": self.scope,
+                "session_id": "session-1",
+                "turn_id": f"turn-{self._turns}",
+                "timestamp": _START + timedelta(minutes=self._turns),
+                "messages": tuple(said),
+                **fields,
+            }
+        )
+
+    def fact(self, name: str) -> str:
+        """Something a user says about themselves; ``marker(name)`` is in it and in no other fact."""
+        return f"I keep my {name} passport in the {marker(name)} drawer."
+
+    def question(self, name: str, **fields: Any) -> RetrieveRequest:
+        """The question that :meth:`fact` answers; it does not contain the marker."""
+        return self.request(f"In which drawer do I keep my {name} passport?", **fields)
+
+    def request(self, query: str, **fields: Any) -> RetrieveRequest:
+        """A request in the default scope, unlimited."""
+        return RetrieveRequest(
+            **{
+                "query": query,
+                "scope": self.scope,
+                "session_id": "session-2",
+                "budget": ContextBudget(),
+                **fields,
+            }
+        )
+
+    # -- telling and asking -----------------------------------------------------------------------------
+
+    async def tell(self, name: str, **fields: Any) -> WriteReceipt:
+        """Write the fact ``name`` and wait until it can be recalled."""
+        event = self.event(self.fact(name), **fields)
+        receipt = await self.slot.record_event(event)
+        assert receipt.status in STORED, f"a plain write was {receipt.status}: {receipt.warnings}"
+        self._told.append(name)
+        await self.settle(event.scope)
+        return receipt
+
+    async def ask(self, name: str, **fields: Any) -> RetrieveResult:
+        """Ask for the fact ``name``."""
+        return await self.slot.retrieve(self.question(name, **fields))
+
+    async def recalls(self, name: str, **fields: Any) -> bool:
+        """Whether the fact ``name`` reaches the prompt."""
+        return marker(name) in (await self.ask(name, **fields)).formatted_context
+
+    async def settle(self, scope: MemoryScope | None = None) -> BackendReadiness | None:
+        """Wait until what was written can be recalled, where the provider can tell."""
+        readiness = self.slot.capability(SupportsReadiness)
+        if readiness is None:
+            return None
+        answer = await readiness.wait_until_ready(scope or self.scope, self._ready_timeout_s)
+        assert answer.state in ("ready", "unknown"), (
+            f"not ready after a write: {answer.state} {answer.detail}"
+        )
+        return answer
+
+    async def read_only(self, value: bool = True) -> None:
+        """Switch the mode."""
+        await self.slot.set_mode(
+            AdapterMode(read_only=value, reason="test_session" if value else "accumulation")
+        )
+
+    @property
+    def recalls_writes(self) -> bool:
+        """False for controls whose context does not come from what was written."""
+        return self.slot.traits.recalls_writes
+
+    def needs_recall(self) -> None:
+        """Skip a test whose promise is about recalled writes only."""
+        if not self.recalls_writes:
+            pytest.skip(f"{self.slot.backend_name} does not recall what is written, by declaration")
+
+    # -- observing --------------------------------------------------------------------------------------
+
+    async def observe(self) -> Any:
+        """The native state, comparable: by the provider's fingerprint, else by all that can be retrieved."""
+        if self._fingerprint is not None:
+            seen = self._fingerprint()
+            return await seen if inspect.isawaitable(seen) else seen
+        found = []
+        for scope in self._scopes:
+            for name in self._told or ["some"]:
+                result = await self.slot.retrieve(self.question(name, scope=scope))
+                found.append(sorted((entry.native_id or "", entry.text) for entry in result.entries))
+        return found
+
+    async def close(self, *, clean_up: bool) -> None:
+        """Close the slot; before, reset every scope where the native system outlives the test."""
+        if clean_up:
+            with suppress(LifecycleError):  # the test itself may have closed the slot
+                await self.read_only(False)
+                for scope in self._scopes:
+                    await self.slot.reset_scope(scope)
+        await self.slot.aclose()
+
+
+def as_json(value: Any) -> str:
+    """JSON text of a native payload; a TypeError means it was not JSON-ready."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,88 @@
+"""The budget: reaches the native call, bounds the section, is never padded (spec 9.5; DESIGN 4 and 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from memory import CallableTokenCounter, ContextBudget, MemorySlot
+from memory.testing.contract._base import ContractBase
+from memory.testing.contract._kit import Kit, as_json, marker
+
+__all__ = ["BudgetContract"]
+
+_WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
+_NAMES = tuple(f"item{number}" for number in range(8))
+
+
+class BudgetContract(ContractBase):
+    """How much context comes back."""
+
+    async def _fill(self, kit: Kit) -> None:
+        for name in _NAMES:
+            await kit.slot.record_event(kit.event(kit.fact(name)))
+        await kit.settle()
+
+    async def test_the_section_carries_the_backends_label(self, kit: Kit) -> None:
+        """Spec 9.5: one fence, naming backend and scope; an adapter formats it without I/O."""
+        await kit.tell("blue")
+        result = await kit.ask("blue")
+        section = result.formatted_context
+        if section:
+            assert section.startswith(f'<memory-context backend="{kit.slot.backend_name}"')
+            assert section.endswith("</memory-context>")
+        assert kit.slot.format_context(result) == section == kit.adapter.format_context(result)
+        assert bool(section) == bool(result.included)
+        if kit.recalls_writes:
+            assert section
+
+    async def test_max_tokens_bounds_the_section_by_the_slots_counter(self, kit: Kit) -> None:
+        """DESIGN 8: whichever counter the host configures, the whole section stays within."""
+        await self._fill(kit)
+        for counter in (kit.slot.token_counter, _WORDS):
+            slot: MemorySlot = kit.make_slot(scope=kit.scope, token_counter=counter)
+            await slot.setup_scope(kit.scope)
+            for limit in (1, 25, 60, 150, 10_000):
+                request = kit.question("item1", budget=ContextBudget(max_tokens=limit))
+                result = await slot.retrieve(request)
+                trace, section = result.trace, result.formatted_context
+                assert counter.count(section) <= limit
+                assert trace.token_count == (counter.count(section) if section else 0)
+                assert trace.token_counter == counter.name
+                assert trace.included_count == len(result.context_entries)
+            if kit.recalls_writes:
+                assert marker("item1") in section, "an ample budget must not lose the best entry"
+
+    async def test_max_items_reaches_the_native_call(self, kit: Kit) -> None:
+        """Spec 9.5: no over-fetching and trimming where the backend has a parameter for it."""
+        await self._fill(kit)
+        for limit in (1, 3):
+            result = await kit.ask("item1", budget=ContextBudget(max_items=limit))
+            assert len(result.included) <= limit
+            if self.limits_natively:
+                assert result.trace.retrieved_count is not None
+                assert result.trace.retrieved_count <= limit, "more was fetched than asked for"
+            if kit.recalls_writes:
+                assert result.included
+
+    async def test_shortfall_is_traced_and_never_padded(self, kit: Kit) -> None:
+        """DESIGN 8: ``min_tokens`` is an aim; what is missing is a number, not filler."""
+        await self._fill(kit)
+        plain = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000))
+        aimed = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000, min_tokens=8_000))
+        assert plain.trace.shortfall_tokens is None
+        assert aimed.formatted_context == plain.formatted_context
+        assert aimed.trace.token_count is not None
+        assert aimed.trace.shortfall_tokens == 8_000 - aimed.trace.token_count
+
+    async def test_entries_are_given_whole_and_in_the_backends_order(self, kit: Kit) -> None:
+        """DESIGN 8: the formatter leaves entries out, it does not cut or reorder them."""
+        await self._fill(kit)
+        result = await kit.ask("item1", budget=ContextBudget(max_tokens=80))
+        assert list(result.included) == sorted(set(result.included))
+        everything = await kit.ask("item1")
+        assert everything.trace.included_count == len(everything.entries) or everything.trace.warnings
+        if not result.included:
+            pytest.skip("nothing fits 80 tokens here")
+        for entry in result.context_entries:
+            assert entry.text.strip().split("\n")[0].strip()[:20] in result.formatted_context
+        as_json(result.raw)

@@ -1,0 +1,181 @@
+"""Capabilities: declared, offered and working are the same set (DESIGN 4 and 5)."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from memory import (
+    CAPABILITIES,
+    BackendReadiness,
+    InputError,
+    MemoryFeedback,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+    SupportsReadiness,
+    capabilities_of,
+)
+from memory.testing.contract._base import ContractBase
+from memory.testing.contract._kit import STORED, Kit, as_json, marker
+
+__all__ = ["CapabilityContract"]
+
+
+class CapabilityContract(ContractBase):
+    """What a provider offers beyond the minimum. A test of a capability it lacks is skipped, and says so."""
+
+    @staticmethod
+    def _lacks(kit: Kit, name: str) -> None:
+        pytest.skip(f"{kit.slot.backend_name} does not declare {name}")
+
+    async def test_a_slot_offers_what_is_declared_and_nothing_else(self, kit: Kit) -> None:
+        """DESIGN 4: declared equals implemented; what is not declared is None, not a stub."""
+        declared = kit.slot.capabilities()
+        assert declared == capabilities_of(kit.adapter)
+        for name, protocol in CAPABILITIES.items():
+            offered = kit.slot.capability(protocol)
+            assert (offered is not None) == (name in declared), name
+            if offered is not None:
+                assert isinstance(offered, protocol)
+                others = set(CAPABILITIES.values()) - {protocol}
+                assert not any(isinstance(offered, other) for other in others), (
+                    f"{name} offers more than itself"
+                )
+        with pytest.raises(InputError):
+            kit.slot.capability(str)
+
+    async def test_traits_and_health_agree(self, kit: Kit) -> None:
+        """DESIGN 4: what health declares for the manifest is what the slot acts on."""
+        health = await kit.slot.health()
+        assert health.status in ("ok", "degraded")
+        assert health.backend_name == kit.slot.backend_name
+        assert health.consistency_model == kit.slot.traits.consistency
+        assert health.cs_filtering == kit.slot.traits.cs_filtering
+        assert health.latency_ms is not None
+        as_json(health.model_dump(mode="json"))
+
+    async def test_ready_means_retrievable(self, kit: Kit) -> None:
+        """DESIGN 4: an empty queue is not readiness; ``ready`` is a promise, ``unknown`` is honest."""
+        readiness = kit.slot.capability(SupportsReadiness)
+        if readiness is None:
+            return self._lacks(kit, "readiness")
+        names = [f"ready{number}" for number in range(4)]
+        for name in names:
+            await kit.slot.record_event(kit.event(kit.fact(name)))
+            answer = await readiness.readiness(kit.scope)
+            if answer.state == "ready" and kit.recalls_writes:
+                assert await kit.recalls(name), "ready was said too early"
+        answer = await readiness.wait_until_ready(kit.scope, self.ready_timeout_s)
+        assert answer.state in ("ready", "unknown"), answer.detail
+        for name in names if answer.state == "ready" else ():
+            assert await kit.recalls(name) == kit.recalls_writes
+
+    async def test_waiting_for_readiness_ends_in_time(self, kit: Kit) -> None:
+        """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
+        readiness = kit.slot.capability(SupportsReadiness)
+        if readiness is None:
+            return self._lacks(kit, "readiness")
+        await kit.slot.record_event(kit.event(kit.fact("blue")))
+        started = time.monotonic()
+        answer: BackendReadiness = await readiness.wait_until_ready(kit.scope, 0.01)
+        assert time.monotonic() - started < 2.0
+        if answer.state == "ready":
+            assert await kit.recalls("blue") == kit.recalls_writes
+        await kit.settle()
+
+    async def test_bulk_ingest_gives_one_receipt_per_event_in_order(self, kit: Kit) -> None:
+        """Spec 2: faster, and otherwise the same as single writes; also over several scopes."""
+        bulk = kit.slot.capability(SupportsBulkIngest)
+        if bulk is None:
+            return self._lacks(kit, "bulk_ingest")
+        other = kit.scope_of("bob")
+        await kit.setup(other)
+        events = [
+            kit.event(kit.fact(f"bulk{number}"), scope=other if number % 2 else kit.scope)
+            for number in range(6)
+        ]
+        receipts = await bulk.record_events(events)
+        assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events]
+        assert all(receipt.status in STORED for receipt in receipts)
+        ids = [native_id for receipt in receipts for native_id in receipt.native_ids]
+        assert len(set(ids)) == len(ids)
+        for scope in (kit.scope, other):
+            await kit.settle(scope)
+        for number, event in enumerate(events):
+            assert await kit.recalls(f"bulk{number}", scope=event.scope) == kit.recalls_writes
+        assert not await kit.recalls("bulk1")
+        with pytest.raises(InputError):
+            await bulk.record_events([events[0], events[0]])
+        assert await bulk.record_events([]) == []
+
+    async def test_feedback_is_taken_with_a_receipt(self, kit: Kit) -> None:
+        """Spec 5.4."""
+        feedback = kit.slot.capability(SupportsFeedback)
+        if feedback is None:
+            return self._lacks(kit, "feedback")
+        await kit.tell("blue")
+        entries = (await kit.ask("blue")).entries
+        receipt = await feedback.apply_feedback(
+            MemoryFeedback(
+                feedback_id="feedback-1",
+                scope=kit.scope,
+                session_id="session-1",
+                timestamp=datetime(2024, 3, 2, tzinfo=UTC),
+                content="That is wrong.",
+                native_ids=tuple(entry.native_id for entry in entries if entry.native_id),
+                corrected_answer=f"I keep my green passport in the {marker('green')} drawer.",
+            )
+        )
+        assert receipt.feedback_id == "feedback-1"
+        assert receipt.status in STORED
+
+    async def test_a_native_record_can_be_changed(self, kit: Kit) -> None:
+        """Spec 2: native mutation, for explicit correction experiments."""
+        mutate = kit.slot.capability(SupportsNativeMutation)
+        if mutate is None:
+            return self._lacks(kit, "native_mutation")
+        for operation, arguments in self.native_mutations.items():
+            await kit.tell(f"to {operation}")
+            entries = (await kit.ask(f"to {operation}")).entries
+            (entry, *_) = [entry for entry in entries if marker(f"to {operation}") in entry.text]
+            receipt = await mutate.native_mutation(
+                NativeMutationRequest(
+                    scope=kit.scope, operation=operation, native_id=entry.native_id, arguments=dict(arguments)
+                )
+            )
+            assert receipt.status in STORED
+            as_json(receipt.raw)
+            await kit.settle()
+            after = (await kit.ask(f"to {operation}")).entries
+            assert (entry.native_id, entry.text) not in [(one.native_id, one.text) for one in after]
+
+    async def test_provenance_of_a_record(self, kit: Kit) -> None:
+        """Spec 2: history of one record, as JSON, naming it."""
+        provenance = kit.slot.capability(SupportsProvenance)
+        if provenance is None:
+            return self._lacks(kit, "provenance")
+        await kit.tell("blue")
+        entries = (await kit.ask("blue")).entries
+        ids = [entry.native_id for entry in entries if entry.native_id]
+        assert ids, "provenance without native ids is of no use"
+        answer = await provenance.provenance(ProvenanceRequest(scope=kit.scope, native_id=ids[0]))
+        assert ids[0] in as_json(answer.raw)
+
+    async def test_native_query_shows_this_scope(self, kit: Kit) -> None:
+        """Spec 2: diagnostics in the backend's own terms; it stays out of the prompt."""
+        query = kit.slot.capability(SupportsNativeQuery)
+        if query is None:
+            return self._lacks(kit, "native_query")
+        assert self.native_query is not None, "declares native_query: set the class attribute native_query"
+        await kit.tell("blue")
+        operation, arguments = self.native_query
+        request = NativeQueryRequest(scope=kit.scope, operation=operation, arguments=dict(arguments))
+        assert marker("blue") in as_json((await query.native_query(request)).raw)

@@ -1,0 +1,104 @@
+"""When the backend fails: an error with its cause, an honest receipt, and no leak (spec 9.7; DESIGN 4 and 5)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from memory import (
+    BackendError,
+    BackendTimeout,
+    ContextBudget,
+    Deadlines,
+    MemorySlot,
+    SupportsEventLookup,
+)
+from memory.testing.contract._base import ContractBase, NativeFault
+from memory.testing.contract._kit import STORED, Kit, as_json, marker
+from memory.testing.faults import FAKE_KEY
+
+__all__ = ["FailureContract"]
+
+_STALL_DEADLINES = Deadlines(retrieve_s=0.15, write_s=0.15, query_s=0.15, health_s=0.15)
+
+
+class FailureContract(ContractBase):
+    """Faults are the provider's to inject: override the ``native_fault`` fixture."""
+
+    @pytest.fixture
+    def fault(self, native_fault: NativeFault | None) -> NativeFault:
+        """The provider's faults, or a skip that says what is missing."""
+        if native_fault is None:
+            pytest.skip(
+                f"{type(self).__name__} overrides no native_fault fixture, so nothing can be made to fail"
+            )
+        return native_fault
+
+    async def test_a_failing_backend_never_looks_empty(self, kit: Kit, fault: NativeFault) -> None:
+        """Spec 9.7: an error of ours, with the native one as its cause and diagnostics that may be logged."""
+        await kit.tell("blue")
+        with fault("down"), pytest.raises(BackendError) as raised:
+            await kit.ask("secret")
+        error = raised.value
+        assert error.__cause__ is not None
+        assert error.backend_name == kit.slot.backend_name
+        assert error.operation
+        assert as_json(error.diagnostics)
+        assert kit.traces.last("retrieve").error == type(error).__name__
+        _assert_no_leak(kit, error)
+        assert await kit.recalls("blue") == kit.recalls_writes, "the slot must work again afterwards"
+
+    async def test_a_failing_write_is_an_error_or_unknown(self, kit: Kit, fault: NativeFault) -> None:
+        """DESIGN 4: never a plain receipt for what was not stored; ``unknown`` carries a warning."""
+        error = None
+        with fault("down"):
+            try:
+                receipt = await kit.slot.record_event(kit.event(kit.fact("secret")))
+            except BackendError as raised:
+                error = raised
+            else:
+                assert receipt.status == "unknown"
+                assert receipt.warnings
+        if error is not None:
+            assert error.__cause__ is not None
+            _assert_no_leak(kit, error)
+        assert kit.traces.last("record_event").consistency is None
+        await kit.tell("blue")
+        assert await kit.recalls("blue") == kit.recalls_writes
+
+    async def test_health_tells_of_a_failing_backend(self, kit: Kit, fault: NativeFault) -> None:
+        """DESIGN 4: ``unavailable`` or ``degraded`` with a warning; not an exception, and not ``ok``."""
+        assert (await kit.slot.health()).status != "unavailable"
+        with fault("down"):
+            health = await kit.slot.health()
+        assert health.status != "ok"
+        assert health.warnings
+        assert FAKE_KEY not in health.model_dump_json()
+
+    async def test_deadlines_hold(self, kit: Kit, fault: NativeFault) -> None:
+        """DESIGN 5.3: a read past its deadline raises; a write may or may not be stored, and says so."""
+        await kit.tell("blue")
+        slot: MemorySlot = kit.make_slot(deadlines=_STALL_DEADLINES, trace_sink=kit.traces)
+        await slot.setup_scope(kit.scope)
+        with fault("stall"):
+            started = time.monotonic()
+            with pytest.raises(BackendTimeout) as raised:
+                await slot.retrieve(kit.question("blue", budget=ContextBudget(max_items=1)))
+            assert raised.value.__cause__ is not None
+            assert time.monotonic() - started < 0.9, "the deadline was 0.15 s"
+            receipt = await slot.record_event(kit.event(kit.fact("slow")))
+        if receipt.status != "unknown":
+            assert isinstance(kit.adapter, SupportsEventLookup), "only a look-up can settle a lost answer"
+            assert receipt.status in STORED
+        assert receipt.warnings
+        assert kit.traces.last("retrieve").error == "BackendTimeout"
+        await kit.tell("green")
+        assert await kit.recalls("green") == kit.recalls_writes
+
+
+def _assert_no_leak(kit: Kit, error: BackendError) -> None:
+    """Native errors repeat what was sent; ours, and what is logged of them, must not."""
+    shown = str(error) + as_json(error.diagnostics) + "".join(t.model_dump_json() for t in kit.traces.all)
+    for secret in (marker("secret"), "secret passport", FAKE_KEY):
+        assert secret not in shown

@@ -1,0 +1,236 @@
+"""Scopes never meet, on any path (spec 9.3, 9.6; DESIGN 5.2 and 7)."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from memory import (
+    BackendError,
+    MemoryScope,
+    MemorySlot,
+    MemslotError,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    ScopeError,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+)
+from memory.testing.contract._base import ContractBase
+from memory.testing.contract._kit import Kit, as_json, marker
+
+__all__ = ["LOOKALIKES", "WIDENING_FILTERS", "IsolationContract"]
+
+_E = "ren\u00e9e"
+LOOKALIKES: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
+    ({"persona_id": "acme"}, {"persona_id": "acme-corp"}),
+    ({"run_id": "acme", "persona_id": "x"}, {"run_id": "acme-corp", "persona_id": "x"}),
+    ({"run_id": "a_b", "persona_id": "c"}, {"run_id": "a", "persona_id": "b_c"}),
+    ({"run_id": "a:b", "persona_id": "c"}, {"run_id": "a", "persona_id": "b:c"}),
+    ({"run_id": "a-b", "persona_id": "c"}, {"run_id": "a", "persona_id": "b-c"}),
+    ({"persona_id": "User_A"}, {"persona_id": "user_a"}),
+    ({"persona_id": unicodedata.normalize("NFC", _E)}, {"persona_id": unicodedata.normalize("NFD", _E)}),
+    ({"persona_id": "a b"}, {"persona_id": "a%20b"}),
+    ({"persona_id": "pad"}, {"persona_id": "pad "}),
+    ({"persona_id": ".."}, {"persona_id": "."}),
+    ({"persona_id": "l" * 511 + "a"}, {"persona_id": "l" * 511 + "b"}),
+    ({"persona_id": "bob"}, {"persona_id": "bob", "agent_id": "bot"}),
+    ({"persona_id": "bob"}, {"persona_id": "bob", "backend_namespace": "bot"}),
+    ({"persona_id": "bob", "agent_id": "bot"}, {"persona_id": "bob", "backend_namespace": "bot"}),
+)
+"""Pairs that a prefix match, a careless separator, case folding, normalising or cutting would merge."""
+
+WIDENING_FILTERS: tuple[dict[str, Any], ...] = (
+    {"user_id": "bob"},
+    {"run_id": {"in": ["a", "b"]}},
+    {"agent_id": "*"},
+    {"persona_id": "bob"},
+    {"group_id": "g"},
+    {"workspace_id": "w"},
+    {"cube_id": "c"},
+    {"namespace": "n"},
+    {"User_ID": "bob"},
+    {"metadata.user_id": "bob"},
+    {"*": "x"},
+    {"region": "*"},
+    {"region": {"eq": "*"}},
+    {"region": {"in": ["north", "*"]}},
+    {"AND": [{"user_id": "bob"}]},
+    {"OR": [{"region": "north"}, {"user_id": "bob"}]},
+    {"NOT": {"region": "north"}},
+    {"or": [{"region": "north"}]},
+    {"$or": [{"region": "north"}]},
+    {"region": {"OR": ["north", "south"]}},
+    {"region": {"$not": "north"}},
+)
+"""Filters that could reach outside the scope on at least one of the supported backends."""
+
+
+class IsolationContract(ContractBase):
+    """No call for scope A may return, change or delete what belongs to scope B."""
+
+    async def test_data_of_one_scope_never_appears_under_another(self, kit: Kit) -> None:
+        """Spec 9.3, on every read path."""
+        other = kit.scope_of("bob")
+        await kit.setup(other)
+        await kit.tell("ada")
+        await kit.tell("bob", scope=other)
+        for scope, foreign in ((kit.scope, "bob"), (other, "ada")):
+            seen = [text async for text in self._all_readings(kit, scope, foreign)]
+            assert not any(marker(foreign) in text for text in seen)
+
+    async def _all_readings(self, kit: Kit, scope: MemoryScope, foreign: str) -> Any:
+        """What every read path of a scope answers when asked for another scope's fact."""
+        result = await kit.ask(foreign, scope=scope)
+        yield as_json(result.raw) + result.formatted_context
+        yield await kit.slot.before_turn(kit.question(foreign).query, session_id="s", scope=scope)
+        provenance = kit.slot.capability(SupportsProvenance)
+        query = kit.slot.capability(SupportsNativeQuery)
+        owner = kit.scope if scope != kit.scope else kit.scope_of("bob")
+        if provenance is not None:
+            for native_id in self._native_ids(await kit.ask(foreign, scope=owner)):
+                yield await _answer_or_refusal(
+                    provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
+                )
+        if query is not None and self.native_query is not None:
+            operation, arguments = self.native_query
+            request = NativeQueryRequest(scope=scope, operation=operation, arguments=dict(arguments))
+            yield as_json((await query.native_query(request)).raw)
+
+    @staticmethod
+    def _native_ids(result: Any) -> list[str]:
+        return [entry.native_id for entry in result.entries if entry.native_id is not None]
+
+    async def test_a_mutation_cannot_reach_another_scope(self, kit: Kit) -> None:
+        """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
+        mutate = kit.slot.capability(SupportsNativeMutation)
+        if mutate is None:
+            pytest.skip(f"{kit.slot.backend_name} offers no native mutation")
+        other = kit.scope_of("bob")
+        await kit.setup(other)
+        await kit.tell("ada")
+        before = await kit.observe()
+        for request in self.mutations(other, (await kit.ask("ada")).entries):
+            with pytest.raises(MemslotError):
+                await mutate.native_mutation(request)
+        assert await kit.observe() == before
+        assert await kit.recalls("ada") == kit.recalls_writes
+
+    async def test_lookalike_scopes_never_meet(self, kit: Kit) -> None:
+        """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
+        for number, pair in enumerate(LOOKALIKES):
+            one, two = (_in_run(kit, fields, number) for fields in pair)
+            try:
+                await kit.setup(one, two)
+            except ScopeError:
+                # Refusing an optional field that no id template uses is safe; refusing the others is not.
+                assert {"agent_id", "backend_namespace"} & {*pair[0], *pair[1]}, pair
+                continue
+            assert kit.slot.native_scope(one) != kit.slot.native_scope(two), pair
+            await kit.tell(f"first {number}", scope=one)
+            for scope, known in ((one, True), (two, False)):
+                result = await kit.ask(f"first {number}", scope=scope)
+                text = as_json(result.raw) + result.formatted_context
+                assert (marker(f"first {number}") in text) == (known and kit.recalls_writes), pair
+
+    async def test_native_ids_are_stable_strings(self, kit: Kit) -> None:
+        """DESIGN 7: the map from scopes to native ids goes into the manifest."""
+        ids = kit.slot.native_scope(kit.scope)
+        assert ids == kit.slot.native_scope(MemoryScope(**kit.scope.model_dump()))
+        assert ids, "a provider that keeps scopes apart has at least one native id"
+        assert all(isinstance(value, str) and value for value in ids.values())
+
+    async def test_a_scope_must_be_set_up_first(self, kit: Kit) -> None:
+        """DESIGN 5.2: no call for a scope that was never set up, and setting up twice is no error."""
+        unknown = kit.scope_of("nobody")
+        before = await kit.observe()
+        for call in _calls(kit, kit.slot, unknown):
+            with pytest.raises(ScopeError):
+                await call
+        assert await kit.observe() == before
+        await kit.setup(unknown)
+        await kit.setup(unknown)
+        assert (await kit.ask("x", scope=unknown)).trace.error is None
+
+    async def test_filters_that_widen_are_refused(self, kit: Kit) -> None:
+        """DESIGN 5.2: scope keys, wildcards and logic operators never reach the adapter."""
+        await kit.tell("ada")
+        accepted = []
+        for filters in WIDENING_FILTERS:
+            try:
+                await kit.ask("ada", filters=filters)
+            except ScopeError:
+                continue
+            except MemslotError as error:
+                accepted.append((filters, type(error).__name__))
+            else:
+                accepted.append((filters, "accepted"))
+        assert not accepted, "these must be a ScopeError"
+
+    async def test_concurrent_scopes_never_cross(self, kit: Kit) -> None:
+        """DESIGN 5.5: 64 scopes at once, each finds its own fact and no other."""
+        names = [f"persona{number}" for number in range(64)]
+        found: dict[str, str] = {}
+
+        async def live(name: str) -> None:
+            scope = kit.scope_of(name)
+            await kit.setup(scope)
+            await kit.tell(name, scope=scope)
+            result = await kit.ask(name, scope=scope)
+            found[name] = as_json(result.raw) + result.formatted_context
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(live, name)
+        for name in names:
+            others = [other for other in names if other != name and marker(other) in found[name]]
+            assert not others, f"{name} sees {others}"
+            assert (marker(name) in found[name]) == kit.recalls_writes
+
+    async def test_reset_clears_this_scope_and_no_other(self, kit: Kit) -> None:
+        """Spec 9.6: the bystander keeps everything, the scope is verified empty and can be used again."""
+        bystander = kit.scope_of("ada-2")
+        await kit.setup(bystander)
+        await kit.tell("old")
+        await kit.tell("kept", scope=bystander)
+        kept = (await kit.ask("kept", scope=bystander)).entries
+        receipt = await kit.slot.reset_scope(kit.scope)
+        assert receipt.scope == kit.scope
+        assert receipt.verified, "a reset must look again whether the scope is empty"
+        assert not await kit.recalls("old")
+        if kit.recalls_writes:
+            assert (await kit.ask("old")).entries == ()
+        after = (await kit.ask("kept", scope=bystander)).entries
+        assert [entry.text for entry in after] == [entry.text for entry in kept]
+        assert (await kit.slot.reset_scope(kit.scope)).verified
+        await kit.tell("new")
+        assert await kit.recalls("new") == kit.recalls_writes
+        assert not await kit.recalls("old")
+
+
+def _in_run(kit: Kit, fields: dict[str, str], number: int) -> MemoryScope:
+    """A scope that no other test and no other pair uses; the pair's own difference stays."""
+    run_id = f"{kit.run_id}.{number}.{fields.get('run_id', '')}"
+    return MemoryScope(**{**fields, "run_id": run_id})
+
+
+def _calls(kit: Kit, slot: MemorySlot, scope: MemoryScope) -> Iterator[Any]:
+    """One call of each kind for a scope."""
+    yield slot.record_event(kit.event("I am here.", scope=scope))
+    yield slot.retrieve(kit.request("Where am I?", scope=scope))
+    yield slot.reset_scope(scope)
+    yield slot.before_turn("Where am I?", session_id="s", scope=scope)
+    yield slot.after_turn(user="I am here.", session_id="s", scope=scope)
+
+
+async def _answer_or_refusal(call: Any) -> str:
+    """A read path may refuse another scope's id, or answer with nothing of it."""
+    try:
+        return as_json((await call).raw)
+    except (BackendError, ScopeError):
+        return ""

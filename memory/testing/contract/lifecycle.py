@@ -1,0 +1,128 @@
+"""Opening, closing, cancelling: nothing is left behind and nothing gets stuck (DESIGN 5.8)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from memory import AdapterMode, LifecycleError, MemoryAdapter, MemorySlot
+from memory.testing.contract._base import ContractBase
+from memory.testing.contract._kit import Kit
+from memory.testing.contract.isolation import _calls
+
+__all__ = ["LifecycleContract"]
+
+# Threads of the event loops' own pools; they go with the loop.
+_LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
+
+
+class LifecycleContract(ContractBase):
+    """A slot's life, and its end."""
+
+    async def test_is_an_adapter(self, kit: Kit) -> None:
+        """DESIGN 4: the contract is structural; the slot satisfies it as well."""
+        for one in (kit.adapter, kit.slot):
+            assert isinstance(one, MemoryAdapter)
+            assert one.backend_name == kit.slot.backend_name != ""
+
+    async def test_closing_leaves_nothing_behind(
+        self, adapter_factory: Callable[[], MemoryAdapter], anyio_backend_name: str
+    ) -> None:
+        """DESIGN 5.8: no thread, file, socket or process; and no lock, or the second adapter could not open."""
+        counts = []
+        for _ in range(3):
+            # The first round is for what an SDK keeps for the life of the process.
+            kit = Kit(adapter_factory(), ready_timeout_s=self.ready_timeout_s)
+            async with kit.slot:
+                await kit.tell("blue")
+                await kit.ask("blue")
+                await kit.close(clean_up=True)
+            counts.append(_resources())
+        assert counts[2] == counts[1]
+
+    async def test_closing_twice_is_no_error(self, kit: Kit) -> None:
+        """DESIGN 5.8: ``aclose`` is idempotent, for slot and adapter."""
+        await kit.tell("blue")
+        for _ in range(2):
+            await kit.slot.aclose()
+        for _ in range(2):
+            await kit.adapter.aclose()
+
+    async def test_a_closed_slot_says_so(self, kit: Kit) -> None:
+        """DESIGN 5.8: every call after ``aclose`` is one clear error."""
+        await kit.tell("blue")
+        await kit.slot.aclose()
+        await _assert_refused(kit, kit.slot)
+
+    async def test_another_event_loop_is_refused(self, kit: Kit) -> None:
+        """DESIGN 5.8: a clear error, in place of the SDK's "attached to a different loop" or a hang."""
+        await kit.tell("blue")
+        problems: list[BaseException] = []
+
+        def elsewhere() -> None:
+            try:
+                anyio.run(_assert_refused, kit, kit.slot)
+            except BaseException as error:
+                problems.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive(), "a call from another loop hangs"
+        assert not problems, problems
+        assert await kit.recalls("blue") == kit.recalls_writes
+
+    async def test_cancellation_leaves_the_slot_usable(self, kit: Kit) -> None:
+        """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
+        for delay in (0.0, 0.0005, 0.002, 0.01):
+            for call in (kit.slot.record_event, kit.slot.retrieve):
+                argument: Any = (
+                    kit.event(kit.fact("cancelled"))
+                    if call == kit.slot.record_event
+                    else kit.question("cancelled")
+                )
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call, argument)
+                    await anyio.sleep(delay)
+                    tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            await kit.slot.set_mode(AdapterMode(read_only=True))
+            await kit.slot.set_mode(AdapterMode(read_only=False))
+            await kit.tell("blue")
+        assert await kit.recalls("blue") == kit.recalls_writes
+        assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0
+
+
+async def _assert_refused(kit: Kit, slot: MemorySlot) -> None:
+    for call in _calls(kit, slot, kit.scope):
+        with pytest.raises(LifecycleError):
+            await call
+    for probe in (
+        lambda: slot.health(),
+        lambda: slot.setup_scope(kit.scope),
+        lambda: slot.set_mode(AdapterMode(read_only=True)),
+    ):
+        with pytest.raises(LifecycleError):
+            await probe()
+
+
+def _resources() -> dict[str, Any]:
+    """Threads, and where the system shows them, open files and child processes."""
+    gc.collect()
+    threads = sorted(
+        thread.name for thread in threading.enumerate() if not thread.name.startswith(_LOOP_THREADS)
+    )
+    files = Path("/proc/self/fd")
+    children = Path("/proc/self/task")
+    return {
+        "threads": threads,
+        "files": len(os.listdir(files)) if files.exists() else None,
+        "children": "".join(sorted(path.read_text() for path in children.glob("*/children"))),
+    }

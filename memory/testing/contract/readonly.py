@@ -1,0 +1,166 @@
+"""Test sessions leave no trace in memory (spec 4.2, 9.4, 9.10, 9.11; DESIGN 5.1)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import pytest
+
+from memory import (
+    AdapterMode,
+    MemoryEvent,
+    MemoryFeedback,
+    ReadOnlyError,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    WriteReceipt,
+)
+from memory.testing.contract._base import ContractBase
+from memory.testing.contract._kit import STORED, Kit, marker
+
+__all__ = ["ReadOnlyContract"]
+
+_ARTIFACTS: dict[str, dict[str, Any]] = {
+    "test user": {"metadata": {"origin": "test_user"}},
+    "test assistant": {"metadata": {"origin": "assistant"}},
+    "simulator": {"metadata": {"origin": "simulator"}},
+    "judge": {"metadata": {"origin": "judge"}},
+}
+
+
+class ReadOnlyContract(ContractBase):
+    """The read-only gate. Controls obey it like any backend (spec 9.11)."""
+
+    async def test_a_test_session_writes_nothing_into_memory(self, kit: Kit) -> None:
+        """Spec 9.4: neither test turns nor responses, simulator events or judge artifacts."""
+        await kit.tell("known")
+        before = await kit.observe()
+        await kit.read_only()
+        for name, fields in _ARTIFACTS.items():
+            await kit.slot.before_turn(f"{kit.fact(name)} Where is it?", session_id="test-1")
+            receipt = await kit.slot.record_event(kit.event(kit.fact(name), session_id="test-1", **fields))
+            assert receipt.status == "skipped_read_only"
+        assert await kit.observe() == before
+        await kit.read_only(False)
+        await kit.settle()
+        assert await kit.observe() == before
+        for name in _ARTIFACTS:
+            assert not await kit.recalls(name)
+        assert await kit.recalls("known") == kit.recalls_writes
+        await kit.tell("later")
+        assert await kit.recalls("later") == kit.recalls_writes
+
+    async def test_controls_and_backends_pass_the_same_gate(self, kit: Kit) -> None:
+        """Spec 9.11: the skip is the slot's, for every kind of provider, and traces name the kind."""
+        await kit.read_only()
+        receipt = await kit.slot.after_turn(user=kit.fact("x"), session_id="s")
+        assert receipt.status == "skipped_read_only"
+        assert receipt.trace is not None
+        assert receipt.trace.read_only is True
+        assert receipt.trace.condition_kind == kit.slot.traits.kind
+        assert receipt.trace.attempts == 0
+
+    async def test_every_write_path_is_skipped_while_read_only(self, kit: Kit) -> None:
+        """DESIGN 5.1: each with a receipt that says so, none with a native call."""
+        await kit.tell("known")
+        entries = (await kit.ask("known")).entries
+        before = await kit.observe()
+        await kit.read_only()
+        event, other = kit.event(kit.fact("x")), kit.event(kit.fact("y"))
+        skipped = await kit.slot.record_event(event)
+        assert (skipped.event_id, skipped.status) == (event.event_id, "skipped_read_only")
+        assert skipped.native_ids == ()
+        bulk = kit.slot.capability(SupportsBulkIngest)
+        if bulk is not None:
+            receipts = await bulk.record_events([event, other])
+            assert [(r.event_id, r.status) for r in receipts] == [
+                (event.event_id, "skipped_read_only"),
+                (other.event_id, "skipped_read_only"),
+            ]
+        feedback = kit.slot.capability(SupportsFeedback)
+        if feedback is not None:
+            assert (await feedback.apply_feedback(_feedback(kit))).status == "skipped_read_only"
+        mutate = kit.slot.capability(SupportsNativeMutation)
+        if mutate is not None:
+            for request in self.mutations(kit.scope, entries):
+                assert (await mutate.native_mutation(request)).status == "skipped_read_only"
+        assert await kit.observe() == before
+
+    async def test_reset_is_refused_while_read_only(self, kit: Kit) -> None:
+        """Spec 9.10: a test session never resets; memory stays as it is."""
+        await kit.tell("known")
+        before = await kit.observe()
+        await kit.read_only()
+        with pytest.raises(ReadOnlyError):
+            await kit.slot.reset_scope(kit.scope)
+        assert await kit.observe() == before
+        await kit.read_only(False)
+        assert await kit.recalls("known") == kit.recalls_writes
+
+    async def test_reading_leaves_the_native_state_unchanged(self, kit: Kit) -> None:
+        """DESIGN 5.1: retrieval, health and formatting write nothing, in either mode."""
+        await kit.tell("known")
+        for read_only in (False, True):
+            await kit.read_only(read_only)
+            before = await kit.observe()
+            for query in ("known", "never told"):
+                result = await kit.ask(query, context="work", filters={"cross_context": True})
+                kit.slot.format_context(result)
+            await kit.slot.before_turn(kit.fact("asked"), session_id="probe")
+            await kit.slot.health()
+            assert await kit.observe() == before
+        assert not await kit.recalls("asked")
+
+    async def test_set_mode_drains_writes_before_it_flips(self, kit: Kit) -> None:
+        """DESIGN 5.1: a write is either finished before the flip or skipped; none lands afterwards."""
+        receipts: dict[str, WriteReceipt] = {}
+
+        async def write(name: str, event: MemoryEvent) -> None:
+            receipts[name] = await kit.slot.record_event(event)
+
+        names = [f"racer{number}" for number in range(8)]
+        async with anyio.create_task_group() as tasks:
+            for name in names[:4]:
+                tasks.start_soon(write, name, kit.event(kit.fact(name)))
+            await anyio.wait_all_tasks_blocked()
+            for name in names[4:]:
+                tasks.start_soon(write, name, kit.event(kit.fact(name)))
+            mode = await kit.slot.set_mode(AdapterMode(read_only=True, reason="race"))
+        assert (mode.read_only, mode.reason) == (True, "race")
+        await kit.settle()
+        flipped = await kit.observe()
+        statuses = {name: receipt.status for name, receipt in receipts.items()}
+        assert set(statuses.values()) <= {*STORED, "skipped_read_only"}
+        assert "skipped_read_only" not in [statuses[name] for name in names[:4]], (
+            "writes before set_mode count"
+        )
+        for name in names:
+            expected = kit.recalls_writes and statuses[name] in STORED
+            assert await kit.recalls(name) == expected, f"{name} was {statuses[name]}"
+        await anyio.sleep(0.02)
+        assert await kit.observe() == flipped, "something was written after the flip"
+
+    async def test_switching_back_allows_writes_again(self, kit: Kit) -> None:
+        """Spec 4.2: after the test session, accumulation goes on; switching twice is no error."""
+        for _ in range(2):
+            receipt = await kit.slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
+            assert receipt.read_only is True
+        for _ in range(2):
+            receipt = await kit.slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+            assert receipt.read_only is False
+        await kit.tell("after")
+        assert await kit.recalls("after") == kit.recalls_writes
+
+
+def _feedback(kit: Kit) -> MemoryFeedback:
+    fields: dict[str, Any] = {
+        "feedback_id": "feedback-1",
+        "scope": kit.scope,
+        "session_id": "session-1",
+        "timestamp": datetime(2024, 3, 1, tzinfo=UTC),
+        "content": f"No, it is the {marker('x')} one.",
+    }
+    return MemoryFeedback(**fields)

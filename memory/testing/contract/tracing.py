@@ -1,0 +1,72 @@
+"""Every call leaves a trace that is complete, honest and free of user text (spec 2.1)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from memory import Trace
+from memory.testing.contract._base import ContractBase
+from memory.testing.contract._kit import Kit, marker
+
+__all__ = ["TraceContract"]
+
+
+class TraceContract(ContractBase):
+    """What the harness records."""
+
+    async def test_every_call_is_traced(self, kit: Kit) -> None:
+        """DESIGN 5.7: who, what, when, how long; on all calls of the contract."""
+        began = datetime.now(UTC) - timedelta(seconds=1)
+        await kit.tell("blue")
+        await kit.ask("blue")
+        await kit.slot.health()
+        await kit.read_only()
+        await kit.read_only(False)
+        await kit.slot.reset_scope(kit.scope)
+        for operation in ("setup_scope", "record_event", "retrieve", "health", "set_mode", "reset_scope"):
+            trace = kit.traces.last(operation)
+            assert trace.backend_name == kit.slot.backend_name
+            assert trace.native_operation, operation
+            assert trace.condition_kind == kit.slot.traits.kind
+            assert trace.cs_filtering == kit.slot.traits.cs_filtering
+            assert trace.started_at is not None
+            assert began < trace.started_at < datetime.now(UTC) + timedelta(seconds=1)
+            assert trace.latency_ms is not None
+            assert trace.latency_ms >= 0
+            assert trace.attempts >= 1
+            assert trace.error is None
+            assert trace.read_only is not None
+
+    async def test_the_trace_of_a_write_names_its_event(self, kit: Kit) -> None:
+        """Spec 2.1: scope, session, event, native ids and consistency of the write."""
+        receipt = await kit.tell("blue")
+        trace = kit.traces.last("record_event")
+        assert receipt.trace == trace
+        assert (trace.scope, trace.session_id, trace.event_id) == (kit.scope, "session-1", receipt.event_id)
+        assert trace.native_ids == receipt.native_ids
+        assert trace.consistency == receipt.status
+
+    async def test_the_trace_of_a_retrieval_counts(self, kit: Kit) -> None:
+        """Spec 2.1: tokens, entries, scores and times are those of the result; unknown is None."""
+        await kit.tell("blue")
+        result = await kit.ask("blue")
+        trace = kit.traces.last("retrieve")
+        assert result.trace == trace
+        assert (trace.scope, trace.session_id) == (kit.scope, "session-2")
+        assert trace.retrieved_count == len(result.entries)
+        assert trace.included_count == len(result.included)
+        assert trace.token_counter == kit.slot.token_counter.name
+        expected = kit.slot.token_counter.count(result.formatted_context) if result.formatted_context else 0
+        assert trace.token_count == expected
+        if not any(entry.score is not None for entry in result.entries):
+            assert trace.top_score is None
+
+    async def test_traces_hold_no_user_text(self, kit: Kit) -> None:
+        """DESIGN 4: traces may be logged and published."""
+        await kit.tell("blue", metadata={"note": marker("note")})
+        await kit.ask("blue")
+        await kit.slot.before_turn(kit.fact("asked"), session_id="s")
+        written = "".join(trace.model_dump_json() for trace in kit.traces.all)
+        for word in (marker("blue"), marker("note"), marker("asked"), "passport"):
+            assert word not in written
+        assert all(Trace.model_validate_json(trace.model_dump_json()) == trace for trace in kit.traces.all)
