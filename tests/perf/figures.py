@@ -1,0 +1,350 @@
+"""Prints memslot's figures, each as a ratio or difference measured within one run. Not a timed test.
+
+python tests/perf/figures.py              all of them
+python tests/perf/figures.py overhead     those whose name starts so
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import psutil
+
+from memory import (
+    BackendHealth,
+    BaseAdapter,
+    ContextBudget,
+    ContextEntry,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    NativeWorker,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    SupportsBulkIngest,
+    WriteReceipt,
+    build_slot,
+)
+
+SCOPE = MemoryScope(run_id="perf", persona_id="p")
+START = datetime(2024, 1, 1, tzinfo=UTC)
+FIGURES: dict[str, Callable[[], Awaitable[None]]] = {}
+
+
+def figure(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    FIGURES[function.__name__] = function
+    return function
+
+
+def show(name: str, measured: str, target: str = "", met: bool | None = None) -> None:
+    verdict = {True: "met", False: "MISSED", None: ""}[met]
+    print(f"{name:<58} {measured:>28}   {target:<26} {verdict}", flush=True)
+
+
+def event(number: int, scope: MemoryScope = SCOPE, text: str | None = None) -> MemoryEvent:
+    return MemoryEvent(
+        event_id=f"e{number}",
+        scope=scope,
+        session_id=f"s{number // 50}",
+        turn_id=str(number),
+        timestamp=START + timedelta(minutes=number),
+        messages=(
+            Message(
+                role="user", content=text or f"Turn {number}: I would rather have tea number {number % 97}."
+            ),
+        ),
+    )
+
+
+def request(scope: MemoryScope = SCOPE, **budget: int) -> RetrieveRequest:
+    return RetrieveRequest(
+        query="which tea number 7", scope=scope, session_id="probe", budget=ContextBudget(**budget)
+    )
+
+
+async def paired(
+    bare: Callable[[], Awaitable[object]], wrapped: Callable[[], Awaitable[object]], rounds: int
+) -> list:
+    """Times (ms) of both, taken in turns so that the machine's mood falls on both alike."""
+    times: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        pair = []
+        for call in (bare, wrapped):
+            started = time.perf_counter()
+            await call()
+            pair.append((time.perf_counter() - started) * 1000)
+        times.append((pair[0], pair[1]))
+    return times
+
+
+def percentile(values: list[float], percent: float) -> float:
+    return sorted(values)[min(len(values) - 1, math.ceil(len(values) * percent / 100) - 1)]
+
+
+class Native:
+    """The smallest native system: twenty rows, found at once."""
+
+    def __init__(self) -> None:
+        self.rows = [
+            {"id": f"n{number}", "text": f"I like tea number {number}", "score": 0.5} for number in range(20)
+        ]
+        self.stored = 0
+
+    def search(self, query: str, limit: int | None) -> list[dict]:
+        return self.rows[:limit]
+
+    def add(self, text: str) -> str:
+        self.stored += 1
+        return f"n{self.stored}"
+
+
+class Thin(BaseAdapter):
+    """An adapter over :class:`Native`, async or on a worker thread as a synchronous SDK needs."""
+
+    backend_name = "thin"
+
+    def __init__(self, native: Native, worker: NativeWorker | None = None) -> None:
+        self.native, self.worker = native, worker
+
+    async def call(self, function: Callable[[], object]) -> object:
+        return await self.worker.run(function) if self.worker else function()
+
+    def native_scope(self, scope: MemoryScope) -> dict[str, str]:
+        return {"space": scope.label}
+
+    async def record_event(self, one: MemoryEvent) -> WriteReceipt:
+        native_id = await self.call(lambda: self.native.add(one.messages[0].content))
+        trace = self.trace(one.scope, "add")
+        return WriteReceipt(event_id=one.event_id, status="committed", native_ids=(native_id,), trace=trace)
+
+    async def retrieve(self, asked: RetrieveRequest) -> RetrieveResult:
+        rows = await self.call(lambda: self.native.search(asked.query, asked.budget.max_items))
+        entries = tuple(
+            ContextEntry(
+                row["text"], native_id=row["id"], score=row["score"], scope_ids={"space": asked.scope.label}
+            )
+            for row in rows
+        )
+        return RetrieveResult(
+            request=asked, raw=rows, entries=entries, trace=self.trace(asked.scope, "search")
+        )
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        return ResetReceipt(scope=scope, verified=True)
+
+    async def health(self) -> BackendHealth:
+        return BackendHealth(status="ok", backend_name="thin", consistency_model="immediate")
+
+    async def aclose(self) -> None:
+        if self.worker:
+            await self.worker.aclose()
+
+
+@figure
+async def overhead_async_native() -> None:
+    await _overhead("async native", None, 0.3)
+
+
+@figure
+async def overhead_sync_native() -> None:
+    await _overhead("sync native (worker thread)", NativeWorker(), 1.0)
+
+
+async def _overhead(label: str, worker: NativeWorker | None, target_ms: float) -> None:
+    native = Native()
+    one, asked = event(1), request(max_items=20, max_tokens=2000)
+
+    async def bare_search() -> object:
+        return native.search(asked.query, 20)
+
+    async def bare_add() -> object:
+        return native.add(one.messages[0].content)
+
+    async with MemorySlot(Thin(native, worker), scope=SCOPE) as slot:
+        for name, bare, wrapped in (
+            ("record_event", bare_add, lambda: slot.record_event(one)),
+            ("retrieve of 20 rows", bare_search, lambda: slot.retrieve(asked)),
+        ):
+            await paired(bare, wrapped, 200)
+            extra = [after - before for before, after in await paired(bare, wrapped, 3000)]
+            p50, p95 = statistics.median(extra), percentile(extra, 95)
+            show(
+                f"slot + adapter over {label}: {name}",
+                f"p50 {p50:.3f}  p95 {p95:.3f} ms",
+                f"p95 < {target_ms} ms",
+                p95 < target_ms,
+            )
+
+
+@figure
+async def overhead_mem0_search() -> None:
+    """Slot and adapter over Memory.search on the same store, at 1,000 memories (embedded Qdrant)."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"memory": {"backend": "mem0", "backends": {"mem0": {}}, "data_dir": folder}}
+        async with build_slot(config, scope=SCOPE) as slot:
+            bulk = slot.capability(SupportsBulkIngest)
+            await bulk.record_events([event(number) for number in range(1000)])
+            adapter = slot._adapter
+            asked = request(max_items=20, max_tokens=2000)
+            result = await slot.retrieve(asked)
+            assert result.entries, "nothing was found, so nothing would be measured"
+            native = adapter.native_search_call(asked)
+            assert len(native()["results"]) == len(result.entries)
+            await paired(lambda: adapter.on_worker(native), lambda: slot.retrieve(asked), 3)
+            times = await paired(lambda: adapter.on_worker(native), lambda: slot.retrieve(asked), 60)
+    bare = statistics.median(before for before, _ in times)
+    extra = statistics.median(after - before for before, after in times)
+    show("  bare Memory.search at 1,000 memories", f"p50 {bare:.1f} ms")
+    share = extra / bare
+    show(
+        "slot + adapter over a mem0 embedded search", f"{extra:+.3f} ms = {share:+.2%}", "< 2 %", share < 0.02
+    )
+
+
+@figure
+async def import_cost() -> None:
+    """CPU-bound imports in fresh processes, the best of several each, so that disk caches are warm for both."""
+
+    def best(code: str) -> float:
+        program = f"import time; start = time.perf_counter(); {code}; print(time.perf_counter() - start)"
+        runs = [
+            subprocess.run([sys.executable, "-c", program], capture_output=True, text=True) for _ in range(7)
+        ]
+        return min(float(run.stdout) for run in runs) * 1000
+
+    pydantic = best("from pydantic import BaseModel, Field, field_validator, JsonValue")
+    ours = best("import memory")
+    beyond = ours - pydantic
+    show(
+        "import memory beyond pydantic", f"{beyond:.0f} ms ({ours / pydantic:.2f}x)", "< 150 ms", beyond < 150
+    )
+
+
+@figure
+async def listing() -> None:
+    command = [sys.executable, "-m", "memory.cli", "backends", "--json"]
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    wall = time.perf_counter() - started
+    show(f"memslot backends ({len(json.loads(done.stdout))} rows)", f"{wall:.2f} s", "< 1 s", wall < 1)
+
+
+@figure
+async def full_history_packing() -> None:
+    def history() -> dict:
+        return {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
+
+    bounded, unlimited = {}, {}
+    for turns in (1_000, 10_000, 100_000):
+        async with build_slot(history(), scope=SCOPE) as slot:
+            for number in range(turns):
+                await slot.record_event(event(number))
+            bounded[turns] = await _best_of(lambda: slot.retrieve(request(max_tokens=8000)), 9)
+            unlimited[turns] = await _best_of(lambda: slot.retrieve(request()), 3)
+    ratio = bounded[100_000] / bounded[1_000]
+    show(
+        "  full history at 8k tokens: 1k / 10k / 100k turns",
+        " / ".join(f"{ms:.1f}" for ms in bounded.values()) + " ms",
+    )
+    show("full history at 8k tokens: 100k turns over 1k turns", f"{ratio:.2f}x", "<= 1.5x", ratio <= 1.5)
+    per_turn = {turns: ms / turns * 1000 for turns, ms in unlimited.items()}
+    spread = max(per_turn.values()) / min(per_turn.values())
+    show(
+        "  full history unlimited: 1k / 10k / 100k turns",
+        " / ".join(f"{us:.1f}" for us in per_turn.values()) + " us/turn",
+    )
+    show(
+        "full history unlimited: slowest over quickest per turn", f"{spread:.2f}x", "linear: < 2x", spread < 2
+    )
+
+
+async def _best_of(call: Callable[[], Awaitable[object]], rounds: int) -> float:
+    best = math.inf
+    for _ in range(rounds):
+        gc.collect()
+        started = time.perf_counter()
+        await call()
+        best = min(best, time.perf_counter() - started)
+    return best * 1000
+
+
+@figure
+async def thousand_cycles() -> None:
+    """Setup, record, retrieve, reset: on one open slot over fresh scopes, and slots opened anew."""
+    process = psutil.Process()
+    for name in ("full_history", "mem0"):
+        field = "backend" if name == "mem0" else "condition"
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"memory": {field: name, f"{field}s": {name: {}}, "data_dir": folder}}
+            async with build_slot(config) as slot:
+                for number in range(1100):
+                    if number == 100:
+                        gc.collect()
+                        before = (threading.active_count(), process.num_fds(), process.memory_info().rss)
+                    scope = MemoryScope(run_id=f"r{number}", persona_id="p")
+                    await slot.setup_scope(scope)
+                    await slot.record_event(event(number, scope))
+                    assert (await slot.retrieve(request(scope, max_items=5))).entries
+                    assert (await slot.reset_scope(scope)).verified
+                gc.collect()
+                after = (threading.active_count(), process.num_fds(), process.memory_info().rss)
+        threads, files, rss = (late - early for late, early in zip(after, before, strict=True))
+        show(
+            f"1,000 setup/record/retrieve/reset cycles: {name}",
+            f"{threads:+d} threads {files:+d} files {rss / 2**20:+.1f} MB",
+            "none, none, < 20 MB",
+            threads <= 0 and files <= 0 and rss < 20 * 2**20,
+        )
+
+
+@figure
+async def concurrent_scopes() -> None:
+    rates = {}
+    for scopes in (1, 8, 64):
+        async with build_slot(
+            {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
+        ) as slot:
+
+            async def work(number: int, each: int) -> None:
+                scope = MemoryScope(run_id="r", persona_id=f"p{number}")
+                await slot.setup_scope(scope)
+                for turn in range(each):
+                    await slot.record_event(event(turn, scope, text=f"only for p{number}"))
+                    result = await slot.retrieve(request(scope, max_items=5))
+                    assert all(entry.text.endswith(f"only for p{number}") for entry in result.entries)
+
+            started = time.perf_counter()
+            async with anyio.create_task_group() as group:
+                for number in range(scopes):
+                    group.start_soon(work, number, 640 // scopes)
+            rates[scopes] = 640 / (time.perf_counter() - started)
+    show(
+        "turns per second at 1 / 8 / 64 concurrent scopes",
+        " / ".join(f"{rate:.0f}" for rate in rates.values()),
+    )
+
+
+async def main(wanted: list[str]) -> None:
+    os.environ.setdefault("MEM0_TELEMETRY", "False")
+    print(f"{'figure':<58} {'measured':>28}   {'target':<26}")
+    for name, measure in FIGURES.items():
+        if not wanted or any(name.startswith(prefix) for prefix in wanted):
+            await measure()
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1:])
