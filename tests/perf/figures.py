@@ -238,7 +238,7 @@ async def import_cost() -> None:
 async def listing() -> None:
     command = [sys.executable, "-m", "memory.cli", "backends", "--json"]
     started = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = await anyio.run_process(command)
     wall = time.perf_counter() - started
     show(f"memslot backends ({len(json.loads(done.stdout))} rows)", f"{wall:.2f} s", "< 1 s", wall < 1)
 
