@@ -119,7 +119,7 @@ class MemoryAdapter(Protocol):
         ...
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """Ask the backend, passing the budget where it has a parameter for it. Empty is a result; failure raises."""
+        """Ask the backend, passing it the budget where it has a parameter. Empty is a result; failure raises."""
         ...
 
     def format_context(self, result: RetrieveResult) -> str:

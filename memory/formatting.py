@@ -184,7 +184,7 @@ def is_well_formed(section: str) -> bool:
     """Whether a section is empty, or exactly one fence around text that holds no other."""
     if not section:
         return True
-    tags = [match for match in _TAG.finditer(section)]
+    tags = list(_TAG.finditer(section))
     return (
         len(tags) == 2
         and tags[0].start() == 0

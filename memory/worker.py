@@ -70,7 +70,7 @@ class NativeWorker:
 
     async def idle(self) -> None:
         """Wait until every call that has begun, abandoned ones included, has ended."""
-        while self._running:
+        while self._running:  # noqa: ASYNC110 (set on other threads, seldom waited for)
             await anyio.sleep(0.002)
 
     async def aclose(self, timeout_s: float = 10.0) -> bool:

@@ -236,7 +236,7 @@ async def import_cost() -> None:
 
 @figure
 async def listing() -> None:
-    command = [sys.executable, "-m", "memory.cli", "backends", "--json"]
+    command = [str(Path(sys.executable).with_name("memslot")), "backends", "--json"]
     started = time.perf_counter()
     done = await anyio.run_process(command)
     wall = time.perf_counter() - started
