@@ -46,15 +46,17 @@ class ModeGate:
     async def switching(self, read_only: bool) -> AsyncIterator[int]:
         """Drain, run the body, then flip; yields how many writes were waited for.
 
-        Towards read-only the flip happens even if the body fails: the safe side of a half-made switch.
+        Towards read-only the flip happens even if the body fails: the safe side of a half-made switch. Given up
+        while still draining, nothing has changed.
         """
         async with self._switching:
             waited_for = self.in_flight
             self._draining = True
-            flip = read_only
+            flip = False
             try:
                 while self.in_flight:
                     await self._changed.wait()
+                flip = read_only
                 yield waited_for
                 flip = True
             finally:

@@ -432,9 +432,11 @@ class MemorySlot:
             )
         left_out = len(result.entries) - len(included)
         warnings = (f"{left_out} entries did not fit the budget",) if left_out else ()
+        native_ids = tuple(entry.native_id for entry in result.entries if entry.native_id is not None)
         trace = result.trace.model_copy(
             update={
                 **summarise_entries(result.entries),
+                "native_ids": result.trace.native_ids or native_ids,
                 "included_count": len(included),
                 "token_count": tokens,
                 "token_counter": counter.name,

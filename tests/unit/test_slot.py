@@ -242,6 +242,19 @@ async def test_set_mode_drains_and_later_writes_wait_for_the_flip(adapter):
     assert adapter.calls == ["e1"]
 
 
+async def test_a_switch_given_up_while_draining_changes_nothing(slot, adapter):
+    release = anyio.Event()
+    adapter.next_write = [release.wait]
+    async with anyio.create_task_group() as group:
+        group.start_soon(slot.record_event, event(1))
+        await anyio.wait_all_tasks_blocked()
+        with anyio.move_on_after(0.005):
+            await slot.set_mode(AdapterMode(read_only=True))
+        assert not slot.read_only
+        release.set()
+    assert (await slot.record_event(event(2))).status == "committed"
+
+
 async def test_a_failing_switch_to_read_only_leaves_the_safe_side(slot, adapter):
     async def fail(mode):
         raise RuntimeError("cannot flush")
@@ -555,5 +568,6 @@ async def test_traces_say_what_happened_and_nothing_said(slot, sink):
     assert (write.event_id, write.session_id, write.consistency) == ("e1", "s", "committed")
     assert write.native_ids == ("n-e1",)
     assert write.started_at.tzinfo is not None
+    assert read.native_ids == ("e1",)
     assert (read.condition_kind, read.cs_filtering, read.retrieved_count) == ("architecture", "none", 1)
     assert "SECRET" not in "".join(trace.model_dump_json() for trace in sink)
