@@ -1,0 +1,424 @@
+"""mem0 as a memory backend, through the ``mem0ai`` library (spec section 5.2, facts/mem0.md).
+
+The plugin module of the entry point ``mem0``: options, hooks and the adapter. mem0 itself is imported by the
+factory, with its telemetry off and its home inside our data directory; its calls run on the adapter's own
+threads, one for embedded Qdrant and several for server stores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from memory import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendError,
+    BackendHealth,
+    BackendReadiness,
+    BackendRejected,
+    BaseAdapter,
+    CapabilityNotSupported,
+    IdAlphabet,
+    InputError,
+    MemoryEvent,
+    MemoryScope,
+    NativeMutationReceipt,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    NativeQueryResult,
+    NativeWorker,
+    PluginInfo,
+    ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+    hookimpl,
+    normalise_error,
+)
+from memory.backends.mem0_options import Mem0Options
+from memory.backends.mem0_translate import (
+    ScopeIds,
+    event_metadata,
+    native_filters,
+    native_messages,
+    observation_prompt,
+    search_query,
+    to_entry,
+    user_metadata,
+)
+
+if TYPE_CHECKING:
+    from memory.backends.mem0_native import Added
+
+__all__ = ["MEM0_CAPABILITIES", "Mem0Adapter", "build_mem0", "memslot_create", "memslot_describe"]
+
+MEM0_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
+_BULK_CHUNK = 16  # events a preload writes before it lets another call have the thread
+_MUTABLE = frozenset({"text", "metadata", "expiration_date"})
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """What this plugin is; imports no SDK."""
+    return PluginInfo(
+        name="mem0",
+        kind="architecture",
+        summary="mem0: memories extracted by an LLM, or verbatim without one, found by vector search",
+        capabilities=MEM0_CAPABILITIES,
+        consistency="immediate",
+        sdk_modules=("mem0",),
+        install="pip install 'memslot[mem0]'",
+        options=Mem0Options,
+        alphabet=IdAlphabet(),
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[Mem0Options]) -> Mem0Adapter:
+    """Build the adapter. mem0 is imported here; its store is opened by the first call."""
+    return build_mem0(settings, AdapterTraits(kind="architecture"))
+
+
+def build_mem0(settings: AdapterSettings[Mem0Options], traits: AdapterTraits) -> Mem0Adapter:
+    """The adapter for a configuration block, as a backend or as a condition.
+
+    Raises:
+        ConfigError, PluginLoadError: mem0 refuses the configuration.
+        ScopeError: a template is malformed or would share memory.
+    """
+    group = "backends" if traits.kind == "architecture" else "conditions"
+    where = f"memory.{group}.{settings.name}"
+    settings.options.check_keys(where)
+    directory = (settings.options.path or settings.data_dir / settings.name).expanduser().absolute()
+    if "mem0" not in sys.modules:
+        os.environ["MEM0_TELEMETRY"] = "False"
+        os.environ.setdefault("MEM0_DIR", str(directory))  # else it writes to the user's home
+    return Mem0Adapter(settings, traits, directory, where)
+
+
+class Mem0Adapter(BaseAdapter):
+    """Translates the contract into calls of ``mem0.Memory``.
+
+    Args:
+        settings: options, deadlines and data directory.
+        traits: its kind; the rest follows from the options.
+        directory: where the embedded store and mem0's history live.
+        where: path of the configuration block, for messages.
+    """
+
+    def __init__(
+        self, settings: AdapterSettings[Mem0Options], traits: AdapterTraits, directory: Path, where: str
+    ) -> None:
+        from memory.backends.mem0_native import NativeMem0
+
+        options = settings.options
+        self.backend_name = settings.name
+        self.traits = AdapterTraits(
+            kind=traits.kind,
+            consistency="immediate",
+            cs_filtering=options.filters_cs,
+            filter_operators=options.profile.operators,
+            write_retries=1 if options.profile.hard else 0,
+        )
+        self._options = options
+        self._ids = ScopeIds(options, where)
+        self._native = NativeMem0(options, directory, where, settings.deadlines, settings.name)
+        self._worker = NativeWorker(
+            1 if options.embedded else options.workers, name=f"memslot-{settings.name}"
+        )
+        self._writing: set[str] = set()
+        self._closed = False
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``."""
+        return self._ids.encode(scope)
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Open mem0; a scope itself needs nothing."""
+        await self._worker.run(self._native.open)
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """``Memory.add`` of the event's messages."""
+        return await self._worker.run(lambda: self._write(event))
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """``Memory.add`` of one event after the other, several per hop to the worker.
+
+        One ``add`` of several events would be one extraction over all of them, which is another memory. If an
+        event fails, ``error.receipts`` holds those written before it, and the events after it are not sent.
+        """
+        receipts: list[WriteReceipt] = []
+        abandoned = threading.Event()
+
+        def write_chunk(chunk: Sequence[MemoryEvent]) -> None:
+            for event in chunk:
+                if abandoned.is_set():
+                    return
+                receipts.append(self._write(event))
+
+        try:
+            for start in range(0, len(events), _BULK_CHUNK):
+                chunk = events[start : start + _BULK_CHUNK]
+                await self._worker.run(partial(write_chunk, chunk))
+        except BackendError as error:
+            error.receipts = tuple(receipts)
+            raise
+        finally:
+            abandoned.set()
+        return receipts
+
+    def _write(self, event: MemoryEvent) -> WriteReceipt:
+        """One event, on a worker thread."""
+        infer = self._options.infers
+        messages, warnings = native_messages(event, infer=infer)
+        if not messages:
+            warnings.append("mem0 remembers nothing of this event; it was not sent")
+            return self._receipt(event, "none", (), warnings)
+        prompt = observation_prompt(event, self._options.custom_instructions) if infer else None
+        self._writing.add(event.event_id)
+        try:
+            added = self._native.add(messages, self._ids.encode(event.scope), event_metadata(event), prompt)
+        finally:
+            self._writing.discard(event.event_id)
+        warnings.extend(_losses(added, len(messages)))
+        return self._receipt(event, "Memory.add", added.ids, warnings)
+
+    def _receipt(
+        self, event: MemoryEvent, operation: str, ids: tuple[str, ...], warnings: list[str]
+    ) -> WriteReceipt:
+        return WriteReceipt(
+            event_id=event.event_id,
+            status="committed",
+            native_ids=ids,
+            warnings=tuple(warnings),
+            trace=self.trace(event.scope, operation, native_ids=ids, event_id=event.event_id),
+        )
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Ids of the event's memories, once no abandoned call is still writing it.
+
+        Raises:
+            BackendRejected: the store cannot be asked for an event.
+        """
+        if not self._options.profile.hard:
+            raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
+        while event.event_id in self._writing:  # noqa: ASYNC110 (changes on other threads)
+            await anyio.sleep(0.01)
+        ids = self._ids.encode(event.scope)
+        wanted = native_filters({"event_id": event.event_id}, self._options.profile)
+        rows = await self._worker.run(lambda: self._native.rows(ids, wanted))
+        return tuple(row["id"] for row in rows) or None
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """``Memory.search`` within the scope.
+
+        Raises:
+            CapabilityNotSupported: the request has CS fields and the store cannot filter by them.
+            InputError: the store cannot compare a filter's value.
+        """
+        filters = {**self._ids.encode(request.scope), **self._narrowing(request)}
+        query = search_query(request, soft_cs=self.traits.cs_filtering == "soft")
+        top_k = request.budget.max_items or self._options.top_k
+        found = await self._worker.run(lambda: self._native.search(query, filters, top_k))
+        entries = tuple(map(to_entry, found.raw["results"]))
+        return RetrieveResult(
+            request=request,
+            raw=found.raw,
+            entries=entries,
+            trace=self.trace(
+                request.scope,
+                "Memory.search",
+                native_ids=tuple(row["id"] for row in found.raw["results"]),
+                consistency="committed",
+                warnings=("reranking failed; the order is mem0's own",) if found.unranked else (),
+            ),
+        )
+
+    def _narrowing(self, request: RetrieveRequest) -> dict[str, Any]:
+        fields: dict[str, Any] = dict(request.metadata_filters)
+        if request.cs_filters and self.traits.cs_filtering == "none":
+            store = self._options.vector_store.provider
+            raise CapabilityNotSupported(
+                f"{self.backend_name} on {store} cannot filter by {', '.join(request.cs_filters)}; use qdrant, "
+                "pgvector or chroma, or set cs_filtering: soft"
+            )
+        if self.traits.cs_filtering == "hard":
+            for name, value in request.cs_filters.items():
+                if fields.get(name, value) != value:
+                    raise InputError(f"filters.{name} contradicts RetrieveRequest.{name}; give one of them")
+                fields[name] = value
+        return native_filters(fields, self._options.profile)
+
+    # -- capabilities -----------------------------------------------------------------------------------
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """Ready as soon as the store answers: ``Memory.add`` returns when its memories are stored."""
+        await self._worker.run(self._native.probe)
+        return BackendReadiness(state="ready", detail="mem0 stores before it answers", waited_ms=0.0)
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """As :meth:`readiness`; there is nothing to wait for."""
+        return await self.readiness(scope)
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        """``update`` (arguments ``text``, ``metadata``, ``expiration_date``) or ``delete`` of one memory.
+
+        Raises:
+            ScopeError: the scope has no memory of that id.
+            InputError: an argument is unknown or missing.
+            CapabilityNotSupported: the operation is neither.
+        """
+        ids, native_id = self._ids.encode(request.scope), request.native_id
+        call: Callable[[], dict[str, Any]]
+        if request.operation == "update":
+            call = partial(self._native.update, native_id, ids, _changes(request.arguments))
+        elif request.operation == "delete":
+            call = partial(self._native.delete, native_id, ids)
+        else:
+            raise CapabilityNotSupported(
+                f"{self.backend_name} can update and delete, not {request.operation!r}"
+            )
+        raw = await self._worker.run(call)
+        written = (native_id,) if native_id else ()
+        trace = self.trace(request.scope, f"Memory.{request.operation}", native_ids=written)
+        return NativeMutationReceipt(status="committed", native_ids=written, raw=raw, trace=trace)
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """``Memory.get`` and ``Memory.history`` of one memory, or the memories of events in a time range.
+
+        Raises:
+            ScopeError: the scope has, and had, no memory of that id.
+            CapabilityNotSupported: a time range on a store that cannot filter.
+        """
+        ids = self._ids.encode(request.scope)
+        if request.native_id is not None:
+            row, history = await self._worker.run(lambda: self._native.history(request.native_id, ids))
+            return self._sources(
+                request, "Memory.history", {"memory": row, "history": history}, [row] if row else []
+            )
+        if not self._options.profile.hard:
+            raise CapabilityNotSupported(f"{self.backend_name}: this vector store cannot filter by time")
+        bounds = {"gte": request.since, "lte": request.until}
+        span = {bound: moment.isoformat() for bound, moment in bounds.items() if moment is not None}
+        during = native_filters({"timestamp": span} if span else {}, self._options.profile)
+        rows = await self._worker.run(lambda: self._native.rows(ids, during))
+        return self._sources(request, "Memory.get_all", {"results": rows}, rows)
+
+    def _sources(
+        self, request: ProvenanceRequest, operation: str, raw: Any, rows: Sequence[Mapping[str, Any]]
+    ) -> ProvenanceResult:
+        events = (row.get("metadata", {}).get("event_id") for row in rows)
+        return ProvenanceResult(
+            raw=raw,
+            native_ids=tuple(row["id"] for row in rows),
+            event_ids=tuple(dict.fromkeys(event for event in events if event)),
+            trace=self.trace(request.scope, operation),
+        )
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """``count`` the scope's memories, or ``list`` their ids (argument ``limit``, 10,000 by default).
+
+        Raises:
+            CapabilityNotSupported: the operation is neither.
+            InputError: ``limit`` is not a positive integer, or an argument is unknown.
+        """
+        if request.operation not in ("count", "list"):
+            raise CapabilityNotSupported(f"{self.backend_name} can count and list, not {request.operation!r}")
+        limit = request.arguments.get("limit", 10_000)
+        if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:
+            raise InputError("NativeQueryRequest.arguments takes limit alone, a positive integer")
+        ids = self._ids.encode(request.scope)
+        rows = await self._worker.run(lambda: self._native.rows(ids, limit=limit))
+        raw: dict[str, Any] = {"count": len(rows), "truncated": len(rows) == limit}
+        if request.operation == "list":
+            raw["ids"] = [row["id"] for row in rows]
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "Memory.get_all"))
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Clear memories, entities, recent messages and history of the scope, and look again."""
+        ids = self._ids.encode(scope)
+        purged = await self._worker.run(lambda: self._native.purge(ids))
+        left = () if self._options.embedded else ("history and recent messages in files of other processes",)
+        return ResetReceipt(
+            scope=scope,
+            verified=purged.verified,
+            removed=purged.removed,
+            left=left,
+            trace=self.trace(scope, "vector_store.delete"),
+        )
+
+    async def health(self) -> BackendHealth:
+        """Probe the store, and say what is configured and what is off."""
+        declared: dict[str, Any] = {
+            "backend_name": self.backend_name,
+            "consistency_model": self.traits.consistency,
+            "cs_filtering": self.traits.cs_filtering,
+            "native_ingest_modes": ("infer" if self._options.infers else "verbatim",),
+            "native_query_modes": ("count", "list"),
+        }
+        started = anyio.current_time()
+        try:
+            details, versions, warnings = await self._worker.run(self._native.describe)
+        except Exception as error:
+            failure = normalise_error(error, backend_name=self.backend_name, operation="health")
+            return BackendHealth(
+                **declared, status="unavailable", warnings=(str(failure),), details=failure.diagnostics
+            )
+        return BackendHealth(
+            **declared,
+            status="ok",
+            latency_ms=(anyio.current_time() - started) * 1000,
+            details=details,
+            versions=versions,
+            warnings=tuple(warnings),
+        )
+
+    async def aclose(self) -> None:
+        """Free the store's lock, clients, files and threads, once running calls have ended."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.move_on_after(10, shield=True):
+            await self._worker.idle()
+            await self._worker.run(self._native.close)
+        await self._worker.aclose()
+
+
+def _losses(added: Added, messages: int) -> list[str]:
+    stored = len(added.ids)
+    if added.extracted is None:
+        return [f"mem0 stored {stored} of {messages} messages"] if stored < messages else []
+    if added.extracted == 0:
+        return ["mem0 extracted nothing from this event"]
+    if stored < added.extracted:
+        return [f"mem0 stored {stored} of {added.extracted} extracted memories; it drops exact duplicates"]
+    return []
+
+
+def _changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(arguments.keys() - _MUTABLE)
+    if unknown or not arguments:
+        given = f"{unknown[0]} is unknown" if unknown else "is empty"
+        raise InputError(
+            f"NativeMutationRequest.arguments: {given}; update takes {', '.join(sorted(_MUTABLE))}"
+        )
+    changes = dict(arguments)
+    if changes.get("metadata") is not None:
+        changes["metadata"] = user_metadata(changes["metadata"])
+    return changes

@@ -1,0 +1,233 @@
+"""What a ``mem0`` block may say, and what each of mem0's vector stores can really do. Imports no SDK."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from memory import ConfigError, IdAlphabet, PluginOptions
+
+__all__ = ["STORES", "Mem0Model", "Mem0Options", "NativePart", "StoreProfile", "store_profile"]
+
+LEXICAL_DIMENSIONS = 1024
+_OPENAI_DIMENSIONS = 1536
+_RANGES = frozenset({"gt", "gte", "lt", "lte"})
+_EXACT = frozenset({"eq", "ne", "in", "nin"})
+_TEXT = frozenset({"contains", "icontains"})
+
+
+@dataclass(frozen=True)
+class StoreProfile:
+    """What a vector store does with ids and metadata filters, as measured.
+
+    Attributes:
+        operators: filter operators it applies natively and before ranking; empty where it does not.
+        known: memslot was run on it, or its mem0 code was read; others are passed through with a warning.
+        folds_case: ids that differ in case only may meet, so ids are written without capitals.
+        one_clause: at most one operator per key, apart from ranges; mem0 silently drops the rest.
+        iso_ranges: text in a range is read as a date.
+        float_equality: compares floats for equality; others do so as text or not at all.
+        typed_lists: matches strings or integers only, and a list of one type only.
+        bool_text: compares as text, where JSON's booleans are in small letters.
+    """
+
+    operators: frozenset[str] = frozenset()
+    known: bool = True
+    folds_case: bool = False
+    one_clause: bool = False
+    iso_ranges: bool = False
+    float_equality: bool = False
+    typed_lists: bool = False
+    bool_text: bool = False
+
+    @property
+    def hard(self) -> bool:
+        """Whether CS fields can be required of a row."""
+        return bool(self.operators)
+
+    @property
+    def alphabet(self) -> IdAlphabet:
+        """Ids mem0 accepts: no whitespace, no ``*``, and nothing a store tokenises."""
+        return IdAlphabet(safe="-._") if self.folds_case else IdAlphabet()
+
+
+STORES = {
+    "qdrant": StoreProfile(_EXACT | _RANGES | _TEXT, one_clause=True, iso_ranges=True, typed_lists=True),
+    "pgvector": StoreProfile(_EXACT | _RANGES | _TEXT, bool_text=True),
+    "chroma": StoreProfile(_EXACT | _RANGES, float_equality=True),
+    # faiss filters after ranking and answers operators with nothing; redis and weaviate know ids only.
+    "faiss": StoreProfile(),
+    "redis": StoreProfile(folds_case=True),
+    "weaviate": StoreProfile(folds_case=True),
+}
+_UNKNOWN = StoreProfile(known=False, folds_case=True)
+
+
+def store_profile(provider: str) -> StoreProfile:
+    """The profile of a mem0 vector store; a cautious one for stores memslot has not met."""
+    return STORES.get(provider, _UNKNOWN)
+
+
+class NativePart(PluginOptions):
+    """A component in mem0's own words."""
+
+    provider: str
+    """mem0's name of the component's provider."""
+    config: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """Passed to mem0 as it is."""
+
+    def native(self) -> dict[str, Any]:
+        """The component as ``MemoryConfig`` wants it."""
+        return {"provider": self.provider, "config": dict(self.config)}
+
+
+class Mem0Model(NativePart):
+    """A language or embedding model, with shortcuts for OpenAI-compatible endpoints."""
+
+    provider: str = "openai"
+    """mem0's name of the provider; ``openai`` serves every OpenAI-compatible endpoint."""
+    model: str | None = None
+    """Model name; mem0's default for the provider otherwise."""
+    base_url: str | None = None
+    """Endpoint, such as ``http://localhost:8000/v1``."""
+    api_key: SecretStr | None = None
+    """Write ``${OPENAI_API_KEY}``, not the key itself."""
+    max_retries: int = Field(default=0, ge=0)
+    """Retries by the openai client within the slot's deadline. Safe: nothing is stored before the answer."""
+
+    def native(self) -> dict[str, Any]:
+        """The component as ``MemoryConfig`` wants it; ``config`` wins over the shortcuts."""
+        key = self.api_key.get_secret_value() if self.api_key else None
+        if key is None and self.base_url and not os.environ.get("OPENAI_API_KEY"):
+            key = "unused"  # the client insists on one, local servers do not
+        shortcuts = {"model": self.model, "api_key": key, f"{self.provider}_base_url": self.base_url}
+        given = {name: value for name, value in shortcuts.items() if value is not None}
+        return {"provider": self.provider, "config": {**given, **self.config}}
+
+
+class Mem0Options(PluginOptions):
+    """Settings of the mem0 backend. The defaults need no key, no server and no network."""
+
+    infer: bool | None = None
+    """Let mem0 extract memories with the llm. Default: true if an llm is configured, otherwise messages are
+    stored verbatim."""
+    llm: Mem0Model | None = None
+    """The extracting model, e.g. ``{model: gpt-4.1-mini, api_key: "${OPENAI_API_KEY}"}``."""
+    embedder: Literal["lexical"] | Mem0Model = "lexical"
+    """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
+    dimensions: int | None = Field(default=None, gt=0)
+    """Vector length. Default: 1024 for lexical, 1536 for openai; required for other embedders."""
+    vector_store: NativePart = NativePart(provider="qdrant")
+    """mem0's vector store. Default: embedded Qdrant below ``path``, for one process and some 10,000 memories."""
+    collection: str = Field(default="memslot", min_length=3)
+    """Collection or table. A large embedded store searches faster with a collection per experiment."""
+    path: Path | None = None
+    """Directory of the embedded store and mem0's history. Default: ``<data_dir>/<backend name>``."""
+    history_path: Path | None = None
+    """SQLite file of mem0's history. Default: ``history.db`` below ``path``."""
+    reranker: NativePart | None = None
+    """mem0's reranker."""
+    rerank: bool = False
+    """Rerank search results; needs ``reranker``."""
+    custom_instructions: str | None = None
+    """Rules for the extracting model, in addition to the observation date."""
+    top_k: int = Field(default=20, gt=0)
+    """Memories per search where the request's budget sets no ``max_items``."""
+    threshold: float | None = Field(default=None, ge=0, le=1)
+    """Least semantic score. Default: mem0's 0.1, and 0 for lexical, whose scores are low."""
+    cs_filtering: Literal["hard", "soft"] | None = None
+    """``hard`` requires scenario, context and attribute of every row; ``soft`` only adds them to the query.
+    Default: hard. Stores that cannot filter (faiss, redis, weaviate, unknown ones) then refuse such requests."""
+    workers: int = Field(default=4, gt=0)
+    """Concurrent native calls. Embedded Qdrant is not thread-safe and always gets one."""
+    user_id_template: str | None = None
+    """mem0's user_id. Default: ``{persona_id}``."""
+    run_id_template: str | None = None
+    """mem0's run_id. Default: ``{run_id}:{backend_namespace}:{agent_id}``, absent fields at the end left out."""
+    allow_sharing: bool = False
+    """Accept templates that leave out a scope field, so that scopes share memory."""
+
+    @field_validator("embedder", mode="before")
+    @classmethod
+    def _known_embedder(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "lexical":
+            raise ValueError(
+                "is not a known embedder; write lexical, or a block such as {model: ..., base_url: ...}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if self.infer and self.llm is None:
+            raise ValueError(
+                "infer: true needs an llm to extract with; add llm: {model: ..., base_url: ..., api_key: ...}, "
+                "or set infer: false to store messages verbatim"
+            )
+        store = self.vector_store
+        if store.provider == "qdrant" and ("host" in store.config) != ("port" in store.config):
+            raise ValueError(
+                "vector_store.config needs host and port together; mem0 would quietly open a local store instead"
+            )
+        if self.cs_filtering == "hard" and not self.profile.hard:
+            raise ValueError(
+                f"cs_filtering: hard is not possible on {store.provider}; set it to soft, or use qdrant, pgvector "
+                "or chroma"
+            )
+        if self.embedder != "lexical" and self.vector_dimensions is None:
+            raise ValueError("dimensions is required for this embedder; give the length of its vectors")
+        return self
+
+    @property
+    def infers(self) -> bool:
+        """Whether mem0 extracts memories."""
+        return self.llm is not None if self.infer is None else self.infer
+
+    @property
+    def profile(self) -> StoreProfile:
+        """What the configured vector store can do."""
+        return store_profile(self.vector_store.provider)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the store is Qdrant inside this process."""
+        config = self.vector_store.config
+        return self.vector_store.provider == "qdrant" and not (config.get("url") or config.get("host"))
+
+    @property
+    def filters_cs(self) -> Literal["hard", "soft", "none"]:
+        """What CS fields do to a search."""
+        return self.cs_filtering or ("hard" if self.profile.hard else "none")
+
+    @property
+    def least_score(self) -> float:
+        """The threshold sent to mem0, where None would mean 0.1."""
+        if self.threshold is not None:
+            return self.threshold
+        return 0.0 if self.embedder == "lexical" else 0.1
+
+    @property
+    def vector_dimensions(self) -> int | None:
+        """Length of the vectors, or None where nothing tells."""
+        if isinstance(self.embedder, Mem0Model):
+            told = self.dimensions or self.embedder.config.get("embedding_dims")
+            return told or (_OPENAI_DIMENSIONS if self.embedder.provider == "openai" else None)
+        return self.dimensions or LEXICAL_DIMENSIONS
+
+    def check_keys(self, where: str) -> None:
+        """Say early what mem0 would only say when it is opened.
+
+        Raises:
+            ConfigError: an openai model has neither a key nor an endpoint that needs none.
+        """
+        for name, model in (("llm", self.llm), ("embedder", self.embedder)):
+            if isinstance(model, Mem0Model) and model.provider == "openai":
+                keys = (model.native()["config"].get("api_key"), os.environ.get("OPENAI_API_KEY"))
+                if not any(keys) and not (name == "llm" and os.environ.get("OPENROUTER_API_KEY")):
+                    raise ConfigError(
+                        f'{where}.{name}.api_key is missing; write "${{OPENAI_API_KEY}}" and set that variable, '
+                        "or give the base_url of an endpoint that needs no key"
+                    )

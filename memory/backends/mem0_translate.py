@@ -1,0 +1,255 @@
+"""Between memslot's terms and mem0's: ids, messages, metadata, filters, rows. Pure; imports no SDK."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from memory import (
+    ContextEntry,
+    IdAlphabet,
+    InputError,
+    MemoryEvent,
+    MemoryScope,
+    RetrieveRequest,
+    ScopeEncoder,
+)
+from memory.backends.mem0_options import Mem0Options, StoreProfile
+
+__all__ = [
+    "ScopeIds",
+    "event_metadata",
+    "native_filters",
+    "native_messages",
+    "observation_prompt",
+    "row_ids",
+    "search_query",
+    "to_entry",
+    "user_metadata",
+]
+
+_EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
+_EPOCH = "ts_epoch"
+_RANGES = frozenset({"gt", "gte", "lt", "lte"})
+# Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
+_KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
+_DROPPED_BY_EXTRACTION = frozenset({"tool", "developer"})
+
+
+class ScopeIds:
+    """A scope as mem0's ``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``.
+
+    A row with an agent_id also matches a search without one, so the agent is always part of run_id as well.
+
+    Raises:
+        ScopeError: a template is malformed, or drops an isolating field.
+    """
+
+    def __init__(self, options: Mem0Options, where: str) -> None:
+        self._alphabet = options.profile.alphabet
+        self._encoder: ScopeEncoder | None = None
+        self._names_agent = True
+        if options.user_id_template or options.run_id_template:
+            templates = {
+                "user_id": options.user_id_template or "{persona_id}",
+                "run_id": options.run_id_template or "{run_id}:{backend_namespace}:{agent_id}",
+            }
+            self._encoder = ScopeEncoder(
+                self._alphabet, templates, allow_sharing=options.allow_sharing, owner=where
+            )
+            self._names_agent = "{agent_id}" in "".join(templates.values())  # otherwise agents share
+
+    def encode(self, scope: MemoryScope) -> dict[str, str]:
+        """The native ids, by mem0's names."""
+        if self._encoder is not None:
+            ids = self._encoder.encode(scope)
+        else:
+            run = [scope.run_id, scope.backend_namespace, scope.agent_id]
+            while (
+                run[-1] is None
+            ):  # absent fields at the end say nothing; the number of fields tells them apart
+                run.pop()
+            ids = {"user_id": self._alphabet.encode(scope.persona_id), "run_id": self._alphabet.encode(*run)}
+        if scope.agent_id is not None and self._names_agent:
+            ids["agent_id"] = self._alphabet.encode(scope.agent_id)
+        return ids
+
+
+def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, str]], list[str]]:
+    """The messages for ``Memory.add``, and warnings about those mem0 will not remember.
+
+    The list is empty where mem0 would remember nothing of the event.
+    """
+    warnings: list[str] = []
+    spoken = [message for message in event.messages if message.content.strip()]
+    if len(spoken) < len(event.messages):
+        warnings.append("tool calls without text were not sent: mem0 stores text only")
+    ignored = _DROPPED_BY_EXTRACTION if infer else frozenset({"system"})
+    lost = sorted({message.role for message in spoken} & ignored)
+    if lost:
+        how = "infer: true" if infer else "infer: false"
+        warnings.append(f"messages of role {', '.join(lost)} are not remembered by mem0 with {how}")
+    if all(message.role in ignored for message in spoken):
+        return [], warnings
+    if any("\0" in message.content for message in spoken):
+        warnings.append("NUL characters were removed: not every store can hold them")
+    return [
+        {
+            "role": message.role,
+            "content": message.content.replace("\0", ""),
+            **({"name": message.name} if message.name else {}),
+        }
+        for message in spoken
+    ], warnings
+
+
+def event_metadata(event: MemoryEvent) -> dict[str, Any]:
+    """Flat metadata of every memory of an event. ``created_at`` becomes mem0's own, which backdates it."""
+    moment = event.timestamp.isoformat()
+    return {
+        **user_metadata(event.metadata),
+        **event.cs_fields,
+        "event_id": event.event_id,
+        "session_id": event.session_id,
+        "turn_id": event.turn_id,
+        "agent": event.agent_id,
+        "timestamp": moment,
+        _EPOCH: event.timestamp.timestamp(),
+        "created_at": moment,
+    }
+
+
+def user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Custom metadata under names that cannot collide with ours or mem0's; what is not a scalar as JSON text."""
+    return {
+        _metadata_key(key): value
+        if isinstance(value, (str, int, float))
+        else json.dumps(value, ensure_ascii=False)
+        for key, value in metadata.items()
+    }
+
+
+def _metadata_key(name: str) -> str:
+    return "meta_" + _KEYS.escape_text(name)
+
+
+def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> str:
+    """Instructions that date the event: mem0's own observation date is always today (facts, section 1)."""
+    date = (
+        f"Observation date: {event.timestamp:%Y-%m-%d} ({event.timestamp:%A}, {event.timestamp:%H:%M} UTC). "
+        "The new messages were said then, so resolve every relative date against it. The Observation Date and the "
+        "Current Date given above are not when they were said; ignore both."
+    )
+    return f"{date}\n\n{custom_instructions}" if custom_instructions else date
+
+
+def search_query(request: RetrieveRequest, *, soft_cs: bool) -> str:
+    """The query, with the CS fields added where they can only influence the ranking."""
+    hints = request.cs_filters.values() if soft_cs else ()
+    return "\n".join((request.query, *hints))
+
+
+def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str, Any]:
+    """Filters by event field or custom metadata key, in mem0's terms. All of them narrow.
+
+    Args:
+        fields: name -> value, or name -> {operator: value}; already checked by the slot.
+        profile: what the store can compare.
+
+    Raises:
+        InputError: the store cannot compare such a value; the message says how to ask instead.
+    """
+    native: dict[str, Any] = {}
+    for name, condition in fields.items():
+        clauses = condition if isinstance(condition, dict) else {"eq": condition}
+        where = f"filters.{name}"
+        if name == "timestamp":
+            native[_EPOCH] = _epoch_clauses(where, clauses)
+            continue
+        if profile.one_clause and len(clauses) > 1 and not clauses.keys() <= _RANGES:
+            raise InputError(f"{where}: this store takes one operator per key, or a range; drop the others")
+        key = name if name in _EVENT_FIELDS else _metadata_key(name)
+        native[key] = {op: _value(f"{where}.{op}", op, value, profile) for op, value in clauses.items()}
+    return native
+
+
+def _epoch_clauses(where: str, clauses: Mapping[str, Any]) -> dict[str, float]:
+    """A condition on the event's time, on the stored epoch seconds: not every store compares ISO text."""
+    found: dict[str, float] = {}
+    for operator, value in clauses.items():
+        if operator not in _RANGES | {"eq"}:
+            raise InputError(f"{where}: {operator} makes no sense of a time; use gt, gte, lt, lte or eq")
+        try:
+            moment = datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise InputError(f"{where}: give an ISO 8601 time with its zone, e.g. 2024-05-01T00:00:00+00:00")
+        for bound in ("gte", "lte") if operator == "eq" else (operator,):
+            found[bound] = moment.timestamp()
+    return found
+
+
+def _value(where: str, operator: str, value: Any, profile: StoreProfile) -> Any:
+    if operator in _RANGES:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number and not (profile.iso_ranges and _is_iso(value)):
+            kinds = "numbers or ISO 8601 dates" if profile.iso_ranges else "numbers"
+            raise InputError(f"{where}: this store compares {kinds} only; filter by timestamp for time")
+        return value
+    if operator in ("contains", "icontains"):
+        if not isinstance(value, str):
+            raise InputError(f"{where}: give the text to look for")
+        return value
+    items = value if isinstance(value, list) else [value]
+    if not profile.float_equality and any(isinstance(item, float) for item in items):
+        raise InputError(f"{where}: this store does not compare floats for equality; use gte and lte")
+    types = {type(item) for item in items}
+    if profile.typed_lists and operator != "eq" and (bool in types or len(types) > 1):
+        raise InputError(f"{where}: give {operator} strings only, or integers only")
+    if profile.bool_text:
+        items = [str(item).lower() if isinstance(item, bool) else item for item in items]
+    return items if isinstance(value, list) else items[0]
+
+
+def _is_iso(value: Any) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def row_ids(row: Mapping[str, Any]) -> dict[str, str]:
+    """The scope ids a native row carries; a missing user_id or run_id is blank, which no scope has."""
+    ids = {name: str(row.get(name) or "") for name in ("user_id", "run_id")}
+    if row.get("agent_id") is not None:
+        ids["agent_id"] = str(row["agent_id"])
+    return ids
+
+
+def to_entry(row: Mapping[str, Any]) -> ContextEntry:
+    """A search result as a context entry."""
+    metadata = row.get("metadata") or {}
+    speaker = row.get("actor_id") or row.get("role") or row.get("attributed_to")
+    event_id = metadata.get("event_id")
+    return ContextEntry(
+        text=row["memory"],
+        native_id=row["id"],
+        score=row.get("score"),
+        timestamp=_moment(row.get("created_at")),
+        labels=(("by", str(speaker)),) if speaker else (),
+        event_ids=(event_id,) if event_id else (),
+        scope_ids=row_ids(row),
+    )
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,164 @@
+"""What mem0 swallows, noticed. Each call runs on one thread, so each thread has its own notes.
+
+mem0 turns an unreadable answer of the model into "nothing extracted", a failed embedding into a skipped memory
+and a failed reranker into the unranked order (facts/mem0.md section 1). None of that may look like success.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from mem0.memory.utils import extract_json, remove_code_blocks
+
+from memory import BackendError, BackendProtocolError
+from memory.lexical import LexicalHashEmbedder
+
+__all__ = [
+    "LexicalEmbedding",
+    "NoLlm",
+    "Notes",
+    "WatchedEmbedder",
+    "WatchedLlm",
+    "WatchedReranker",
+    "watch_inserts",
+]
+
+
+class Notes(threading.local):
+    """What happened during the current call of this thread.
+
+    Attributes:
+        extracted: memories in the model's answer, or None where it was not asked.
+        embedding_error: of an embedding mem0 gave up on.
+        reranking_error: of the reranker.
+        inserted: ids of rows the vector store has accepted.
+        insert_error: of the vector store, on a row that may or may not be stored.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.extracted: int | None = None
+        self.embedding_error: Exception | None = None
+        self.reranking_error: Exception | None = None
+        self.insert_error: Exception | None = None
+        self.inserted: list[str] = []
+
+
+class LexicalEmbedding:
+    """Our embedder in the shape of mem0's ``EmbeddingBase``."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._embedder = LexicalHashEmbedder(dimensions)
+        self.config = SimpleNamespace(model=self._embedder.name, embedding_dims=dimensions)
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        if memory_action == "search":
+            return self._embedder.embed_query(text)
+        return self._embedder.embed_document(text)
+
+    def embed_batch(self, texts: Sequence[str], memory_action: str | None = "add") -> list[list[float]]:
+        return [self.embed(text, memory_action) for text in texts]
+
+
+class WatchedEmbedder:
+    """A native embedder whose final failures are noted: mem0 skips the memory and goes on."""
+
+    def __init__(self, native: Any, notes: Notes) -> None:
+        self.native = native
+        self._notes = notes
+        self.config = native.config
+
+    def embed(self, text: str, memory_action: str | None = None) -> Any:
+        try:
+            return self.native.embed(text, memory_action)
+        except Exception as error:
+            self._notes.embedding_error = error
+            raise
+
+    def embed_batch(self, texts: Sequence[str], memory_action: str | None = "add") -> Any:
+        return self.native.embed_batch(texts, memory_action)  # mem0 tries one by one when this fails
+
+
+class WatchedLlm:
+    """A native model whose unusable answers are errors instead of "nothing extracted"."""
+
+    def __init__(self, native: Any, notes: Notes) -> None:
+        self.native = native
+        self._notes = notes
+        self.config = native.config
+
+    def generate_response(self, messages: list[dict[str, Any]], **options: Any) -> Any:
+        answer = self.native.generate_response(messages=messages, **options)
+        self._notes.extracted = _count_memories(answer)
+        return answer
+
+
+def _count_memories(answer: Any) -> int:
+    """Memories in an extraction answer, read the way mem0 reads it.
+
+    Raises:
+        BackendProtocolError: it is not what mem0 asked the model for.
+    """
+    content = remove_code_blocks(answer)
+    for candidate in (content, extract_json(content)):
+        try:
+            parsed = json.loads(candidate, strict=False)
+        except ValueError:
+            continue
+        memories = (parsed["memory"] or []) if isinstance(parsed, dict) and "memory" in parsed else None
+        if isinstance(memories, list) and all(_is_memory(item) for item in memories):
+            return sum(1 for item in memories if item.get("text"))
+        break
+    raise BackendProtocolError(
+        "the extracting model did not answer with the JSON mem0 asked for, so nothing was stored", sent=False
+    )
+
+
+def _is_memory(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("text", ""), str)
+
+
+class NoLlm:
+    """Stands where mem0 insists on a model and none is configured; never asked while ``infer`` is false."""
+
+    config = SimpleNamespace(model=None)
+
+    def generate_response(self, *_: Any, **__: Any) -> Any:
+        raise BackendError("no llm is configured for mem0", sent=False)
+
+
+class WatchedReranker:
+    """A native reranker whose failures are noted: mem0 falls back to its own order."""
+
+    def __init__(self, native: Any, notes: Notes) -> None:
+        self.native = native
+        self._notes = notes
+
+    def rerank(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return self.native.rerank(*arguments, **options)
+        except Exception as error:
+            self._notes.reranking_error = error
+            raise
+
+
+def watch_inserts(store: Any, notes: Notes) -> None:
+    """Note the ids a vector store accepts, so that half an event can be taken back."""
+    native = store.insert
+
+    def insert(vectors: Any, payloads: Any = None, ids: Any = None) -> Any:
+        try:
+            answer = native(vectors=vectors, payloads=payloads, ids=ids)
+        except Exception as error:
+            notes.insert_error = error
+            raise
+        notes.inserted.extend(ids or ())
+        return answer
+
+    store.insert = insert
