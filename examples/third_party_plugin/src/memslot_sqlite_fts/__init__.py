@@ -39,30 +39,29 @@ from memory import (
 
 T = TypeVar("T")
 
-SCHEMA = """
+COLUMNS = (
+    "scope", "event_id", "position", "session_id", "turn_id", "agent_id", "said_at", "role", "text",
+    "scenario", "context", "attribute", "metadata",
+)  # fmt: skip
+SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS message (
-    id INTEGER PRIMARY KEY, scope TEXT NOT NULL, event_id TEXT NOT NULL, position INTEGER NOT NULL,
-    session_id TEXT NOT NULL, said_at TEXT NOT NULL, role TEXT NOT NULL, text TEXT NOT NULL,
-    scenario TEXT, context TEXT, attribute TEXT, metadata TEXT NOT NULL,
-    UNIQUE (scope, event_id, position)
+    id INTEGER PRIMARY KEY, {", ".join(COLUMNS)}, UNIQUE (scope, event_id, position)
 );
-CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(text, tokenize = '{tokenizer}');
+CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(text, tokenize = '{{tokenizer}}');
 """
-INSERT = """
-INSERT INTO message
-    (scope, event_id, position, session_id, said_at, role, text, scenario, context, attribute, metadata)
-VALUES
-    (:scope, :event_id, :position, :session_id, :said_at, :role, :text, :scenario, :context, :attribute, :metadata)
-"""
+INSERT = f"INSERT INTO message ({', '.join(COLUMNS)}) VALUES (:{', :'.join(COLUMNS)})"
 IDS = "SELECT id FROM message WHERE scope = :scope AND event_id = :event_id ORDER BY position"
 SEARCH = """
 SELECT message.*, -bm25(word) AS score FROM word JOIN message ON message.id = word.rowid
-WHERE {where} ORDER BY bm25(word), message.id LIMIT :most
+WHERE word MATCH :words AND message.scope = :scope {filters} ORDER BY bm25(word), message.id LIMIT :most
 """
 METADATA_EQUALS = """
-EXISTS (SELECT 1 FROM json_each(message.metadata)
-        WHERE key = :key{n} AND value = :value{n} AND (type IN ('true', 'false')) = :bool{n})
+AND EXISTS (SELECT 1 FROM json_each(message.metadata)
+            WHERE key = :key{n} AND value = :value{n} AND (type IN ('true', 'false')) = :bool{n})
 """
+# FTS5 takes a run of Chinese, Japanese or Korean for one word; here each sign is one.
+SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+")
 
 
 class SqliteFtsOptions(PluginOptions):
@@ -70,10 +69,12 @@ class SqliteFtsOptions(PluginOptions):
 
     path: Path | None = None
     """The database file. None: ``sqlite_fts.db`` in ``memory.data_dir``."""
-    tokenizer: Literal["porter unicode61", "unicode61", "trigram"] = "porter unicode61"
-    """How FTS5 splits text. ``trigram`` finds parts of words, and Chinese from three characters on."""
+    tokenizer: Literal["porter unicode61", "unicode61"] = "porter unicode61"
+    """FTS5's tokenizer; ``porter`` lets English words match whatever their ending."""
     top_k: int = Field(default=20, gt=0)
     """How many messages a search returns where the request sets no ``max_items``."""
+    lock_timeout_s: float = Field(default=5.0, ge=0)
+    """How long to wait while another process writes, seconds."""
 
 
 class SqliteFts(BaseAdapter):
@@ -83,13 +84,13 @@ class SqliteFts(BaseAdapter):
         consistency="immediate",
         cs_filtering="hard",
         filter_operators=frozenset({"eq"}),
-        write_retries=2,  # safe: an event that is already there is not written again
+        write_retries=1,  # safe: an event that is already there is not written again
     )
 
     def __init__(self, name: str, options: SqliteFtsOptions, data_dir: Path) -> None:
         self.backend_name = name
         self._options = options
-        self._path = options.path or data_dir / f"{name}.db"
+        self.path = options.path or data_dir / f"{name}.db"
         self._worker = NativeWorker(name=f"memslot-{name}")
         self._scopes = ScopeEncoder(IdAlphabet())
         self._connection: sqlite3.Connection | None = None
@@ -117,12 +118,8 @@ class SqliteFts(BaseAdapter):
     def _write(self, connection: sqlite3.Connection, event: MemoryEvent) -> WriteReceipt:
         row = {
             **self.native_scope(event.scope),
-            "event_id": event.event_id,
-            "session_id": event.session_id,
+            **event.model_dump(include=set(COLUMNS) - {"scope"}),
             "said_at": event.timestamp.isoformat(),
-            "scenario": event.scenario,
-            "context": event.context,
-            "attribute": event.attribute,
             "metadata": json.dumps(event.metadata, ensure_ascii=False),
         }
         known = connection.execute(IDS, row).fetchall()
@@ -131,7 +128,8 @@ class SqliteFts(BaseAdapter):
             added = connection.execute(
                 INSERT, {**row, "position": position, "role": message.name or message.role, "text": text}
             )
-            connection.execute("INSERT INTO word (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
+            words = " ".join(WORD.findall(text))
+            connection.execute("INSERT INTO word (rowid, text) VALUES (?, ?)", (added.lastrowid, words))
         return WriteReceipt(
             event_id=event.event_id,
             status="committed",
@@ -142,10 +140,9 @@ class SqliteFts(BaseAdapter):
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """The messages that share words with the query, best bm25 first."""
-        where, values = self._where(request)
+        query, values = self._translated(request)
         rows: list[dict[str, Any]] = []
         if values["words"]:
-            query = SEARCH.format(where=" AND ".join(where))
             rows = await self._run(
                 lambda connection: [dict(row) for row in connection.execute(query, values)]
             )
@@ -161,22 +158,22 @@ class SqliteFts(BaseAdapter):
             ),
         )
 
-    def _where(self, request: RetrieveRequest) -> tuple[list[str], dict[str, Any]]:
-        """The request as conditions and their values; nothing of it becomes part of the SQL text."""
-        where = ["word MATCH :words", "message.scope = :scope"]
+    def _translated(self, request: RetrieveRequest) -> tuple[str, dict[str, Any]]:
+        """The request as SQL and its parameters; nothing of the request becomes part of the SQL text."""
         values: dict[str, Any] = {
-            "words": " OR ".join(f'"{word}"' for word in dict.fromkeys(re.findall(r"\w+", request.query))),
             **self.native_scope(request.scope),
+            "words": " OR ".join(f'"{word}"' for word in dict.fromkeys(WORD.findall(request.query))),
             "most": request.budget.max_items or self._options.top_k,
         }
-        for name in request.cs_filters:
-            where.append(f"message.{name} = :{name}")
-        values |= request.cs_filters
-        for n, (key, condition) in enumerate(request.metadata_filters.items()):
-            value = condition["eq"] if isinstance(condition, dict) else condition
-            where.append(METADATA_EQUALS.format(n=n))
-            values |= {f"key{n}": key, f"value{n}": value, f"bool{n}": isinstance(value, bool)}
-        return where, values
+        filters = ""
+        for n, (key, clauses) in enumerate(request.where.items()):
+            value = values[f"value{n}"] = clauses["eq"]
+            if key in ("scenario", "context", "attribute"):
+                filters += f"AND message.{key} = :value{n} "
+            else:
+                filters += METADATA_EQUALS.format(n=n)
+                values |= {f"key{n}": key, f"bool{n}": isinstance(value, bool)}
+        return SEARCH.format(filters=filters), values
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Delete the scope's rows, then count them again."""
@@ -231,8 +228,8 @@ class SqliteFts(BaseAdapter):
         return await self._worker.run(transaction)
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=5.0)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self.path, timeout=self._options.lock_timeout_s)
         connection.row_factory = sqlite3.Row
         try:
             connection.executescript(SCHEMA.format(tokenizer=self._options.tokenizer))
@@ -244,10 +241,11 @@ class SqliteFts(BaseAdapter):
 
 def _entry(row: Mapping[str, Any]) -> ContextEntry:
     return ContextEntry(
-        f"{row['role']}: {row['text']}",
+        row["text"],
         native_id=str(row["id"]),
         score=row["score"],
         timestamp=datetime.fromisoformat(row["said_at"]),
+        labels=(("role", row["role"]),),
         event_ids=(row["event_id"],),
         scope_ids={"scope": row["scope"]},  # the slot refuses a row of another scope
     )
