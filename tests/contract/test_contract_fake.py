@@ -1,49 +1,39 @@
-"""The kit on the reference adapter, as a plugin author would run it, immediate and derived."""
+"""The kit on the reference adapter, immediate and derived, and with no more help than a config would give."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
+from fake_contract import FakeContract
 
-from memory import MemoryAdapter
-from memory.testing import FakeBackend, FakeNativeStore
-from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
-
-
-class TestFakeBackend(MemoryContract):
-    native_query = ("list", {})
-    native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
-
-    @pytest.fixture
-    def store(self) -> FakeNativeStore:
-        return FakeNativeStore(latency_s=0.001)
-
-    @pytest.fixture
-    def adapter_factory(self, store: FakeNativeStore) -> Callable[[], MemoryAdapter]:
-        return lambda: FakeBackend(store)
-
-    @pytest.fixture
-    def fingerprint(self, store: FakeNativeStore) -> Fingerprint:
-        return store.fingerprint
-
-    @pytest.fixture
-    def native_fault(self, store: FakeNativeStore) -> NativeFault:
-        @contextmanager
-        def inject(kind: str) -> Iterator[Any]:
-            store.faults.add("500" if kind == "down" else "late", times=None, delay_s=1.0)
-            yield
-            store.faults.clear()
-            assert store.faults.fired, "a fault that never fired proves nothing"
-
-        return inject
+from memory.testing import FakeNativeStore
+from memory.testing.contract import Kit
 
 
-class TestFakeDerived(TestFakeBackend):
+class TestFakeBackend(FakeContract):
+    async def test_faults_and_races_really_happened(self, kit: Kit, store: FakeNativeStore) -> None:
+        """A run without them would prove nothing."""
+        store.faults.add("500")
+        with pytest.raises(Exception, match="HTTP 500"):
+            await kit.ask("blue")
+        assert store.faults.fired
+        assert store.latency_s > 0
+
+
+class TestFakeDerived(FakeContract):
     """What is written can be found only after a while."""
 
+    derivation_s = 0.02
+
+
+class TestFakeUnassisted(FakeContract):
+    """Without a fingerprint and faults: the kit then sees only what can be retrieved."""
+
+    anyio_backends = ("asyncio",)
+
     @pytest.fixture
-    def store(self) -> FakeNativeStore:
-        return FakeNativeStore(derivation_s=0.02)
+    def fingerprint(self) -> None:
+        return None
+
+    @pytest.fixture
+    def native_fault(self) -> None:
+        return None

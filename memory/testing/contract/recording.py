@@ -85,6 +85,16 @@ class RecordingContract(ContractBase):
         assert result.trace.newest_retrieved_at == max(times, default=None)
         assert result.trace.oldest_retrieved_at == min(times, default=None)
 
+    async def test_time_is_the_events_and_not_the_clocks(self, kit: Kit) -> None:
+        """Spec 3: the turn's timestamp reaches the backend; where entries are dated, they carry it."""
+        kit.needs_recall()
+        event = kit.event(kit.fact("blue"))
+        await kit.slot.record_event(event)
+        await kit.settle()
+        entries = [entry for entry in (await kit.ask("blue")).entries if marker("blue") in entry.text]
+        assert entries
+        assert {entry.timestamp for entry in entries} <= {None, event.timestamp}
+
     async def test_event_fields_stay_traceable(self, kit: Kit) -> None:
         """Spec 1: an adapter keeps the event's fields as metadata that can be found again."""
         kit.needs_recall()

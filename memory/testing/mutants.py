@@ -1,0 +1,357 @@
+"""Broken adapters, each with the test that must catch it: proof that the conformance kit can fail.
+
+Every mutant is a :class:`FakeBackend` with one fault that real adapters have had. ``MUTANTS`` maps its name to
+how it is made and to the names of contract tests that fail for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import anyio
+
+from memory import (
+    AdapterMode,
+    BackendHealth,
+    BackendReadiness,
+    ContextEntry,
+    MemoryEvent,
+    MemoryScope,
+    ModeReceipt,
+    NativeMutationReceipt,
+    NativeMutationRequest,
+    ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
+from memory.testing.fake_backend import FakeBackend
+
+__all__ = ["MUTANTS", "Mutant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken adapter.
+
+    Attributes:
+        adapter: made like ``FakeBackend(store)``.
+        caught_by: names of tests of :class:`memory.testing.contract.MemoryContract` that must fail.
+        derivation_s: how its store derives, in seconds.
+    """
+
+    adapter: type[FakeBackend]
+    caught_by: tuple[str, ...]
+    derivation_s: float = 0.0
+
+
+class _Unlabelled(FakeBackend):
+    """Not a mutant: its rows do not say whose they are, so that the slot cannot see what is wrong with them."""
+
+    async def _found(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        entries = tuple(replace(entry, scope_ids=None) for entry in result.entries)
+        return result.model_copy(update={"entries": entries})
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        return await self._found(request)
+
+    async def _found_in(self, spaces: Sequence[str], request: RetrieveRequest) -> RetrieveResult:
+        """What a search of several spaces finds."""
+        result = await self._found(request)
+        rows: list[dict[str, Any]] = []
+        for space in spaces:
+            rows.extend(await self.store.search(space, request.query))
+        entries = tuple(ContextEntry(text=row["text"], native_id=row["id"]) for row in rows)
+        return result.model_copy(update={"raw": {"rows": rows}, "entries": entries})
+
+
+class LeakyFilter(_Unlabelled):
+    """Forgets the scope's filter on its read path."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        return await self._found_in(sorted(self.store.spaces), request)
+
+
+class PrefixScope(_Unlabelled):
+    """Matches scopes by prefix, so that ``acme`` reads ``acme-corp``."""
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        return {"space": f"{scope.run_id}/{scope.persona_id}"}
+
+    def _space(self, scope: MemoryScope) -> str:
+        return self.native_scope(scope)["space"]
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        own = self._space(request.scope)
+        return await self._found_in(
+            [space for space in sorted(self.store.spaces) if space.startswith(own)], request
+        )
+
+
+class CarelessSeparator(_Unlabelled):
+    """Joins ids without escaping them, so that ``a_b, c`` and ``a, b_c`` are one."""
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        fields = (scope.run_id, scope.persona_id, scope.agent_id or "", scope.backend_namespace or "")
+        return {"space": "_".join(fields)}
+
+    def _space(self, scope: MemoryScope) -> str:
+        return self.native_scope(scope)["space"]
+
+
+class FoldsCase(CarelessSeparator):
+    """Puts ids into lower case, so that ``User_A`` and ``user_a`` are one."""
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        return {"space": repr(scope).lower()}
+
+
+class IgnoresCsFields(FakeBackend):
+    """Declares a hard filter and does not send it."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        fields = {"scenario": None, "context": None, "attribute": None}
+        return await super().retrieve(request.model_copy(update=fields))
+
+
+class WritesWhileReading(FakeBackend):
+    """Remembers the question, as systems that learn from queries do."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        record = {
+            "text": request.query,
+            "kind": "message",
+            "created_at": "2024-03-01T00:00:00+00:00",
+            "labels": {},
+        }
+        await self.store.insert(self._space(request.scope), [record])
+        return result
+
+
+class WritesLater(FakeBackend):
+    """Queues its writes and sends them with the next read, whatever the mode is by then."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._queued: list[MemoryEvent] = []
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        self._queued.append(event)
+        return WriteReceipt(event_id=event.event_id, status="queued")
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        return ModeReceipt(read_only=mode.read_only)
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        while self._queued:
+            await super().record_event(self._queued.pop(0))
+        return result
+
+
+class SwallowsErrors(FakeBackend):
+    """Takes a failed search for an empty one."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        try:
+            return await super().retrieve(request)
+        except Exception:
+            return RetrieveResult(
+                request=request, raw={"rows": []}, trace=self.trace(request.scope, "search")
+            )
+
+
+class SwallowsWriteErrors(FakeBackend):
+    """Says that a failed write is committed."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        try:
+            return await super().record_event(event)
+        except Exception:
+            return WriteReceipt(event_id=event.event_id, status="committed")
+
+
+class AlwaysHealthy(FakeBackend):
+    """Reports ``ok`` without asking the backend."""
+
+    async def health(self) -> BackendHealth:
+        return BackendHealth(
+            status="ok", backend_name=self.backend_name, consistency_model="immediate", cs_filtering="hard"
+        )
+
+
+class EchoesUserText(FakeBackend):
+    """Puts the native error's text, which repeats the user's, into its own."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        trace = result.trace.model_copy(update={"native_operation": f"search({request.query})"})
+        return result.model_copy(update={"trace": trace})
+
+
+class ResetsEverything(FakeBackend):
+    """Clears the whole store where one scope was meant."""
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        receipt = await super().reset_scope(scope)
+        self.store.rows.clear()
+        return receipt
+
+
+class ResetsNothing(FakeBackend):
+    """Says that it has looked, and has not."""
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        return ResetReceipt(scope=scope, verified=True)
+
+
+class IgnoresBudget(FakeBackend):
+    """Fetches everything and leaves the trimming to the formatter."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        unlimited = request.budget.model_copy(update={"max_items": None})
+        result = await super().retrieve(request.model_copy(update={"budget": unlimited}))
+        return result.model_copy(update={"request": request})
+
+
+class FalseReady(FakeBackend):
+    """Takes an empty queue for readiness."""
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        return BackendReadiness(state="ready")
+
+
+class FalseCommitted(FakeBackend):
+    """Says ``committed`` of what cannot be retrieved yet."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        receipt = await super().record_event(event)
+        return receipt.model_copy(update={"status": "committed"})
+
+
+class ForgedFence(FakeBackend):
+    """Pastes stored text into the prompt as it is."""
+
+    def format_context(self, result: RetrieveResult) -> str:
+        if not result.included:
+            return ""
+        lines = "\n".join(f"- {entry.text}" for entry in result.context_entries)
+        scope = result.request.scope.label
+        return f'<memory-context backend="{self.backend_name}" scope="{scope}">\n{lines}\n</memory-context>'
+
+
+class LosesProvenance(FakeBackend):
+    """Keeps the texts and drops ids, scores and times from the native payload."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        return result.model_copy(update={"raw": [entry.text for entry in result.entries]})
+
+
+class DropsEventFields(FakeBackend):
+    """Writes the messages without session, turn and agent."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        fields = {"session_id": "-", "turn_id": "-", "agent_id": "-"}
+        return await super().record_event(event.model_copy(update=fields))
+
+
+class WallClock(FakeBackend):
+    """Dates events by its own clock."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        return await super().record_event(event.model_copy(update={"timestamp": datetime.now(UTC)}))
+
+
+class StubCapability(FakeBackend):
+    """Declares a capability that it does not have."""
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        raise NotImplementedError
+
+
+class MutatesAnyScope(FakeBackend):
+    """Changes a record by its id alone."""
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        row = self.store.rows[request.native_id or ""]
+        await self.store.delete(row.space, row.id)
+        return NativeMutationReceipt(status="committed", native_ids=(row.id,))
+
+
+class ShufflesReceipts(FakeBackend):
+    """Answers a bulk write in an order of its own."""
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        return (await super().record_events(events))[::-1]
+
+
+class LeaksThread(FakeBackend):
+    """Starts a thread that nothing ends."""
+
+    _forever: ClassVar[threading.Event] = threading.Event()
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        threading.Thread(target=self._forever.wait, daemon=True).start()
+        await super().setup_scope(scope)
+
+
+class StuckAfterCancel(FakeBackend):
+    """Takes a lock by hand and does not give it back when it is cancelled."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._lock = anyio.Lock()
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        await self._lock.acquire()
+        receipt = await super().record_event(event)
+        self._lock.release()
+        return receipt
+
+
+_CROSSED = "test_data_of_one_scope_never_appears_under_another"
+_LOOKALIKE = "test_lookalike_scopes_never_meet"
+_RESET = "test_reset_clears_this_scope_and_no_other"
+
+MUTANTS: Mapping[str, Mutant] = {
+    "leaky_filter": Mutant(LeakyFilter, (_CROSSED, "test_concurrent_scopes_never_cross")),
+    "prefix_scope": Mutant(PrefixScope, (_LOOKALIKE,)),
+    "careless_separator": Mutant(CarelessSeparator, (_LOOKALIKE,)),
+    "folds_case": Mutant(FoldsCase, (_LOOKALIKE,)),
+    "ignores_cs_fields": Mutant(IgnoresCsFields, ("test_cs_fields_act_as_declared",)),
+    "writes_while_reading": Mutant(
+        WritesWhileReading,
+        ("test_reading_leaves_the_native_state_unchanged", "test_a_test_session_writes_nothing_into_memory"),
+    ),
+    "writes_later": Mutant(WritesLater, ("test_set_mode_drains_writes_before_it_flips",)),
+    "swallows_errors": Mutant(SwallowsErrors, ("test_a_failing_backend_never_looks_empty",)),
+    "swallows_write_errors": Mutant(SwallowsWriteErrors, ("test_a_failing_write_is_an_error_or_unknown",)),
+    "always_healthy": Mutant(AlwaysHealthy, ("test_health_tells_of_a_failing_backend",)),
+    "echoes_user_text": Mutant(EchoesUserText, ("test_traces_hold_no_user_text",)),
+    "resets_everything": Mutant(ResetsEverything, (_RESET,)),
+    "resets_nothing": Mutant(ResetsNothing, (_RESET,)),
+    "ignores_budget": Mutant(IgnoresBudget, ("test_max_items_reaches_the_native_call",)),
+    "false_ready": Mutant(FalseReady, ("test_ready_means_retrievable",), derivation_s=0.3),
+    "false_committed": Mutant(
+        FalseCommitted, ("test_a_committed_write_is_retrievable_at_once",), derivation_s=0.3
+    ),
+    "forged_fence": Mutant(ForgedFence, ("test_stored_text_cannot_close_or_forge_the_section",)),
+    "loses_provenance": Mutant(LosesProvenance, ("test_raw_keeps_the_native_provenance",)),
+    "drops_event_fields": Mutant(DropsEventFields, ("test_event_fields_stay_traceable",)),
+    "wall_clock": Mutant(WallClock, ("test_time_is_the_events_and_not_the_clocks",)),
+    "stub_capability": Mutant(StubCapability, ("test_provenance_of_a_record",)),
+    "mutates_any_scope": Mutant(MutatesAnyScope, ("test_a_mutation_cannot_reach_another_scope",)),
+    "shuffles_receipts": Mutant(ShufflesReceipts, ("test_bulk_ingest_gives_one_receipt_per_event_in_order",)),
+    "leaks_thread": Mutant(LeaksThread, ("test_closing_leaves_nothing_behind",)),
+    "stuck_after_cancel": Mutant(StuckAfterCancel, ("test_cancellation_leaves_the_slot_usable",)),
+}
+"""Mutant name -> the broken adapter and the tests that must fail for it."""

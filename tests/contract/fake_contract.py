@@ -1,0 +1,44 @@
+"""The contract as the reference adapter meets it; the mutants are measured by the same class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from memory import MemoryAdapter
+from memory.testing import FakeBackend, FakeNativeStore
+from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
+
+
+class FakeContract(MemoryContract):
+    adapter_type = FakeBackend
+    derivation_s = 0.0
+    native_query = ("list", {})
+    native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
+
+    @pytest.fixture
+    def store(self) -> FakeNativeStore:
+        return FakeNativeStore(latency_s=0.001, derivation_s=self.derivation_s)
+
+    @pytest.fixture
+    def adapter_factory(self, store: FakeNativeStore) -> Callable[[], MemoryAdapter]:
+        return lambda: self.adapter_type(store)
+
+    @pytest.fixture
+    def fingerprint(self, store: FakeNativeStore) -> Fingerprint:
+        return store.fingerprint
+
+    @pytest.fixture
+    def native_fault(self, store: FakeNativeStore) -> NativeFault:
+        @contextmanager
+        def inject(kind: str) -> Iterator[Any]:
+            store.faults.add("500" if kind == "down" else "late", times=None, delay_s=1.0)
+            try:
+                yield
+            finally:
+                store.faults.clear()
+
+        return inject

@@ -1,0 +1,99 @@
+"""The kit's own rules: no standard test goes missing quietly, and every promise of spec section 9 has one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memory.testing.contract import MemoryContract
+
+STANDARD = {name: getattr(MemoryContract, name) for name in dir(MemoryContract) if name.startswith("test_")}
+TEST = "test_a_new_scope_is_empty_and_that_is_no_error"
+
+
+def test_every_promise_of_spec_section_9_is_cited() -> None:
+    cited = {
+        int(number) for test in STANDARD.values() for number in re.findall(r"9\.(\d+)", test.__doc__ or "")
+    }
+    assert cited == set(range(1, 12))
+    assert all(test.__doc__ for test in STANDARD.values())
+
+
+def test_a_standard_test_cannot_be_replaced() -> None:
+    async def harmless(self: object) -> None: ...
+
+    for replacement in (
+        harmless,
+        None,
+        pytest.mark.skip(reason="busy")(harmless),
+        pytest.mark.xfail(harmless),
+    ):
+        with pytest.raises(TypeError, match=f"Sly.{TEST} replaces a standard test.*xfail"):
+            type("Sly", (MemoryContract,), {TEST: replacement})
+
+
+def test_a_mixin_cannot_replace_one_either() -> None:
+    async def harmless(self: object) -> None: ...
+
+    mixin = type("Mixin", (), {TEST: harmless})
+    with pytest.raises(TypeError, match="replaces a standard test"):
+        type("Sly", (mixin, MemoryContract), {})
+
+
+def test_an_expected_failure_with_a_reason_may_stand_in_and_is_inherited() -> None:
+    class Honest(MemoryContract):
+        @pytest.mark.xfail(reason="the backend seeds every scope with a greeting", strict=True)
+        async def test_a_new_scope_is_empty_and_that_is_no_error(self, kit: object) -> None:
+            raise AssertionError
+
+    class Heir(Honest):
+        """Adds nothing."""
+
+    with pytest.raises(TypeError, match="replaces a standard test"):
+
+        class Sly(Honest):
+            async def test_a_new_scope_is_empty_and_that_is_no_error(self, kit: object) -> None: ...
+
+
+def test_a_class_without_a_provider_says_what_to_do(tmp_path: Path) -> None:
+    module = tmp_path / "test_mine.py"
+    module.write_text(
+        "from memory.testing.contract import MemoryContract\nclass TestMine(MemoryContract):\n    pass\n"
+    )
+    run = _pytest(tmp_path, "-k", "test_is_an_adapter")
+    assert run.returncode == 1
+    assert "TestMine: set config, or override the adapter_factory fixture" in run.stdout
+
+
+def test_the_plugin_loads_no_sdk_and_rewrites_the_kits_asserts(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(
+        "import sys\n"
+        "SDKS = {'mem0', 'qdrant_client', 'openai', 'honcho', 'graphiti_core', 'memos'}\n"
+        "EARLY = SDKS & set(sys.modules)\n"
+        "def test_early():\n"
+        "    assert not EARLY\n"
+        "    from memory.testing.contract import recording\n"
+        "    assert '@pytest_ar' in vars(recording)\n"
+    )
+    run = _pytest(tmp_path)
+    assert run.returncode == 0, run.stdout
+
+
+def test_fake_and_scripted_llm_need_no_pytest() -> None:
+    code = "import sys; from memory.testing import *; assert 'pytest' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+
+
+def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
