@@ -68,7 +68,7 @@ CASES = [
     (RuntimeError(USER_TEXT), BackendError),
     (chained(LLMError(USER_TEXT), http_error(429)), BackendRateLimited),
     (chained(LLMError(USER_TEXT), chained(RuntimeError(USER_TEXT), httpx.ReadTimeout("x"))), BackendTimeout),
-    (chained(http_error(422), KeyError("x")), BackendRejected),
+    (chained(http_error(422), TimeoutError("x")), BackendRejected),
 ]
 
 

@@ -44,6 +44,7 @@ def unchecked(fields: tuple[str | None, ...]) -> MemoryScope:
 @example(one=("User_A", "x", None, None), other=("user_a", "x", None, None))
 @example(one=("r", "p", None, None), other=("r", "p", "", None))
 @example(one=("r", "p", None, "x"), other=("r", "p", "x", None))
+@example(one=("r", "p", None, "x"), other=("r", "p", "", "x"))
 @example(one=("a" * 511 + "b", "p", None, None), other=("a" * 512, "p", None, None))
 def test_different_scopes_never_share_a_native_id(alphabet, one, other):
     assume(one != other)

@@ -312,6 +312,13 @@ async def test_a_look_up_settles_an_ambiguous_write():
     assert adapter.calls == ["e1", "e2", "e2", "e3"]
 
 
+async def test_a_filter_that_would_widen_never_reaches_the_adapter(slot, adapter):
+    adapter.next_read = [RuntimeError("reached")]
+    with pytest.raises(ScopeError, match=r"filters\.user_id"):
+        await slot.retrieve(ask(filters={"user_id": "bob"}))
+    assert len(adapter.next_read) == 1
+
+
 async def test_a_failed_retrieval_never_looks_empty(slot, adapter, sink):
     assert (await slot.retrieve(ask())).formatted_context == ""
     adapter.next_read = [forever, RuntimeError("user text")]
