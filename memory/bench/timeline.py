@@ -18,6 +18,7 @@ from memory.scope import MemoryScope
 
 __all__ = [
     "EvidenceTruth",
+    "Preference",
     "PreferenceTruth",
     "Probe",
     "Session",
@@ -79,6 +80,23 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class Preference:
+    """A value that a persona's cell (context x attribute) takes from some moment on.
+
+    Attributes:
+        value: the setting, as the phrase by which it is told.
+        stated_at: timestamp of the turn that states it.
+        since: sessions of the timeline that had passed, that turn's included.
+    """
+
+    context: str
+    attribute: str
+    value: str
+    stated_at: datetime
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceTruth:
     """Which turns hold the answer.
 
@@ -103,7 +121,7 @@ class PreferenceTruth:
         other: markers the other context has or had for this attribute; never one of the above.
         decoys: markers that were mentioned, but as someone else's habit or a single exception.
         change: names the change that brought the current value, or None if it is the first one.
-        since: sessions of the timeline that had passed, the stating one included, when it was stated.
+        since: as in :class:`Preference`, of the current value.
     """
 
     current: str
@@ -149,6 +167,10 @@ class Probe:
 class Timeline:
     """One persona's sessions, oldest first, and the probes along them, in the order they are asked.
 
+    Attributes:
+        preferences: the persona's true preferences in the order they become known; empty where there are none.
+        canaries: phrases that occur in this persona's turns and in nobody else's, so that a leak would show.
+
     Raises:
         InputError: sessions or turns are out of order, an id repeats, or a probe points outside.
     """
@@ -156,6 +178,8 @@ class Timeline:
     persona_id: str
     sessions: tuple[Session, ...]
     probes: tuple[Probe, ...]
+    preferences: tuple[Preference, ...] = ()
+    canaries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"timeline {self.persona_id}"

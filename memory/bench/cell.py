@@ -1,0 +1,299 @@
+"""One persona under one provider, from a fresh scope to the last probe."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from memory.base import SupportsBulkIngest, SupportsReadiness
+from memory.bench.metrics import ProbeRecord
+from memory.bench.quickstart_text import CONTEXTS
+from memory.bench.rundir import RunDirectory
+from memory.bench.scoring import score_evidence, score_preference
+from memory.bench.settings import RunSettings
+from memory.bench.timeline import EvidenceTruth, Probe, Session, Timeline
+from memory.errors import BackendError, MemslotError
+from memory.manifest import CellRecord, ErrorRecord
+from memory.receipts import RetrieveResult, WriteReceipt
+from memory.requests import AdapterMode, ContextBudget, RetrieveRequest
+from memory.scope import MemoryScope
+from memory.slot import MemorySlot
+
+__all__ = ["Cell", "Phase", "Tally", "Work", "error_record"]
+
+Phase = Literal["setup", "ingest", "wait", "probe"]
+
+_MOST_FAILURES = 5
+"""Retrievals that may fail one after another before a cell is given up."""
+_NUMBER = re.compile(r"\d+")
+
+
+def error_record(error: BaseException) -> ErrorRecord:
+    """An error for the manifest. Only memslot's own messages are known to hold no user text."""
+    own = isinstance(error, MemslotError)
+    backend = error if isinstance(error, BackendError) else None
+    return ErrorRecord(
+        type=type(error).__name__,
+        message=str(error) if own else "not an error of memslot's own; its message may hold user text",
+        operation=(backend.operation or None) if backend else None,
+        diagnostics=backend.diagnostics if backend else {},
+    )
+
+
+class _Stopped(MemslotError):
+    """The cell cannot go on."""
+
+
+@dataclass
+class Tally:
+    """What a run adds up over its cells. Times are milliseconds of wall time."""
+
+    setup_ms: float = 0.0
+    ingest_ms: float = 0.0
+    wait_ms: float = 0.0
+    retrieve_ms: float = 0.0
+    format_ms: float = 0.0
+    write_ms: list[float] = field(default_factory=list)
+    written_tokens: int = 0
+    context_tokens: int = 0
+    warnings: Counter[str] = field(default_factory=Counter)
+    records: list[ProbeRecord] = field(default_factory=list)
+
+    def warn(self, warnings: Iterable[str]) -> None:
+        """Count warnings, those that differ in a number alone as one."""
+        self.warnings.update(_NUMBER.sub("N", text) for text in warnings)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the cells of one run share.
+
+    Attributes:
+        slot: the open slot. Cells leave it in accumulation mode, and leave their scopes as they are.
+        settings, budget: how it is asked.
+        read_only: whether test sessions close the slot for writes.
+        files: gets a line for each probe.
+        tally: gets the sums.
+        progress: called with the phase, and the events and probes just done.
+    """
+
+    slot: MemorySlot
+    settings: RunSettings
+    budget: ContextBudget
+    read_only: bool
+    files: RunDirectory
+    tally: Tally
+    progress: Callable[[Phase, int, int], None]
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1000
+
+
+class Cell:
+    """Takes one persona through its timeline and keeps the record.
+
+    Args:
+        work: what it shares with the other cells.
+        timeline: what the persona goes through.
+        scope: a fresh scope.
+        foreign: phrases that belong to other personas.
+    """
+
+    def __init__(self, work: Work, timeline: Timeline, scope: MemoryScope, foreign: Sequence[str]) -> None:
+        self._work = work
+        self._slot = work.slot
+        self._tally = work.tally
+        self._timeline = timeline
+        self._scope = scope
+        self._foreign = foreign
+        self._texts = {turn.event_id: turn.text for turn in timeline.turns}
+        self._failures_in_a_row = 0
+        self._counts: Counter[str] = Counter()
+        self._writes: Counter[str] = Counter()
+        self._readiness: Counter[str] = Counter()
+        self._outcome: dict[str, Any] = {"status": "failed"}
+
+    @property
+    def record(self) -> CellRecord:
+        """What is known of this cell by now."""
+        return CellRecord(
+            persona_id=self._timeline.persona_id,
+            scope=self._scope,
+            writes=dict(self._writes),
+            readiness=dict(self._readiness),
+            **self._counts,
+            **self._outcome,
+        )
+
+    async def run(self) -> None:
+        """Go through the timeline. What the backend fails at ends the cell and stands in its record."""
+        try:
+            await self._set_up()
+            await self._test(0)
+            for number, session in enumerate(self._timeline.sessions, start=1):
+                await self._ingest(session)
+                self._counts["sessions"] += 1
+                await self._test(number)
+        except MemslotError as error:
+            self._outcome.update(status="failed", error=error_record(error))
+        else:
+            self._outcome.update(status="completed")
+
+    async def _set_up(self) -> None:
+        self._work.progress("setup", 0, 0)
+        start = time.perf_counter()
+        try:
+            await self._slot.setup_scope(self._scope)
+        finally:
+            self._tally.setup_ms += _since(start)
+        self._outcome["native_scope"] = dict(self._slot.native_scope(self._scope))
+
+    # -- accumulation -----------------------------------------------------------------------------------
+
+    async def _ingest(self, session: Session) -> None:
+        events = [turn.event(self._scope, session.session_id) for turn in session.turns]
+        bulk = self._slot.capability(SupportsBulkIngest) if self._work.settings.bulk else None
+        for batch in [events] if bulk else [[event] for event in events]:
+            start = time.perf_counter()
+            try:
+                receipts = (
+                    await bulk.record_events(batch) if bulk else [await self._slot.record_event(batch[0])]
+                )
+            except BackendError as error:
+                self._count(error.receipts)
+                raise
+            finally:
+                spent = _since(start)
+                self._tally.ingest_ms += spent
+            self._tally.write_ms.extend([spent / len(batch)] * len(batch))
+            self._tally.written_tokens += sum(
+                self._slot.token_counter.count(message.content)
+                for event in batch
+                for message in event.messages
+            )
+            self._count(receipts)
+            self._work.progress("ingest", len(batch), 0)
+
+    def _count(self, receipts: Iterable[WriteReceipt]) -> None:
+        for receipt in receipts:
+            self._counts["events"] += 1
+            self._counts["native_records"] += len(receipt.native_ids)
+            self._writes[receipt.status] += 1
+            self._tally.warn(receipt.warnings)
+        if self._writes["skipped_read_only"]:
+            raise _Stopped("a write was skipped because the slot is read-only; the timeline would have a gap")
+
+    # -- test sessions ----------------------------------------------------------------------------------
+
+    async def _test(self, number: int) -> None:
+        probes = self._timeline.probes_after(number)
+        if not probes:
+            return
+        await self._wait()
+        if self._work.read_only:
+            await self._slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
+        try:
+            for probe in probes:
+                await self._ask(probe)
+        finally:
+            self._work.files.flush()
+            if self._work.read_only:
+                await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+
+    async def _wait(self) -> None:
+        """Wait until what was written is retrievable, and say so where that is not certain."""
+        waiting = self._slot.capability(SupportsReadiness)
+        if waiting is None:
+            self._readiness["not_offered"] += 1
+            if self._slot.traits.consistency != "immediate":
+                self._tally.warn(["writes become retrievable later, and the provider cannot say when"])
+            return
+        start = time.perf_counter()
+        try:
+            answer = await waiting.wait_until_ready(self._scope, self._work.settings.wait_timeout_s)
+        finally:
+            self._tally.wait_ms += _since(start)
+        self._readiness[answer.state] += 1
+        self._work.progress("wait", 0, 0)
+        if answer.state == "failed":
+            raise _Stopped("the backend failed to process what was written; its retrievals would not count")
+        if answer.state != "ready":
+            self._tally.warn([f"a test session began while readiness was {answer.state}"])
+
+    async def _ask(self, probe: Probe) -> None:
+        cs: dict[str, Any] = {name: getattr(probe, name) for name in self._work.settings.cs}
+        request = RetrieveRequest(
+            query=probe.query, scope=self._scope, session_id=probe.session_id, budget=self._work.budget, **cs
+        )
+        start = time.perf_counter()
+        try:
+            result = await self._slot.retrieve(request)
+        except BackendError as error:
+            self._failed(probe, error)
+            return
+        finally:
+            spent = _since(start)
+            self._tally.retrieve_ms += spent
+        self._failures_in_a_row = 0
+        unformatted = result.model_copy(update={"formatted_context": ""})
+        start = time.perf_counter()
+        self._slot.format_context(unformatted)
+        formatted = _since(start)
+        self._tally.format_ms += formatted
+        self._tally.context_tokens += result.trace.token_count or 0
+        self._tally.warn(result.trace.warnings)
+        self._counts["probes"] += 1
+        self._keep(self._scored(probe, result, spent, formatted))
+
+    def _failed(self, probe: Probe, error: BackendError) -> None:
+        self._failures_in_a_row += 1
+        self._counts["probe_errors"] += 1
+        self._keep(self._answered(probe, error=type(error).__name__))
+        if self._failures_in_a_row == _MOST_FAILURES:
+            raise error
+
+    def _keep(self, record: ProbeRecord) -> None:
+        self._tally.records.append(record)
+        self._work.files.add_result(record)
+        self._work.progress("probe", 0, 1)
+
+    def _scored(self, probe: Probe, result: RetrieveResult, spent: float, formatted: float) -> ProbeRecord:
+        truth = probe.truth
+        evidence = preference = None
+        if isinstance(truth, EvidenceTruth):
+            evidence = score_evidence(truth, result, self._texts)
+        else:
+            other = next(name for name in CONTEXTS if name != probe.context)
+            preference = score_preference(truth, result, other_context=other, foreign=self._foreign)
+        return self._answered(
+            probe,
+            tokens=result.trace.token_count,
+            items=len(result.included),
+            retrieved=len(result.entries),
+            names_events=any(entry.event_ids for entry in result.entries),
+            retrieve_ms=round(spent, 3),
+            format_ms=round(formatted, 3),
+            evidence=evidence,
+            preference=preference,
+        )
+
+    def _answered(self, probe: Probe, **fields: Any) -> ProbeRecord:
+        truth = probe.truth
+        known: dict[str, Any] = (
+            {} if isinstance(truth, EvidenceTruth) else {"change": truth.change, "since": truth.since}
+        )
+        return ProbeRecord(
+            probe_id=probe.probe_id,
+            persona_id=self._timeline.persona_id,
+            category=probe.category,
+            after=probe.after,
+            context=probe.context,
+            attribute=probe.attribute,
+            **known,
+            **fields,
+        )

@@ -1,0 +1,141 @@
+"""Several providers over the same timelines, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from memory._yaml import load_yaml
+from memory.bench.comparison_report import ComparisonRecord, NotRun, summary_table, write_comparison_report
+from memory.bench.rundir import make_directory, new_run_id
+from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
+from memory.bench.settings import RunSettings, load_timelines, run_settings
+from memory.config import MemslotConfig, load_config
+from memory.errors import ConfigError, MemslotError
+from memory.manifest import ErrorRecord, write_atomic
+from memory.registry import MemoryAdapterRegistry
+
+__all__ = ["Comparison", "comparison_configs", "run_many"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A finished comparison."""
+
+    directory: Path
+    outcomes: tuple[RunOutcome, ...]
+    not_run: tuple[NotRun, ...]
+
+    @property
+    def report(self) -> Path:
+        """The combined report's file."""
+        return self.directory / "report.html"
+
+    @property
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows for a terminal."""
+        return summary_table([outcome.metrics for outcome in self.outcomes])
+
+
+def comparison_configs(
+    source: str | Path | Mapping[str, Any],
+    providers: Sequence[str] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+) -> list[MemslotConfig]:
+    """One configuration for each provider, equal in everything else.
+
+    Args:
+        source: a YAML file, or its content.
+        providers: names, each with a block under ``memory.backends`` or ``memory.conditions``; by default those
+            of ``run.compare``.
+        env: as for :func:`memory.load_config`.
+
+    Raises:
+        ConfigError: a provider has no block, or there are none to compare.
+    """
+    content = dict(source) if isinstance(source, Mapping) else load_yaml(Path(source))[0]
+    memory = content.get("memory")
+    run = content.get("run")
+    if not isinstance(memory, dict) or not (run is None or isinstance(run, dict)):
+        raise ConfigError("memory: is missing; a configuration starts with 'memory:' and names a backend")
+    names = list(dict.fromkeys(providers if providers is not None else (run or {}).get("compare") or ()))
+    if not names:
+        raise ConfigError(
+            "run.compare: names no provider; list those to compare, e.g. [no_memory, full_history]"
+        )
+    configs = []
+    for name in names:
+        fields = [
+            field
+            for field, group in (("backend", "backends"), ("condition", "conditions"))
+            if name in (memory.get(group) or {})
+        ]
+        if len(fields) != 1:
+            where = (
+                "in both memory.backends and memory.conditions"
+                if fields
+                else "nowhere in memory.backends or memory.conditions"
+            )
+            raise ConfigError(f"run.compare: {name} has its block {where}; give it exactly one")
+        chosen = {key: value for key, value in memory.items() if key not in ("backend", "condition")}
+        configs.append(load_config({**content, "memory": {**chosen, fields[0]: name}}, env=env))
+    return configs
+
+
+async def run_many(
+    configs: Sequence[MemslotConfig],
+    *,
+    settings: RunSettings | None = None,
+    registry: MemoryAdapterRegistry | None = None,
+    progress: ProgressCallback | None = None,
+    finished: Callable[[RunOutcome | NotRun], None] | None = None,
+) -> Comparison:
+    """Run providers one after another over the same timelines, and write a combined report.
+
+    A provider that cannot begin, say for a missing SDK, is listed as not run and stops no other.
+
+    Args:
+        configs: one for each provider; see :func:`comparison_configs`.
+        settings: in place of the first configuration's ``run:`` block; the same for all.
+        registry, progress: as for :func:`memory.bench.run_benchmark`.
+        finished: called with each provider's outcome.
+
+    Raises:
+        ConfigError: there is nothing to run, or the settings or the data cannot be used.
+    """
+    if not configs:
+        raise ConfigError("run.compare: names no provider")
+    settings = settings or run_settings(configs[0])
+    data = load_timelines(settings)
+    created = datetime.now(UTC)
+    comparison_id = new_run_id(f"compare-{data.name}", created)
+    outcomes: list[RunOutcome] = []
+    not_run: list[NotRun] = []
+    for config in configs:
+        result: RunOutcome | NotRun
+        try:
+            result = await run_benchmark(
+                config, settings=settings, data=data, registry=registry, progress=progress
+            )
+            outcomes.append(result)
+        except MemslotError as error:
+            reason = ErrorRecord(type=type(error).__name__, message=str(error))
+            result = NotRun(provider=config.provider, error=reason)
+            not_run.append(result)
+        if finished is not None:
+            finished(result)
+    directory = settings.output.expanduser() / comparison_id
+    make_directory(directory)
+    record = ComparisonRecord(
+        comparison_id=comparison_id,
+        created_at=created,
+        runs=tuple(outcome.manifest.run_id for outcome in outcomes),
+        not_run=tuple(not_run),
+    )
+    write_atomic(directory / "comparison.json", record.model_dump_json(indent=2) + "\n")
+    write_comparison_report(directory)
+    return Comparison(directory, tuple(outcomes), tuple(not_run))

@@ -1,0 +1,259 @@
+"""The combined report of a comparison, and the table a terminal prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from memory._model import first_problem
+from memory.bench.figures import EvidenceRow, PreferenceRow, RunMetrics
+from memory.bench.page import Block, Link, Page, count, milliseconds, share
+from memory.bench.plots import PALETTE, Bar, Line, bars, lines
+from memory.bench.report import budget_text, definitions
+from memory.bench.rundir import read_metrics
+from memory.errors import ConfigError
+from memory.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
+
+__all__ = ["ComparisonRecord", "NotRun", "summary_table", "write_comparison_report"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class NotRun(_Record):
+    """A provider that could not begin."""
+
+    provider: str
+    """Its name."""
+    error: ErrorRecord
+    """Why."""
+
+
+class ComparisonRecord(_Record):
+    """``comparison.json``: which runs are compared. Their figures stay in their own directories."""
+
+    format_version: Literal[1] = 1
+    """Version of this form."""
+    comparison_id: str
+    """Name of the directory."""
+    created_at: AwareDatetime
+    """When it began, UTC."""
+    runs: tuple[str, ...]
+    """Run ids; each names a directory beside this one."""
+    not_run: tuple[NotRun, ...] = ()
+    """Providers that could not begin."""
+
+
+def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the side-by-side table, in the order given."""
+    with_evidence = any(run.evidence for run in runs)
+    with_preferences = any(run.preferences for run in runs)
+    columns = ["provider"]
+    if with_preferences:
+        columns += ["fit", "clean fit", "stale", "contamination", "changes noticed", "reversion"]
+    if with_evidence:
+        columns += ["evidence recall", "pooled", "all found"]
+    columns += ["tokens/query", "retrieve p50", "retrieve p95", "ingest", "errors"]
+    return columns, [_summary(run, with_evidence, with_preferences) for run in runs]
+
+
+def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> list[str]:
+    row = [run.provider]
+    if with_preferences:
+        scores = run.preferences
+        if scores is None:
+            row += ["–"] * 6
+        else:
+            one, seen = scores.overall, scores.detection
+            row += [share(figure.value) for figure in (one.fit, one.clean_fit, one.stale, one.contamination)]
+            row += [f"{seen.detected} of {seen.changes}", share(seen.reversion.value)]
+    if with_evidence:
+        found = run.evidence.overall if run.evidence else None
+        row += [
+            share(value)
+            for value in ((found.recall.value, found.pooled, found.all_found) if found else (None,) * 3)
+        ]
+    cost = run.cost
+    return [
+        *row,
+        count(cost.tokens.mean),
+        milliseconds(cost.retrieve_ms.p50),
+        milliseconds(cost.retrieve_ms.p95),
+        milliseconds(cost.ingest_ms),
+        str(run.probe_errors),
+    ]
+
+
+def write_comparison_report(directory: Path) -> Path:
+    """Write ``report.html`` of a comparison, from ``comparison.json`` and the runs beside it.
+
+    Raises:
+        ConfigError: the comparison, or one of its runs, cannot be read.
+    """
+    try:
+        record = ComparisonRecord.model_validate_json(
+            (directory / "comparison.json").read_text(encoding="utf-8")
+        )
+    except OSError:
+        raise ConfigError(
+            f"{directory} holds no comparison.json; give the directory of a comparison"
+        ) from None
+    except ValidationError as error:
+        raise ConfigError(f"{directory / 'comparison.json'} is damaged: {first_problem(error)}") from None
+    runs = [directory.parent / run_id for run_id in record.runs]
+    manifests = [read_manifest(run) for run in runs]
+    metrics = [read_metrics(run) for run in runs]
+    path = directory / "report.html"
+    write_atomic(path, _page(record, manifests, metrics).render())
+    return path
+
+
+def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: Sequence[RunMetrics]) -> Page:
+    columns, rows = summary_table(metrics)
+    linked: list[list[str | Link]] = [
+        [Link(row[0], f"../{manifest.run_id}/report.html"), *row[1:]]
+        for row, manifest in zip(rows, manifests, strict=True)
+    ]
+    blocks = [
+        Block(
+            "Side by side", columns=columns, rows=linked, note="Each provider's name leads to its own report."
+        )
+    ]
+    blocks += _preference_blocks(metrics)
+    blocks += _evidence_blocks(metrics)
+    blocks += _cost_blocks(metrics)
+    problems = [f"{one.provider}: not run. {one.error.message}" for one in record.not_run]
+    problems += [
+        f"{manifest.provider.name}: {cell.persona_id}: {cell.error.message}"
+        for manifest in manifests
+        for cell in manifest.cells
+        if cell.error
+    ]
+    lines_above = [f"Comparison {record.comparison_id}, {record.created_at:%Y-%m-%d %H:%M} UTC"]
+    if manifests:
+        data = manifests[0].data
+        lines_above.insert(
+            0,
+            f"{data.timeline} ({data.name or f'seed {data.seed}'}): {data.personas} personas, "
+            f"{data.sessions} sessions, {data.turns:,} turns, {data.probes:,} probes",
+        )
+        lines_above.insert(1, f"Budget of each retrieval: {budget_text(manifests[0])}")
+        blocks += _differences(manifests)
+    return Page(
+        title="Comparison of memory providers",
+        heading="Memory providers side by side",
+        badges=(),
+        lines=lines_above,
+        cards=(),
+        blocks=blocks,
+        problems=problems,
+    )
+
+
+def _colour(index: int) -> str:
+    return PALETTE[index % len(PALETTE)]
+
+
+def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
+    played = [(index, run, run.preferences) for index, run in enumerate(metrics) if run.preferences]
+    if not played:
+        return []
+    blocks = []
+    for heading, name in (
+        ("Fit: the value in force is shown", "fit"),
+        ("Clean fit: and nothing misleading beside it", "clean_fit"),
+        ("Stale: an old value alone is shown", "stale"),
+        ("Contamination: the other context's value misleads", "contamination"),
+    ):
+        rows = []
+        for index, run, scores in played:
+            one = getattr(scores.overall, name)
+            rows.append(Bar(run.provider, one.value, one.low, one.high, _colour(index)))
+        blocks.append(Block(heading, plot=bars(heading, rows), half=True))
+    for heading, name in (
+        ("New value shown after a change", "fit"),
+        ("Old value alone shown after a change", "stale"),
+    ):
+        series = [
+            Line(
+                run.provider,
+                tuple((at.sessions, getattr(at, name)) for at in scores.detection.curve),
+                _colour(index),
+            )
+            for index, run, scores in played
+        ]
+        blocks.append(Block(heading, plot=lines(heading, series, "sessions since the change"), half=True))
+    blocks.append(
+        Block(
+            "What these figures mean",
+            rows=definitions(PreferenceRow),
+            note="Read off the retrieved context by exact phrases, without a model.",
+        )
+    )
+    return blocks
+
+
+def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
+    asked = [(index, run, run.evidence) for index, run in enumerate(metrics) if run.evidence]
+    if not asked:
+        return []
+    overall = [
+        Bar(run.provider, one.value, one.low, one.high, _colour(index))
+        for index, run, scores in asked
+        for one in (scores.overall.recall,)
+    ]
+    categories = list(dict.fromkeys(row.label for _, _, scores in asked for row in scores.categories))
+    table = [
+        (
+            run.provider,
+            *(
+                next((share(row.recall.value) for row in scores.categories if row.label == name), "–")
+                for name in categories
+            ),
+            share(scores.overall.verbatim),
+        )
+        for _, run, scores in asked
+    ]
+    return [
+        Block("Evidence recall", plot=bars("Evidence recall", overall)),
+        Block("Evidence recall by category", columns=("", *categories, "verbatim, all"), rows=table),
+        Block("What these figures mean", rows=definitions(EvidenceRow)),
+    ]
+
+
+def _cost_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
+    def plot(
+        heading: str, value: Callable[[RunMetrics], float | None], show: Callable[[float | None], str]
+    ) -> Block:
+        rows = [
+            Bar(run.provider, value(run), colour=_colour(index), text=show(value(run)))
+            for index, run in enumerate(metrics)
+        ]
+        return Block(heading, plot=bars(heading, rows, share=False), half=True)
+
+    return [
+        plot("Tokens per query, mean", lambda run: run.cost.tokens.mean, count),
+        plot("Retrieval latency, p95", lambda run: run.cost.retrieve_ms.p95, milliseconds),
+    ]
+
+
+def _differences(manifests: Sequence[RunManifest]) -> list[Block]:
+    """What makes the comparison less than equal, if anything."""
+    points = []
+    if len({manifest.data.sha256 for manifest in manifests}) > 1:
+        points.append("The runs went through different data; their figures do not compare.")
+    if len({manifest.budget for manifest in manifests}) > 1:
+        points.append("The runs had different budgets.")
+    for manifest in manifests:
+        if manifest.wired:
+            points.append(
+                f"{manifest.provider.name} was told the ground truth ({', '.join(manifest.wired)}): no rival."
+            )
+        points += [f"{manifest.provider.name}: {warning}" for warning in manifest.warnings]
+    kinds = ", ".join(f"{manifest.provider.name} ({manifest.provider.kind})" for manifest in manifests)
+    points.append(f"Controls are baselines and ceilings, never architectures: {kinds}.")
+    return [Block("To bear in mind", points=points)]

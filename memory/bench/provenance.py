@@ -1,0 +1,124 @@
+"""What ran: versions, source revision, and what was filled in from the ground truth."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, requires, version
+from pathlib import Path
+from typing import Any
+
+import memory
+from memory.base import AdapterTraits
+from memory.bench.quickstart import oracle_matrix, static_profile
+from memory.bench.timeline import TimelineSet
+from memory.config import MemslotConfig
+from memory.hookspecs import PluginInfo
+from memory.manifest import GitRecord, ProviderRecord, TraitsRecord, VersionRecord
+from memory.registry import GROUPS
+
+__all__ = ["provider_record", "traits_record", "version_record", "wire_truth"]
+
+_GIT_TIMEOUT_S = 5.0
+
+
+def wire_truth(config: MemslotConfig, data: TimelineSet) -> tuple[MemslotConfig, tuple[str, ...]]:
+    """The configuration as the provider is built from it, and the options that were filled in.
+
+    The conditions that are told the truth get it from the quickstart, unless their block brings its own. The
+    default scope is dropped: a run makes its own scopes.
+    """
+    options = dict(config.options)
+    wired: dict[str, Any] = {}
+    if data.name == "quickstart" and config.kind == "control":
+        if config.provider == "oracle_ipas" and not {"matrix", "path"} & options.keys():
+            wired["matrix"] = oracle_matrix(data)
+        if config.provider == "static_profile" and not {"profile", "profiles", "path"} & options.keys():
+            wired["profiles"] = static_profile(data)
+    memory_block = config.memory.model_copy(update={"scope": None})
+    return replace(config, memory=memory_block, options={**options, **wired}), tuple(wired)
+
+
+def provider_record(config: MemslotConfig) -> ProviderRecord:
+    """Which provider is active, and who ships it."""
+    found = [
+        point.dist for point in entry_points(group=GROUPS[config.kind], name=config.provider) if point.dist
+    ]
+    architecture = config.kind == "architecture"
+    return ProviderRecord(
+        backend=config.provider if architecture else None,
+        condition=None if architecture else config.provider,
+        kind=config.kind,
+        distribution=found[0].name if found else None,
+    )
+
+
+def traits_record(traits: AdapterTraits) -> TraitsRecord:
+    """The declared traits."""
+    return TraitsRecord(
+        consistency=traits.consistency,
+        cs_filtering=traits.cs_filtering,
+        filter_operators=tuple(sorted(traits.filter_operators)),
+        recalls_writes=traits.recalls_writes,
+        max_concurrency=traits.max_concurrency,
+        max_scope_concurrency=traits.max_scope_concurrency,
+        write_retries=traits.write_retries,
+    )
+
+
+def version_record(info: PluginInfo, provider: ProviderRecord) -> VersionRecord:
+    """What software runs: the interpreter, memslot, its requirements, the plugin and its SDK."""
+    return VersionRecord(
+        memslot=memory.__version__,
+        python=platform.python_version(),
+        implementation=platform.python_implementation(),
+        platform=f"{platform.system()} {platform.machine()}",
+        distributions=dict(sorted(_distributions(info, provider))),
+        git=_git(Path(memory.__file__).parent),
+    )
+
+
+def _distributions(info: PluginInfo, provider: ProviderRecord) -> Iterable[tuple[str, str]]:
+    names = {provider.distribution or "memslot"}
+    try:
+        # Requirements of extras carry a marker; they count only where the provider uses them.
+        plain = [text for text in requires("memslot") or [] if "extra ==" not in text]
+    except PackageNotFoundError:
+        plain = []
+    names.update(
+        "".join(char if char.isalnum() or char in "-_." else " " for char in text).split()[0]
+        for text in plain
+    )
+    if info.sdk_modules:
+        owners = packages_distributions()
+        names.update(owner for module in info.sdk_modules for owner in owners.get(module.split(".")[0], ()))
+    for name in names:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+def _git(package: Path) -> GitRecord | None:
+    """The revision of the checkout ``package`` is tracked in; None for an installed copy or without git."""
+
+    def ask(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                ("git", "-C", str(package), *arguments),
+                capture_output=True,
+                text=True,
+                timeout=_GIT_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return answer.stdout.strip() if answer.returncode == 0 else None
+
+    if ask("ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    revision = ask("rev-parse", "HEAD")
+    status = ask("status", "--porcelain", "--untracked-files=no")
+    return GitRecord(revision=revision, dirty=bool(status)) if revision else None

@@ -1,0 +1,372 @@
+"""The report of one run: a single HTML file without script, without network, without user text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from memory.bench.figures import EvidenceRow, EvidenceScores, PreferenceRow, PreferenceScores, RunMetrics
+from memory.bench.metrics import percentile
+from memory.bench.page import Block, Card, Page, count, milliseconds, share, with_interval
+from memory.bench.plots import PALETTE, Bar, Line, bars, histogram, lines
+from memory.bench.rundir import read_metrics
+from memory.manifest import RunManifest, read_manifest, write_atomic
+
+__all__ = ["definitions", "write_report"]
+
+
+def write_report(
+    directory: Path, manifest: RunManifest | None = None, metrics: RunMetrics | None = None
+) -> Path:
+    """Write ``report.html`` into a run's directory, from what the run left there.
+
+    Args:
+        directory: the run's directory.
+        manifest, metrics: where the caller has them already.
+
+    Returns:
+        The report's path.
+
+    Raises:
+        ConfigError: the directory holds no finished run.
+    """
+    manifest = manifest or read_manifest(directory)
+    metrics = metrics or read_metrics(directory)
+    path = directory / "report.html"
+    write_atomic(path, _page(manifest, metrics, _samples(directory)).render())
+    return path
+
+
+def definitions(*models: type[EvidenceRow] | type[PreferenceRow]) -> list[tuple[str, str]]:
+    """What each figure means: the field's own documentation, so that report and code cannot disagree."""
+    return [
+        (name.replace("_", " "), " ".join((field.description or "").split()))
+        for model in models
+        for name, field in model.model_fields.items()
+        if name != "label"
+    ]
+
+
+def _samples(directory: Path) -> dict[str, list[float]]:
+    """Per-probe tokens and latencies out of ``results.jsonl``; empty where there is none."""
+    samples: dict[str, list[float]] = {"tokens": [], "retrieve_ms": []}
+    file = directory / "results.jsonl"
+    if file.exists():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            for name, values in samples.items():
+                if row.get(name) is not None:
+                    values.append(row[name])
+    return samples
+
+
+def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[float]]) -> Page:
+    data = manifest.data
+    blocks: list[Block] = []
+    cards: list[Card] = []
+    if metrics.evidence:
+        cards += _evidence_cards(metrics.evidence)
+        blocks += _evidence_blocks(metrics.evidence)
+    if metrics.preferences:
+        cards += _preference_cards(metrics.preferences)
+        blocks += _preference_blocks(metrics.preferences)
+    cards += _cost_cards(manifest, metrics)
+    blocks += _cost_blocks(metrics, samples)
+    blocks += _record_blocks(manifest)
+    name = data.name or "generated data"
+    return Page(
+        title=f"{manifest.provider.name} on {data.timeline}",
+        heading=manifest.provider.name,
+        badges=(
+            (manifest.provider.kind, ""),
+            (manifest.status, "good" if manifest.status == "completed" else "bad"),
+        ),
+        lines=(
+            f"{data.timeline} ({name}): {data.personas} personas, {data.sessions} sessions, {data.turns:,} turns, "
+            f"{data.probes:,} probes",
+            f"Budget of each retrieval: {budget_text(manifest)}",
+            f"Run {manifest.run_id}, {manifest.created_at:%Y-%m-%d %H:%M} UTC",
+        ),
+        cards=cards,
+        blocks=blocks,
+        problems=tuple(_problems(manifest)),
+    )
+
+
+def budget_text(manifest: RunManifest) -> str:
+    """The budget in words."""
+    budget = manifest.budget
+    limits = [
+        f"at most {budget.max_tokens:,} tokens" if budget.max_tokens else "any number of tokens",
+        f"at most {budget.max_items} items" if budget.max_items else "any number of items",
+    ]
+    if budget.min_tokens:
+        limits.append(f"{budget.min_tokens:,} tokens wanted")
+    return ", ".join(limits)
+
+
+def _problems(manifest: RunManifest) -> Iterator[str]:
+    if manifest.error:
+        yield f"{manifest.error.type}: {manifest.error.message}"
+    for cell in manifest.cells:
+        if cell.error:
+            yield f"{cell.persona_id}: {cell.error.type}: {cell.error.message}"
+        if cell.probe_errors:
+            yield f"{cell.persona_id}: {cell.probe_errors} retrievals failed and are not scored"
+        if cell.status == "not_run":
+            yield f"{cell.persona_id}: not run"
+
+
+# -- evidence -------------------------------------------------------------------------------------------
+
+
+def _evidence_cards(scores: EvidenceScores) -> list[Card]:
+    overall = scores.overall
+    return [
+        Card("Evidence recall", share(overall.recall.value), with_interval(overall.recall)),
+        Card("All turns pooled", share(overall.pooled), f"of {overall.turns:,} gold turns"),
+        Card("All evidence found", share(overall.all_found), f"of {overall.questions:,} questions"),
+    ]
+
+
+def _evidence_blocks(scores: EvidenceScores) -> list[Block]:
+    rows = [scores.overall, scores.answerable, *scores.categories, *scores.personas]
+    by = {
+        "event_id": "A gold turn counts as found where an entry in the context names its event id.",
+        "text": "No entry names an event id; a gold turn counts as found where its whole text is in the context.",
+        None: "Nothing was ever retrieved.",
+    }[scores.by]
+    apart = (
+        f"Not scored: {scores.without_evidence} questions without evidence, {scores.unresolvable} whose evidence "
+        f"names no turn. Evidence ids that name no turn: {scores.unresolved_ids}."
+    )
+    return [
+        Block(
+            "Evidence recall by category",
+            plot=bars(
+                "Evidence recall by category",
+                [
+                    Bar(
+                        row.label,
+                        row.recall.value,
+                        row.recall.low,
+                        row.recall.high,
+                        PALETTE[0 if at == 0 else 6],
+                    )
+                    for at, row in enumerate((scores.overall, *scores.categories))
+                ],
+            ),
+            note=f"{by} The interval resamples this run's questions; it says nothing about other conversations.",
+        ),
+        Block(
+            "Evidence in the context",
+            columns=("", "questions", "gold turns", "recall", "pooled", "any found", "all found", "verbatim"),
+            rows=[
+                (
+                    row.label,
+                    count(row.questions),
+                    count(row.turns),
+                    share(row.recall.value),
+                    share(row.pooled),
+                    share(row.any_found),
+                    share(row.all_found),
+                    share(row.verbatim),
+                )
+                for row in rows
+            ],
+            note=apart,
+        ),
+        Block("What these figures mean", rows=definitions(EvidenceRow)),
+    ]
+
+
+# -- preferences ----------------------------------------------------------------------------------------
+
+
+def _preference_cards(scores: PreferenceScores) -> list[Card]:
+    overall, detection = scores.overall, scores.detection
+    latency = "–" if detection.latency.mean is None else f"{detection.latency.mean:.1f} sessions"
+    return [
+        Card("Fit", share(overall.fit.value), with_interval(overall.fit)),
+        Card("Clean fit", share(overall.clean_fit.value), with_interval(overall.clean_fit)),
+        Card("Stale", share(overall.stale.value), f"of {overall.stale.n} probes after a change"),
+        Card("Contamination", share(overall.contamination.value), f"of {overall.contamination.n} probes"),
+        Card("Detection", latency, f"{detection.detected} of {detection.changes} changes noticed"),
+        Card("Reversion", share(detection.reversion.value), f"of {detection.reversion.n} later probes"),
+    ]
+
+
+def preference_bars(row: PreferenceRow) -> list[Bar]:
+    """The headline figures of a preference game as bars."""
+    named = (
+        ("fit", row.fit, 2),
+        ("clean fit", row.clean_fit, 6),
+        ("stale", row.stale, 1),
+        ("contamination", row.contamination, 3),
+    )
+    return [Bar(name, one.value, one.low, one.high, PALETTE[hue]) for name, one, hue in named]
+
+
+def _preference_blocks(scores: PreferenceScores) -> list[Block]:
+    curve = scores.detection.curve
+    leaks = (
+        "No probe showed another persona's phrase."
+        if not scores.leaks
+        else (f"{scores.leaks} probes showed another persona's phrase: the isolation is broken.")
+    )
+    return [
+        Block(
+            "Preferences in the context",
+            plot=bars("Preference scores", preference_bars(scores.overall)),
+            half=True,
+        ),
+        Block(
+            "After a change of mind",
+            plot=lines(
+                "Fit and stale by sessions since a change",
+                [
+                    Line("new value shown", tuple((at.sessions, at.fit) for at in curve), PALETTE[2]),
+                    Line("old value only", tuple((at.sessions, at.stale) for at in curve), PALETTE[1]),
+                ],
+                "sessions since the change",
+            ),
+            half=True,
+        ),
+        Block(
+            "By kind of probe",
+            columns=_PREFERENCE_COLUMNS,
+            rows=[_preference_cells(row) for row in (scores.overall, *scores.groups)],
+            note=leaks,
+        ),
+        Block(
+            "By attribute",
+            columns=_PREFERENCE_COLUMNS,
+            rows=[_preference_cells(row) for row in scores.attributes],
+        ),
+        Block(
+            "What these figures mean",
+            rows=definitions(PreferenceRow),
+            note="They are read off the retrieved context, without a model: whether what an agent needs was put "
+            "before it, and what could mislead it. They do not say what an agent would do with it. Markers are "
+            "exact phrases, so for backends that paraphrase, fit is a lower bound.",
+        ),
+    ]
+
+
+_PREFERENCE_COLUMNS = ("", "probes", "fit", "clean fit", "stale", "stale shown", "contamination", "decoy")
+
+
+def _preference_cells(row: PreferenceRow) -> tuple[str, ...]:
+    figures = (row.fit, row.clean_fit, row.stale, row.stale_shown, row.contamination, row.decoy)
+    return (row.label, count(row.fit.n), *(share(figure.value) for figure in figures))
+
+
+# -- cost and record ------------------------------------------------------------------------------------
+
+
+def _cost_cards(manifest: RunManifest, metrics: RunMetrics) -> list[Card]:
+    cost = metrics.cost
+    return [
+        Card("Tokens per query", count(cost.tokens.mean), f"p95 {count(cost.tokens.p95)}"),
+        Card(
+            "Retrieval p50", milliseconds(cost.retrieve_ms.p50), f"p95 {milliseconds(cost.retrieve_ms.p95)}"
+        ),
+        Card(
+            "Ingest",
+            milliseconds(cost.ingest_ms),
+            f"{cost.events:,} events, p50 {milliseconds(cost.write_ms.p50)}",
+        ),
+    ]
+
+
+def _cost_blocks(metrics: RunMetrics, samples: dict[str, list[float]]) -> list[Block]:
+    cost = metrics.cost
+    blocks = []
+    for name, heading, unit in (
+        ("retrieve_ms", "Retrieval latency", "milliseconds"),
+        ("tokens", "Tokens per query", "tokens of the context section"),
+    ):
+        values = samples[name]
+        marks = [
+            (label, value) for label, at in (("p50", 0.5), ("p95", 0.95)) if (value := percentile(values, at))
+        ]
+        blocks.append(Block(heading, plot=histogram(heading, values, unit, marks=marks), half=True))
+    named = (
+        ("context tokens", cost.tokens, count),
+        ("context items", cost.items, count),
+        ("retrieve", cost.retrieve_ms, milliseconds),
+        ("format", cost.format_ms, milliseconds),
+        ("write one event", cost.write_ms, milliseconds),
+    )
+    rows = [(name, show(one.mean), show(one.p50), show(one.p95)) for name, one, show in named]
+    return [
+        *blocks,
+        Block(
+            "Cost",
+            columns=("", "mean", "p50", "p95"),
+            rows=rows,
+            note=f"All writes: {milliseconds(cost.ingest_ms)}. All waits: {milliseconds(cost.wait_ms)}. "
+            "Wall time on this machine; compare within one machine only.",
+        ),
+    ]
+
+
+def _record_blocks(manifest: RunManifest) -> list[Block]:
+    versions = manifest.versions
+    git = versions.git
+    facts = [
+        (
+            "provider",
+            f"{manifest.provider.name} ({manifest.provider.kind}), from {manifest.provider.distribution}",
+        ),
+        ("capabilities", ", ".join(manifest.capabilities) or "none"),
+        (
+            "CS filtering",
+            f"{manifest.traits.cs_filtering}; probes passed: {', '.join(manifest.cs_fields) or 'nothing'}",
+        ),
+        ("data", f"sha256 {manifest.data.sha256}"),
+        ("configuration", f"sha256 {manifest.config_hash}"),
+        ("seeds", ", ".join(f"{name} {seed}" for name, seed in manifest.seeds.items())),
+        ("token counter", manifest.tokens.counter),
+        (
+            "software",
+            f"memslot {versions.memslot}, {versions.implementation} {versions.python}, {versions.platform}",
+        ),
+        ("distributions", ", ".join(f"{name} {found}" for name, found in versions.distributions.items())),
+        (
+            "source revision",
+            f"{git.revision}{' with local changes' if git.dirty else ''}" if git else "not a checkout",
+        ),
+    ]
+    if manifest.wired:
+        facts.insert(
+            1, ("told the truth", f"{', '.join(manifest.wired)} came from the timeline's ground truth")
+        )
+    blocks = [
+        Block(
+            "Personas",
+            columns=("", "status", "sessions", "events", "native records", "probes", "readiness"),
+            rows=[
+                (
+                    cell.persona_id,
+                    cell.status,
+                    count(cell.sessions),
+                    count(cell.events),
+                    count(cell.native_records),
+                    count(cell.probes),
+                    ", ".join(f"{state} {times}x" for state, times in cell.readiness.items()) or "–",
+                )
+                for cell in manifest.cells
+            ],
+        )
+    ]
+    remarks = [*manifest.not_run, *manifest.data.notes, *manifest.warnings]
+    if manifest.health:
+        remarks += manifest.health.warnings
+    if remarks:
+        blocks.append(Block("To bear in mind", points=remarks))
+    blocks.append(Block("Record", rows=facts))
+    shown = json.dumps(manifest.config, indent=2, ensure_ascii=False)
+    blocks.append(Block("Configuration", code=shown, note="As it ran; secrets hidden, files by name only."))
+    return blocks

@@ -1,0 +1,137 @@
+"""A run's directory: files grow under a ``.part`` name and get their own only when whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from pydantic import ValidationError
+
+from memory._model import first_problem
+from memory.bench.figures import RunMetrics
+from memory.bench.metrics import ProbeRecord
+from memory.errors import ConfigError
+from memory.manifest import RunManifest, write_atomic, write_manifest
+from memory.receipts import Trace
+
+__all__ = ["RunDirectory", "make_directory", "new_run_id", "read_metrics"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
+
+
+def new_run_id(label: str, at: datetime) -> str:
+    """A fresh id that reads well and is safe as a file name and in native ids."""
+    readable = _UNSAFE.sub("-", label).strip("-")[:80] or "run"
+    return f"{readable}-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def make_directory(path: Path) -> None:
+    """Make a new directory, with its parents.
+
+    Raises:
+        ConfigError: it cannot be made, or exists.
+    """
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        raise ConfigError(f"run.output: {path} exists already; choose another directory") from None
+    except OSError as error:
+        raise ConfigError(f"run.output: {path} cannot be made ({error.strerror}); choose another") from None
+
+
+class RunDirectory:
+    """The files of one run. Also the sink of its traces."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._growing: dict[str, IO[str]] = {}
+
+    @property
+    def store(self) -> Path:
+        """Where embedded stores of this run live."""
+        return self.path / "store"
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Make the directory, and take it away again if what is done within fails: nothing half-made is left.
+
+        Raises:
+            ConfigError: it cannot be made, or exists.
+        """
+        make_directory(self.path)
+        try:
+            yield
+        except BaseException:
+            self.close()
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def begin(self, manifest: RunManifest) -> None:
+        """Write the manifest of a run that begins, and open the growing files."""
+        self.write_manifest(manifest)
+        for name in ("traces.jsonl", "results.jsonl"):
+            self._growing[name] = open(  # noqa: SIM115
+                self._part(name), "w", encoding="utf-8", newline="\n"
+            )
+
+    def emit(self, trace: Trace) -> None:
+        """Append one trace."""
+        self._growing["traces.jsonl"].write(trace.model_dump_json() + "\n")
+
+    def add_result(self, record: ProbeRecord) -> None:
+        """Append one probe's result."""
+        self._growing["results.jsonl"].write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
+
+    def flush(self) -> None:
+        """Let a crash lose nothing of what was appended so far."""
+        for file in self._growing.values():
+            file.flush()
+
+    def write_manifest(self, manifest: RunManifest) -> None:
+        """Replace the manifest."""
+        write_manifest(manifest, self.path / "manifest.json")
+
+    def write_metrics(self, metrics: RunMetrics) -> None:
+        """Write the figures."""
+        write_atomic(self.path / "metrics.json", metrics.model_dump_json(indent=2) + "\n")
+
+    def finish(self) -> None:
+        """Give the grown files their own names."""
+        names = list(self._growing)
+        self.close()
+        for name in names:
+            os.replace(self._part(name), self.path / name)
+
+    def close(self) -> None:
+        """Close the growing files, leaving their names as they are. Idempotent."""
+        while self._growing:
+            self._growing.popitem()[1].close()
+
+    def _part(self, name: str) -> Path:
+        return self.path / f"{name}.part"
+
+
+def read_metrics(directory: Path) -> RunMetrics:
+    """The figures of a finished run.
+
+    Raises:
+        ConfigError: there are none (the run is incomplete), or they are damaged.
+    """
+    file = directory / "metrics.json"
+    try:
+        return RunMetrics.model_validate_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; the run is incomplete, start it again") from None
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"{file} cannot be read") from None
+    except ValidationError as error:
+        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None

@@ -1,0 +1,297 @@
+"""A run: one provider, one timeline set, one directory with everything about it.
+
+Each persona gets a fresh scope. Sessions are written in time order; at a probe the runner waits until ready,
+makes the slot read-only, asks, scores, and opens the slot again (spec 4.2). Scopes are kept for later analysis.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from memory.bench.cell import Cell, Phase, Tally, Work, error_record
+from memory.bench.figures import RunMetrics
+from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
+from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
+from memory.bench.report import write_report
+from memory.bench.rundir import RunDirectory, new_run_id
+from memory.bench.settings import RunSettings, budget_of, effective_config, load_timelines, run_settings
+from memory.bench.timeline import TimelineSet
+from memory.config import MemslotConfig, load_config, load_token_counter
+from memory.errors import BackendUnavailable
+from memory.hookspecs import PluginInfo
+from memory.manifest import CellRecord, DataRecord, RunManifest, TimingRecord, TokenRecord
+from memory.opening import build_slot
+from memory.receipts import BackendHealth
+from memory.registry import MemoryAdapterRegistry
+from memory.requests import ContextBudget
+from memory.scope import MemoryScope
+from memory.slot import MemorySlot
+
+__all__ = ["Progress", "ProgressCallback", "RunOutcome", "run_benchmark"]
+
+_MOST_WARNINGS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. ``events`` and ``probes`` count over all personas."""
+
+    provider: str
+    persona_id: str
+    phase: Phase
+    events: int
+    events_total: int
+    probes: int
+    probes_total: int
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """A run that has ended, well or not: ``manifest.status`` tells."""
+
+    directory: Path
+    manifest: RunManifest
+    metrics: RunMetrics
+
+    @property
+    def report(self) -> Path:
+        """The report's file."""
+        return self.directory / "report.html"
+
+
+async def run_benchmark(
+    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    *,
+    settings: RunSettings | None = None,
+    data: TimelineSet | None = None,
+    registry: MemoryAdapterRegistry | None = None,
+    progress: ProgressCallback | None = None,
+) -> RunOutcome:
+    """Run one provider over a timeline set and write ``<output>/<run id>/``.
+
+    Args:
+        config: a YAML file, its content, or what :func:`memory.load_config` returned.
+        settings: in place of the configuration's ``run:`` block.
+        data: in place of the timelines that the settings name.
+        registry: in place of the installed plugins.
+        progress: called after every write, wait and probe; must be quick.
+
+    Raises:
+        ConfigError, PluginError: the run cannot begin; nothing was written.
+
+    A backend that fails does not raise: its cells are marked failed in the manifest, with the reason. Should the
+    run itself be ended (an interrupt, a defect), its manifest stays ``incomplete``.
+    """
+    chosen = load_config(config)
+    settings = settings or run_settings(chosen)
+    timelines = data or load_timelines(settings)
+    return await _Run(chosen, settings, timelines, registry or MemoryAdapterRegistry(), progress).go()
+
+
+class _Run:
+    def __init__(
+        self,
+        config: MemslotConfig,
+        settings: RunSettings,
+        data: TimelineSet,
+        registry: MemoryAdapterRegistry,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self.config = effective_config(config, settings)
+        self.settings = settings
+        self.data = data
+        self.progress = progress
+        self.budget: ContextBudget = budget_of(config, settings)
+        self.tally = Tally()
+        self.created = datetime.now(UTC)
+        self.began = time.perf_counter()
+        given = config.memory.scope
+        label = given.run_id if given else data.name
+        self.run_id = new_run_id(f"{label}-{config.provider}", self.created)
+        self.files = RunDirectory(settings.output.expanduser() / self.run_id)
+        # The run id makes every scope new, whatever an earlier run left in a shared backend.
+        self.scopes = [
+            MemoryScope(
+                run_id=self.run_id,
+                persona_id=timeline.persona_id,
+                backend_namespace=given.backend_namespace if given else None,
+                agent_id=given.agent_id if given else None,
+            )
+            for timeline in data.timelines
+        ]
+        self.cells: list[Cell] = []
+        self.done = [0, 0]
+        wired, self.wired = wire_truth(self.config, data)
+        with self.files.prepared():  # before the provider, which may put its store there
+            self.slot: MemorySlot = build_slot(
+                wired,
+                token_counter=load_token_counter(config.memory.token_counter),
+                trace_sink=self.files,
+                registry=registry,
+                data_dir=self.files.store,
+            )
+            self.manifest = self._first_manifest(registry.info(config.provider, config.kind))
+            self.files.begin(self.manifest)
+
+    async def go(self) -> RunOutcome:
+        try:
+            async with self.slot:
+                await self._run_cells()
+        except BaseException as error:
+            self.files.close()
+            self._update(error=error_record(error))
+            self.files.write_manifest(self.manifest)
+            raise
+        metrics = self._metrics()
+        self.files.write_metrics(metrics)
+        failed = any(cell.status != "completed" or cell.probe_errors for cell in self._cell_records())
+        self._update(
+            status="failed" if failed else "completed",
+            finished_at=datetime.now(UTC),
+            evidence_by=metrics.evidence.by if metrics.evidence else None,
+        )
+        self.files.finish()
+        write_report(self.files.path, self.manifest, metrics)
+        self.files.write_manifest(self.manifest)
+        return RunOutcome(self.files.path, self.manifest, metrics)
+
+    async def _run_cells(self) -> None:
+        start = time.perf_counter()
+        health = await self.slot.health()
+        self.tally.setup_ms += (time.perf_counter() - start) * 1000
+        self._update(health=self._portable(health))
+        self.files.write_manifest(self.manifest)
+        if health.status == "unavailable":
+            down = BackendUnavailable(f"{self.config.provider} is unavailable; see health")
+            self._update(error=error_record(down))
+            return
+        for timeline, scope in zip(self.data.timelines, self.scopes, strict=True):
+            work = Work(
+                slot=self.slot,
+                settings=self.settings,
+                budget=self.budget,
+                read_only=self.config.memory.read_only_test_sessions,
+                files=self.files,
+                tally=self.tally,
+                progress=partial(self._report, timeline.persona_id),
+            )
+            others = [other for other in self.data.timelines if other is not timeline]
+            self.cells.append(
+                Cell(work, timeline, scope, [phrase for other in others for phrase in other.canaries])
+            )
+            await self.cells[-1].run()
+
+    def _cell_records(self) -> tuple[CellRecord, ...]:
+        """Of every persona, those not reached included."""
+        begun = [cell.record for cell in self.cells]
+        rest = [CellRecord(persona_id=scope.persona_id, scope=scope) for scope in self.scopes[len(begun) :]]
+        return (*begun, *rest)
+
+    def _report(self, persona: str, phase: Phase, events: int, probes: int) -> None:
+        self.done[0] += events
+        self.done[1] += probes
+        if self.progress is not None:
+            record = self.manifest.data
+            self.progress(
+                Progress(
+                    self.config.provider,
+                    persona,
+                    phase,
+                    self.done[0],
+                    record.turns,
+                    self.done[1],
+                    record.probes,
+                )
+            )
+
+    def _portable(self, health: BackendHealth) -> BackendHealth:
+        """Health without this machine's paths."""
+        here = str(self.files.path.resolve())
+        text = health.model_dump_json().replace(here, "<run>").replace(str(self.files.path), "<run>")
+        return BackendHealth.model_validate_json(text)
+
+    def _first_manifest(self, info: PluginInfo) -> RunManifest:
+        config, data = self.config, self.data
+        provider = provider_record(config)
+        not_run = []
+        if self.settings.limit_questions is not None:
+            not_run.append(
+                f"only the first {self.settings.limit_questions} questions of each conversation are asked"
+            )
+        return RunManifest(
+            run_id=self.run_id,
+            created_at=self.created,
+            provider=provider,
+            versions=version_record(info, provider),
+            config=config.redacted(),
+            config_hash=config.config_hash,
+            wired=self.wired,
+            budget=self.budget,
+            cs_fields=self.settings.cs,
+            seeds={"run": self.settings.seed},
+            data=DataRecord(
+                timeline=data.name,
+                name=data.data_name,
+                sha256=data.data_hash,
+                seed=data.seed,
+                personas=len(data.timelines),
+                sessions=sum(len(timeline.sessions) for timeline in data.timelines),
+                turns=sum(len(timeline.turns) for timeline in data.timelines),
+                probes=data.probe_count,
+                notes=data.notes,
+            ),
+            capabilities=tuple(sorted(self.slot.capabilities())),
+            traits=traits_record(self.slot.traits),
+            cells=self._cell_records(),
+            tokens=TokenRecord(counter=self.slot.token_counter.name),
+            not_run=tuple(not_run),
+        )
+
+    def _metrics(self) -> RunMetrics:
+        tally, records = self.tally, self.tally.records
+        return RunMetrics(
+            run_id=self.run_id,
+            provider=self.config.provider,
+            timeline=self.data.name,
+            probes=len(records),
+            probe_errors=sum(record.error is not None for record in records),
+            evidence=evidence_scores(records, self.settings.seed),
+            preferences=preference_scores(records, self.settings.seed),
+            cost=cost_scores(records, tally.write_ms, tally.ingest_ms, tally.wait_ms),
+        )
+
+    def _update(self, **fields: Any) -> None:
+        """Bring the manifest up to date."""
+        tally = self.tally
+        timings = TimingRecord(
+            setup_ms=tally.setup_ms,
+            ingest_ms=tally.ingest_ms,
+            wait_ms=tally.wait_ms,
+            retrieve_ms=tally.retrieve_ms,
+            format_ms=tally.format_ms,
+            total_ms=(time.perf_counter() - self.began) * 1000,
+        )
+        tokens = TokenRecord(
+            counter=self.slot.token_counter.name, written=tally.written_tokens, context=tally.context_tokens
+        )
+        warnings = [f"{text} ({count}x)" for text, count in tally.warnings.most_common(_MOST_WARNINGS)]
+        if not self.config.memory.read_only_test_sessions:
+            warnings.insert(0, "test sessions were not read-only (memory.read_only_test_sessions is false)")
+        self.manifest = self.manifest.model_copy(
+            update={
+                "cells": self._cell_records(),
+                "timings": timings,
+                "tokens": tokens,
+                "warnings": tuple(warnings),
+                **fields,
+            }
+        )

@@ -1,0 +1,116 @@
+"""The ``run:`` block of a configuration: which timeline, how large, how it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from memory.bench.locomo import load_locomo
+from memory.bench.quickstart import make_quickstart
+from memory.bench.timeline import TimelineSet
+from memory.config import MemslotConfig, parse_block
+from memory.requests import ContextBudget
+
+__all__ = ["CsField", "RunSettings", "budget_of", "effective_config", "load_timelines", "run_settings"]
+
+CsField = Literal["scenario", "context", "attribute"]
+
+
+class RunSettings(BaseModel):
+    """What to run. A relative path is relative to the working directory."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    timeline: Literal["quickstart", "locomo"] = "quickstart"
+    """``quickstart`` is generated; ``locomo`` reads the file ``data``."""
+    data: Path | None = None
+    """The LoCoMo JSON file."""
+    budget: ContextBudget | None = None
+    """Overrides single fields of ``memory.budget`` for the probes; ``null`` lifts a limit."""
+    cs: tuple[CsField, ...] = ("context",)
+    """Which CS fields probes pass to the provider. Turns that state a preference carry its ``attribute``, so
+    passing that to a provider that filters hard hands it the answer."""
+    seed: int = 7
+    """Generates the quickstart, and resamples for the confidence intervals."""
+    users: Annotated[int, Field(ge=1, le=6)] = 3
+    """Personas of the quickstart."""
+    sessions: Annotated[int, Field(ge=8, le=60)] = 16
+    """Accumulation sessions of each persona of the quickstart."""
+    bulk: bool = False
+    """Write session by session with the provider's bulk call, where it has one."""
+    wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """Longest wait for readiness before each test session, seconds."""
+    limit_questions: Annotated[int, Field(gt=0)] | None = None
+    """Ask only the first so many LoCoMo questions of each conversation: for quick tries."""
+    output: Path = Path("manifests")
+    """Where the run's directory is made."""
+    compare: tuple[str, ...] = ()
+    """Providers to run one after another in a comparison, in place of the selected one."""
+
+    @model_validator(mode="after")
+    def _data_fits_timeline(self) -> Self:
+        if self.timeline == "locomo" and self.data is None:
+            raise ValueError("data is required for the timeline locomo; give the path of a LoCoMo JSON file")
+        if self.timeline == "quickstart" and self.data is not None:
+            raise ValueError("data is given, but the timeline quickstart reads none; set timeline: locomo")
+        if self.timeline == "quickstart" and self.limit_questions is not None:
+            raise ValueError(
+                "limit_questions is for the timeline locomo; make users or sessions smaller instead"
+            )
+        return self
+
+
+def run_settings(config: MemslotConfig, **overrides: Any) -> RunSettings:
+    """The settings of a run.
+
+    Args:
+        config: its ``run:`` block is read; a missing one means defaults.
+        overrides: fields that take precedence, such as command-line values; None means not given.
+
+    Raises:
+        ConfigError: a field is unknown or wrong.
+    """
+    given: Mapping[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    return parse_block(
+        RunSettings, {**(config.run or {}), **given}, "run", source=config.source, lines=config.lines
+    )
+
+
+def budget_of(config: MemslotConfig, settings: RunSettings) -> ContextBudget:
+    """The budget of every probe: ``memory.budget`` with the fields ``run.budget`` sets in their place."""
+    override = settings.budget
+    if override is None:
+        return config.memory.budget
+    return ContextBudget(**{**config.memory.budget.model_dump(), **override.model_dump(exclude_unset=True)})
+
+
+def effective_config(config: MemslotConfig, settings: RunSettings) -> MemslotConfig:
+    """The configuration with what really runs in its ``run:`` block: overrides in, file names without paths.
+
+    Settings that do not apply to the timeline are left out, and so is ``compare``, which several runs share.
+    """
+    unused = {"compare", "output"}
+    unused |= {"users", "sessions"} if settings.timeline == "locomo" else {"data", "limit_questions"}
+    run = settings.model_dump(mode="json", exclude=unused)
+    if settings.data is not None:
+        run["data"] = settings.data.name
+    if settings.budget is not None:
+        run["budget"] = settings.budget.model_dump(mode="json", exclude_unset=True)
+    return replace(config, run=run)
+
+
+def load_timelines(settings: RunSettings) -> TimelineSet:
+    """The timelines to run.
+
+    Raises:
+        ConfigError: the data file cannot be used; the message says where.
+    """
+    if settings.timeline == "locomo" and settings.data is not None:
+        return load_locomo(settings.data, limit_questions=settings.limit_questions)
+    return make_quickstart(seed=settings.seed, users=settings.users, sessions=settings.sessions)
