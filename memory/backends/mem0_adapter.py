@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -24,6 +24,7 @@ from memory import (
     BackendHealth,
     BackendReadiness,
     BackendRejected,
+    BackendUnavailable,
     BaseAdapter,
     CapabilityNotSupported,
     IdAlphabet,
@@ -51,6 +52,7 @@ from memory.backends.mem0_translate import (
     event_metadata,
     native_filters,
     native_messages,
+    never_connected,
     observation_prompt,
     search_query,
     to_entry,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MEM0_CAPABILITIES", "Mem0Adapter", "build_mem0", "memslot_create", "memslot_describe"]
 
+T = TypeVar("T")
 MEM0_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
 _BULK_CHUNK = 16  # events a preload writes before it lets another call have the thread
 _MUTABLE = frozenset({"text", "metadata", "expiration_date"})
@@ -143,15 +146,27 @@ class Mem0Adapter(BaseAdapter):
         """``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``."""
         return self._ids.encode(scope)
 
+    async def _run(self, call: Callable[[], T]) -> T:
+        try:
+            return await self._worker.run(call)
+        except Exception as error:
+            if not never_connected(error):
+                raise
+            raise BackendUnavailable(
+                f"{self.backend_name}: no connection to the database in time; is it running, and does maxconn "
+                "allow as many connections as there are workers?",
+                sent=False,
+            ) from error
+
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Open mem0; a scope itself needs nothing."""
-        await self._worker.run(self._native.open)
+        """Open mem0 and reach its collection; a scope itself needs nothing."""
+        await self._run(self._native.probe)
 
     # -- writing ----------------------------------------------------------------------------------------
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``Memory.add`` of the event's messages."""
-        return await self._worker.run(lambda: self._write(event))
+        return await self._run(lambda: self._write(event))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """``Memory.add`` of one event after the other, several per hop to the worker.
@@ -171,7 +186,7 @@ class Mem0Adapter(BaseAdapter):
         try:
             for start in range(0, len(events), _BULK_CHUNK):
                 chunk = events[start : start + _BULK_CHUNK]
-                await self._worker.run(partial(write_chunk, chunk))
+                await self._run(partial(write_chunk, chunk))
         except BackendError as error:
             error.receipts = tuple(receipts)
             raise
@@ -218,7 +233,7 @@ class Mem0Adapter(BaseAdapter):
             await anyio.sleep(0.01)
         ids = self._ids.encode(event.scope)
         wanted = native_filters({"event_id": event.event_id}, self._options.profile)
-        rows = await self._worker.run(lambda: self._native.rows(ids, wanted))
+        rows = await self._run(lambda: self._native.rows(ids, wanted))
         return tuple(row["id"] for row in rows) or None
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -233,7 +248,7 @@ class Mem0Adapter(BaseAdapter):
         filters = {**self._ids.encode(request.scope), **self._narrowing(request)}
         query = search_query(request, soft_cs=self.traits.cs_filtering == "soft")
         top_k = request.budget.max_items or self._options.top_k
-        found = await self._worker.run(lambda: self._native.search(query, filters, top_k))
+        found = await self._run(lambda: self._native.search(query, filters, top_k))
         entries = tuple(map(to_entry, found.raw["results"]))
         return RetrieveResult(
             request=request,
@@ -267,7 +282,7 @@ class Mem0Adapter(BaseAdapter):
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Ready as soon as the store answers: ``Memory.add`` returns when its memories are stored."""
-        await self._worker.run(self._native.probe)
+        await self._run(self._native.probe)
         return BackendReadiness(state="ready", detail="mem0 stores before it answers", waited_ms=0.0)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
@@ -292,7 +307,7 @@ class Mem0Adapter(BaseAdapter):
             raise CapabilityNotSupported(
                 f"{self.backend_name} can update and delete, not {request.operation!r}"
             )
-        raw = await self._worker.run(call)
+        raw = await self._run(call)
         written = (native_id,) if native_id else ()
         trace = self.trace(request.scope, f"Memory.{request.operation}", native_ids=written)
         return NativeMutationReceipt(status="committed", native_ids=written, raw=raw, trace=trace)
@@ -306,7 +321,7 @@ class Mem0Adapter(BaseAdapter):
         """
         ids = self._ids.encode(request.scope)
         if request.native_id is not None:
-            row, history = await self._worker.run(lambda: self._native.history(request.native_id, ids))
+            row, history = await self._run(lambda: self._native.history(request.native_id, ids))
             return self._sources(
                 request, "Memory.history", {"memory": row, "history": history}, [row] if row else []
             )
@@ -315,7 +330,7 @@ class Mem0Adapter(BaseAdapter):
         bounds = {"gte": request.since, "lte": request.until}
         span = {bound: moment.isoformat() for bound, moment in bounds.items() if moment is not None}
         during = native_filters({"timestamp": span} if span else {}, self._options.profile)
-        rows = await self._worker.run(lambda: self._native.rows(ids, during))
+        rows = await self._run(lambda: self._native.rows(ids, during))
         return self._sources(request, "Memory.get_all", {"results": rows}, rows)
 
     def _sources(
@@ -342,7 +357,7 @@ class Mem0Adapter(BaseAdapter):
         if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:
             raise InputError("NativeQueryRequest.arguments takes limit alone, a positive integer")
         ids = self._ids.encode(request.scope)
-        rows = await self._worker.run(lambda: self._native.rows(ids, limit=limit))
+        rows = await self._run(lambda: self._native.rows(ids, limit=limit))
         raw: dict[str, Any] = {"count": len(rows), "truncated": len(rows) == limit}
         if request.operation == "list":
             raw["ids"] = [row["id"] for row in rows]
@@ -353,7 +368,7 @@ class Mem0Adapter(BaseAdapter):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear memories, entities, recent messages and history of the scope, and look again."""
         ids = self._ids.encode(scope)
-        purged = await self._worker.run(lambda: self._native.purge(ids))
+        purged = await self._run(lambda: self._native.purge(ids))
         left = () if self._options.embedded else ("history and recent messages in files of other processes",)
         return ResetReceipt(
             scope=scope,
@@ -374,7 +389,7 @@ class Mem0Adapter(BaseAdapter):
         }
         started = anyio.current_time()
         try:
-            details, versions, warnings = await self._worker.run(self._native.describe)
+            details, versions, warnings = await self._run(self._native.describe)
         except Exception as error:
             failure = normalise_error(error, backend_name=self.backend_name, operation="health")
             return BackendHealth(

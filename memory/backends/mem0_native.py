@@ -85,10 +85,16 @@ class NativeMem0:
         """The open ``Memory``; errors as of :func:`open_native`."""
         with self._opening:
             if self._memory is None:
-                self._memory = open_native(
-                    self._config, self._options, self._notes, self._where, self._deadlines
-                )
+                memory = open_native(self._config, self._options, self._notes, self._where, self._deadlines)
+                self._memory = memory
             return self._memory
+
+    def _entities(self) -> Any:
+        """mem0's entity store, which it opens with the first entity. Deletions before that leave entities of
+        earlier processes behind (mem0 #7226)."""
+        memory = self.open()
+        with self._opening:
+            return memory.entity_store
 
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
@@ -98,8 +104,13 @@ class NativeMem0:
             release(memory)
 
     def probe(self) -> None:
-        """The cheapest call that reaches the store."""
-        self.open().vector_store.list_cols()
+        """The cheapest call that reaches the collection, and creates it where that is left to the first call.
+
+        Under a lock, because PostgreSQL fails when two connections create one table at the same time.
+        """
+        memory = self.open()
+        with self._opening:
+            memory.vector_store.list(top_k=1)
 
     # -- memories ---------------------------------------------------------------------------------------
 
@@ -180,12 +191,14 @@ class NativeMem0:
     ) -> dict[str, Any]:
         """``Memory.update`` of one memory of the scope."""
         self.row(native_id, ids)
+        self._entities()
         answer: dict[str, Any] = self.open().update(native_id, **changes)
         return answer
 
     def delete(self, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
         """``Memory.delete`` of one memory of the scope, noting whose history is left behind."""
         self.row(native_id, ids)
+        self._entities()
         memory = self.open()
         answer: dict[str, Any] = memory.delete(native_id)
         with _sqlite(memory) as connection:
@@ -218,7 +231,7 @@ class NativeMem0:
         every deleted text into the history, and leaves entities of earlier processes (facts/mem0.md section 4).
         """
         memory = self.open()
-        entities = memory.entity_store
+        entities = self._entities()
 
         def forget(batch: list[str]) -> None:
             self._delete_points(memory.vector_store, batch)

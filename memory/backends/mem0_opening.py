@@ -199,7 +199,7 @@ def _bound(part: Any, model: Mem0Model, deadline_s: float) -> None:
 
 
 def release(memory: Memory) -> None:
-    """Close each client, pool, lock and file of a ``Memory``, finished or not; its own ``close`` does SQLite only."""
+    """Close all that a ``Memory``, finished or not, holds open. Its own ``close`` does SQLite only."""
     for name in ("llm", "embedding_model"):
         part = getattr(memory, name, None)
         _close(getattr(getattr(part, "native", part), "client", None))

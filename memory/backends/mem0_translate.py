@@ -24,6 +24,7 @@ __all__ = [
     "event_metadata",
     "native_filters",
     "native_messages",
+    "never_connected",
     "observation_prompt",
     "row_ids",
     "search_query",
@@ -253,3 +254,8 @@ def _moment(text: Any) -> datetime | None:
     except (TypeError, ValueError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def never_connected(error: BaseException) -> bool:
+    """Whether a database pool gave up waiting for a connection, so that nothing was sent."""
+    return any(type(link).__name__ == "PoolTimeout" for link in (error, error.__cause__))

@@ -15,6 +15,7 @@ from typing import Any
 from mem0.memory.utils import extract_json, remove_code_blocks
 
 from memory import BackendError, BackendProtocolError
+from memory.backends.mem0_translate import never_connected
 from memory.lexical import LexicalHashEmbedder
 
 __all__ = [
@@ -156,7 +157,8 @@ def watch_inserts(store: Any, notes: Notes) -> None:
         try:
             answer = native(vectors=vectors, payloads=payloads, ids=ids)
         except Exception as error:
-            notes.insert_error = error
+            if not never_connected(error):
+                notes.insert_error = error
             raise
         notes.inserted.extend(ids or ())
         return answer
