@@ -345,7 +345,7 @@ class Mem0Adapter(BaseAdapter):
         )
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``count`` the scope's memories, or ``list`` their ids (argument ``limit``, 10,000 by default).
+        """``count`` the scope's memories, or ``list`` them (argument ``limit``, 10,000 by default).
 
         Raises:
             CapabilityNotSupported: the operation is neither.
@@ -360,7 +360,7 @@ class Mem0Adapter(BaseAdapter):
         rows = await self._run(lambda: self._native.rows(ids, limit=limit))
         raw: dict[str, Any] = {"count": len(rows), "truncated": len(rows) == limit}
         if request.operation == "list":
-            raw["ids"] = [row["id"] for row in rows]
+            raw["results"] = rows
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "Memory.get_all"))
 
     # -- life -------------------------------------------------------------------------------------------
