@@ -235,7 +235,9 @@ _BY_NAME: tuple[tuple[re.Pattern[str], type[BackendError]], ...] = (
     (re.compile(r"rate_?limit|quota|TooManyRequests", re.I), BackendRateLimited),
     (
         re.compile(
-            r"connect|connection|network|unavailable|RemoteProtocol|ResponseHandling|Operational", re.I
+            r"connect|connection|network|unavailable|RemoteProtocol|ResponseHandling|Operational"
+            r"|^(?:Read|Write|Close)Error$",
+            re.I,
         ),
         BackendUnavailable,
     ),

@@ -385,3 +385,21 @@ async def test_from_configuration(tmp_path: Path) -> None:
         details = (await slot.health()).details
     assert details["kept_in"] == "JSONL files"
     assert details["messages"] == 1
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    async with await written(provider(tmp_path), [event(1)]) as slot:
+        (file,) = files(tmp_path)
+        before = file.read_bytes()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+        try:
+            with pytest.raises(BackendUnavailable):
+                await slot.record_event(event(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert file.read_bytes() == before
+        await slot.record_event(event(3))
+        assert texts(await ask(slot)) == ["user: turn 1", "user: turn 3"]

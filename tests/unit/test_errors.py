@@ -58,6 +58,8 @@ CASES = [
     (httpx.ReadTimeout(USER_TEXT), BackendTimeout),
     (httpx.ConnectError(USER_TEXT), BackendUnavailable),
     (httpx.RemoteProtocolError(USER_TEXT), BackendUnavailable),
+    (httpx.ReadError(USER_TEXT), BackendUnavailable),
+    (httpx.WriteError(USER_TEXT), BackendUnavailable),
     (TimeoutError(USER_TEXT), BackendTimeout),
     (ConnectionResetError(USER_TEXT), BackendUnavailable),
     (NeighbourConnectionError(USER_TEXT), BackendUnavailable),

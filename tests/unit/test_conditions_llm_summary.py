@@ -1,0 +1,252 @@
+"""rolling_summary with a language model: the scripted one, over real HTTP on the loopback."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conditions import rolling_summary
+from memory import (
+    ContextBudget,
+    MemoryScope,
+    MemorySlot,
+    NativeQueryRequest,
+    PluginLoadError,
+    RetrieveRequest,
+    SupportsNativeQuery,
+    SupportsReadiness,
+    build_slot,
+    open_memory,
+)
+from memory.testing.faults import FAKE_KEY
+from memory.testing.scripted_api import BadRequest
+from memory.testing.scripted_llm import ScriptedLLM
+from memory.testing.scripted_rules import ChatRequest, Reply, ToolCall
+
+ALICE = MemoryScope(run_id="run", persona_id="alice")
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
+
+
+@pytest.fixture
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as running:
+        yield running
+
+
+def config(llm: ScriptedLLM, timeout_s: float = 5.0, **options: Any) -> dict[str, Any]:
+    endpoint = {"base_url": llm.base_url, "model": "scripted", "api_key": FAKE_KEY, "timeout_s": timeout_s}
+    block = {"summariser": "llm", "llm": endpoint, **options}
+    return {"memory": {"condition": "rolling_summary", "conditions": {"rolling_summary": block}}}
+
+
+async def ready(slot: MemorySlot) -> Any:
+    readiness = slot.capability(SupportsReadiness)
+    assert readiness is not None
+    return await readiness.wait_until_ready(ALICE, 10)
+
+
+async def ask(slot: MemorySlot) -> Any:
+    request = RetrieveRequest(query="?", scope=ALICE, session_id="t", budget=ContextBudget())
+    return await slot.retrieve(request)
+
+
+async def history(slot: MemorySlot) -> list[str]:
+    query = slot.capability(SupportsNativeQuery)
+    assert query is not None
+    answer = await query.native_query(NativeQueryRequest(scope=ALICE, operation="history"))
+    return list(answer.raw)
+
+
+@pytest.mark.anyio
+async def test_the_model_rewrites_the_memory(llm: ScriptedLLM) -> None:
+    async with open_memory(config(llm), scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I live in Porto. How are you?", assistant="Fine.")
+        await slot.after_turn(session_id="s2", user="My boat is called Wren.")
+        assert (await ready(slot)).state == "ready"
+        result = await ask(slot)
+        entries = await history(slot)
+    assert result.raw["memory"] == "- I live in Porto.\n- My boat is called Wren."
+    assert "I live in Porto." in result.formatted_context
+    assert result.raw["summariser"] == "llm scripted"
+    assert result.raw["consolidations"] == 2
+    assert not any("extractive" in warning for warning in result.trace.warnings)
+    assert ["I live in Porto." in entry for entry in entries] == [True, False]
+
+
+@pytest.mark.anyio
+async def test_what_the_model_is_sent(llm: ScriptedLLM) -> None:
+    async with open_memory(config(llm, max_tokens=777), scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I live in Porto.", assistant="Noted.")
+        await slot.after_turn(session_id="s2", user="My boat is called Wren.")
+        await ready(slot)
+    first, second = llm.bodies("chat/completions")
+    assert first["tool_choice"] == {"type": "function", "function": {"name": "save_memory"}}
+    assert first["tools"][0]["function"]["parameters"]["required"] == ["history_entry", "memory_update"]
+    assert first["temperature"] == 0.0
+    assert "777" in first["messages"][0]["content"]
+    prompt = first["messages"][1]["content"]
+    assert prompt.startswith("## Current Long-term Memory\n(empty)\n\n## Conversation to Process\n[")
+    assert "] USER: I live in Porto.\n[" in prompt
+    assert prompt.endswith("] ASSISTANT: Noted.")
+    assert "## Current Long-term Memory\n- I live in Porto.\n\n" in second["messages"][1]["content"]
+    assert "Noted." not in second["messages"][1]["content"]
+
+
+def refuses_forced_calls(request: ChatRequest) -> Reply | None:
+    if request.forced_tool is not None:
+        raise BadRequest("tool_choice must be auto or none")
+    return None
+
+
+@pytest.mark.anyio
+async def test_a_server_that_refuses_forced_tool_calls_is_asked_again_without() -> None:
+    with ScriptedLLM(rules=[refuses_forced_calls]) as llm:
+        async with open_memory(config(llm), scope=ALICE) as slot:
+            await slot.after_turn(session_id="s1", user="I live in Porto.")
+            assert (await ready(slot)).state == "ready"
+            await slot.after_turn(session_id="s2", user="My boat is called Wren.")
+            assert (await ready(slot)).state == "ready"
+            assert "My boat is called Wren." in (await ask(slot)).raw["memory"]
+        choices = [body["tool_choice"] for body in llm.bodies("chat/completions")]
+    assert choices[1:] == ["auto", "auto"], "asked once, then known"
+    assert choices[0] != "auto"
+
+
+FAULTS = {
+    "401": "BackendAuthError, HTTP 401",
+    "429": "BackendRateLimited, HTTP 429",
+    "500": "BackendUnavailable, HTTP 500",
+    "timeout": "BackendTimeout",
+    "reset": "BackendUnavailable",
+    "truncated": "BackendUnavailable",
+    "bad_json": "BackendProtocolError",
+    "empty": "BackendProtocolError",
+    "invalid_body": "BackendProtocolError",
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_is_tried_again_and_nothing_is_lost(fault: str, llm: ScriptedLLM) -> None:
+    llm.faults.add(fault, times=2, delay_s=1.0)
+    async with open_memory(config(llm, timeout_s=0.2), scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I live in Porto.")
+        assert (await ready(slot)).state == "ready"
+        assert (await ask(slot)).raw["memory"] == "- I live in Porto."
+    assert len(llm.faults.fired) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_three_faults_archive_the_messages_and_say_why(
+    fault: str, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    llm.faults.add(fault, times=3, delay_s=1.0)
+    async with open_memory(config(llm, timeout_s=0.2), scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="Marzipan is my secret.")
+        state, result = await ready(slot), await ask(slot)
+        entries = await history(slot)
+    assert state.state == "failed"
+    assert state.detail == f"1 messages went into the history unsummarised ({FAULTS[fault]})"
+    assert len(entries) == 1
+    assert entries[0].endswith("USER: Marzipan is my secret.")
+    told = " ".join((state.detail, caplog.text, json.dumps(result.raw), result.trace.model_dump_json()))
+    assert "Marzipan" not in told
+    assert FAKE_KEY not in told
+
+
+@pytest.mark.anyio
+async def test_health_asks_the_endpoint(llm: ScriptedLLM) -> None:
+    async with open_memory(config(llm), scope=ALICE) as slot:
+        health = await slot.health()
+        assert (health.status, health.warnings) == ("ok", ())
+        assert health.details["summariser"] == "llm scripted"
+        llm.faults.add("401")
+        refused = await slot.health()
+        assert refused.status == "unavailable"
+        assert refused.warnings[0].endswith("HTTP 401); check llm.api_key")
+        llm.faults.add("reset")
+        assert (await slot.health()).status == "unavailable"
+
+
+@pytest.mark.anyio
+async def test_an_endpoint_that_does_not_list_its_models_is_taken_to_work(llm: ScriptedLLM) -> None:
+    settings = config(llm)
+    settings["memory"]["conditions"]["rolling_summary"]["llm"]["base_url"] += "/elsewhere"
+    async with open_memory(settings, scope=ALICE) as slot:
+        assert (await slot.health()).status == "ok"
+    assert [request.path for request in llm.requests] == ["elsewhere/models"]
+
+
+def answers(**arguments: Any) -> Any:
+    return lambda request: ToolCall("save_memory", arguments) if request.tools else None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"history_entry": "[2026-01-01 10:00] ok"},
+        {"memory_update": "text"},
+        {"history_entry": " ", "memory_update": "text"},
+    ],
+)
+async def test_incomplete_tool_calls_are_failures(arguments: dict[str, Any]) -> None:
+    with ScriptedLLM(rules=[answers(**arguments)]) as llm:
+        async with open_memory(config(llm), scope=ALICE) as slot:
+            await slot.after_turn(session_id="s1", user="I live in Porto.")
+            state = await ready(slot)
+    assert state.state == "failed"
+    assert "BackendProtocolError" in state.detail
+
+
+@pytest.mark.anyio
+async def test_a_blank_update_does_not_wipe_the_memory(llm: ScriptedLLM) -> None:
+    async with open_memory(config(llm), scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I live in Porto.")
+        await ready(slot)
+        llm.rules = (answers(history_entry="[2026-01-01 10:00] ok", memory_update=""), *llm.rules)
+        await slot.after_turn(session_id="s2", user="My boat is called Wren.")
+        assert (await ready(slot)).state == "failed"
+        assert (await ask(slot)).raw["memory"] == "- I live in Porto."
+
+
+@pytest.mark.anyio
+async def test_an_update_that_is_too_long_is_cut_and_the_rest_is_in_the_history() -> None:
+    lines = [f"- fact number {number}" for number in range(50)]
+    rule = answers(history_entry="[2026-01-01 10:00] much", memory_update="\n".join(lines))
+    with ScriptedLLM(rules=[rule]) as llm:
+        async with open_memory(config(llm, max_tokens=60), scope=ALICE) as slot:
+            await slot.after_turn(session_id="s1", user="I live in Porto.")
+            await ready(slot)
+            kept = (await ask(slot)).raw["memory"].splitlines()
+            (entry,) = await history(slot)
+    assert 5 < len(kept) < 50
+    assert kept == lines[: len(kept)]
+    assert entry.splitlines()[1:] == ["[CUT FROM MEMORY]", *lines[len(kept) :]]
+
+
+@pytest.mark.anyio
+async def test_objects_where_text_was_asked_for_are_kept_as_json() -> None:
+    with ScriptedLLM(rules=[answers(history_entry={"when": "now"}, memory_update={"city": "Pörto"})]) as llm:
+        async with open_memory(config(llm), scope=ALICE) as slot:
+            await slot.after_turn(session_id="s1", user="I live in Porto.")
+            assert (await ready(slot)).state == "ready"
+            assert (await ask(slot)).raw["memory"] == '{"city": "Pörto"}'
+
+
+def test_a_missing_httpx_is_said_with_the_command(llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(PluginLoadError, match=re.escape("pip install 'memslot[bench]'")):
+        build_slot(config(llm))
