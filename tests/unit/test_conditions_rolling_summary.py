@@ -64,7 +64,9 @@ def event(
         session_id=session,
         turn_id=str(number),
         timestamp=START + timedelta(days=day, minutes=number),
-        messages=tuple(Message(role=roles[index % 2], content=text) for index, text in enumerate(texts)),
+        messages=tuple(
+            Message(role=roles[index % 2], content=text) for index, text in enumerate(texts or ("x",))
+        ),
         context=context,
     )
 
