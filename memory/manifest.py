@@ -1,4 +1,4 @@
-"""The run manifest: everything needed to rerun a benchmark run, and to distrust it (DESIGN section 9).
+"""The run manifest: everything needed to rerun a benchmark run, and to distrust it.
 
 A manifest holds no user text and no secret: names, counts, hashes, ids and times only. What is unknown is null.
 """

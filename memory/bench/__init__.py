@@ -10,7 +10,7 @@ What a command line needs::
 """
 
 from memory.bench.compare import Comparison, comparison_configs, run_many
-from memory.bench.comparison_report import NotRun, summary_table, write_comparison_report
+from memory.bench.comparison_report import NotRun, read_comparison, summary_table, write_comparison_report
 from memory.bench.figures import RunMetrics
 from memory.bench.locomo import load_locomo
 from memory.bench.quickstart import make_quickstart, oracle_matrix, static_profile
@@ -50,6 +50,7 @@ __all__ = [
     "load_timelines",
     "make_quickstart",
     "oracle_matrix",
+    "read_comparison",
     "read_metrics",
     "run_benchmark",
     "run_many",

@@ -65,7 +65,7 @@ class Tally:
 
     def warn(self, warnings: Iterable[str]) -> None:
         """Count warnings, those that differ in a number alone as one."""
-        self.warnings.update(_NUMBER.sub("N", text) for text in warnings)
+        self.warnings.update(_NUMBER.sub("…", text) for text in warnings)
 
 
 @dataclass(frozen=True)

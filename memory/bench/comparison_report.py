@@ -9,15 +9,15 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from memory._model import first_problem
-from memory.bench.figures import EvidenceRow, PreferenceRow, RunMetrics
+from memory.bench.figures import RunMetrics
 from memory.bench.page import Block, Link, Page, count, milliseconds, share
-from memory.bench.plots import PALETTE, Bar, Line, bars, lines
-from memory.bench.report import budget_text, definitions
+from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, lines
+from memory.bench.report import budget_text, meaning_blocks
 from memory.bench.rundir import read_metrics
 from memory.errors import ConfigError
 from memory.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
 
-__all__ = ["ComparisonRecord", "NotRun", "summary_table", "write_comparison_report"]
+__all__ = ["ComparisonRecord", "NotRun", "read_comparison", "summary_table", "write_comparison_report"]
 
 
 class _Record(BaseModel):
@@ -54,10 +54,10 @@ def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]
     with_preferences = any(run.preferences for run in runs)
     columns = ["provider"]
     if with_preferences:
-        columns += ["fit", "clean fit", "stale", "contamination", "changes noticed", "reversion"]
+        columns += ["fit", "clean fit", "stale", "contamination", "noticed", "reversion"]
     if with_evidence:
         columns += ["evidence recall", "pooled", "all found"]
-    columns += ["tokens/query", "retrieve p50", "retrieve p95", "ingest", "errors"]
+    columns += ["tokens / query", "retrieve p50", "retrieve p95", "ingest", "errors"]
     return columns, [_summary(run, with_evidence, with_preferences) for run in runs]
 
 
@@ -88,22 +88,30 @@ def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> li
     ]
 
 
+def read_comparison(directory: Path) -> ComparisonRecord:
+    """Which runs a comparison consists of.
+
+    Raises:
+        ConfigError: ``comparison.json`` is missing or damaged.
+    """
+    file = directory / "comparison.json"
+    try:
+        return ComparisonRecord.model_validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(
+            f"{directory} holds no comparison.json; give the directory of a comparison"
+        ) from None
+    except ValidationError as error:
+        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
+
+
 def write_comparison_report(directory: Path) -> Path:
     """Write ``report.html`` of a comparison, from ``comparison.json`` and the runs beside it.
 
     Raises:
         ConfigError: the comparison, or one of its runs, cannot be read.
     """
-    try:
-        record = ComparisonRecord.model_validate_json(
-            (directory / "comparison.json").read_text(encoding="utf-8")
-        )
-    except OSError:
-        raise ConfigError(
-            f"{directory} holds no comparison.json; give the directory of a comparison"
-        ) from None
-    except ValidationError as error:
-        raise ConfigError(f"{directory / 'comparison.json'} is damaged: {first_problem(error)}") from None
+    record = read_comparison(directory)
     runs = [directory.parent / run_id for run_id in record.runs]
     manifests = [read_manifest(run) for run in runs]
     metrics = [read_metrics(run) for run in runs]
@@ -120,12 +128,16 @@ def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: S
     ]
     blocks = [
         Block(
-            "Side by side", columns=columns, rows=linked, note="Each provider's name leads to its own report."
+            "Side by side",
+            columns=columns,
+            rows=linked,
+            note="Each provider's name leads to its report. Noticed: changes whose new value some later probe showed.",
         )
     ]
     blocks += _preference_blocks(metrics)
     blocks += _evidence_blocks(metrics)
     blocks += _cost_blocks(metrics)
+    blocks += meaning_blocks(metrics)
     problems = [f"{one.provider}: not run. {one.error.message}" for one in record.not_run]
     problems += [
         f"{manifest.provider.name}: {cell.persona_id}: {cell.error.message}"
@@ -164,10 +176,10 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
         return []
     blocks = []
     for heading, name in (
-        ("Fit: the value in force is shown", "fit"),
-        ("Clean fit: and nothing misleading beside it", "clean_fit"),
-        ("Stale: an old value alone is shown", "stale"),
-        ("Contamination: the other context's value misleads", "contamination"),
+        ("Fit: the value in force is there", "fit"),
+        ("Clean fit: nothing misleading beside it", "clean_fit"),
+        ("Stale: only an old value is there", "stale"),
+        ("Contamination: the other context leaks in", "contamination"),
     ):
         rows = []
         for index, run, scores in played:
@@ -183,17 +195,11 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
                 run.provider,
                 tuple((at.sessions, getattr(at, name)) for at in scores.detection.curve),
                 _colour(index),
+                dashed=index % 2 == 1,  # so that lines that coincide are both seen
             )
             for index, run, scores in played
         ]
         blocks.append(Block(heading, plot=lines(heading, series, "sessions since the change"), half=True))
-    blocks.append(
-        Block(
-            "What these figures mean",
-            rows=definitions(PreferenceRow),
-            note="Read off the retrieved context by exact phrases, without a model.",
-        )
-    )
     return blocks
 
 
@@ -219,9 +225,8 @@ def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
         for _, run, scores in asked
     ]
     return [
-        Block("Evidence recall", plot=bars("Evidence recall", overall)),
+        Block("Evidence recall", plot=bars("Evidence recall", overall, width=FULL)),
         Block("Evidence recall by category", columns=("", *categories, "verbatim, all"), rows=table),
-        Block("What these figures mean", rows=definitions(EvidenceRow)),
     ]
 
 
@@ -251,7 +256,7 @@ def _differences(manifests: Sequence[RunManifest]) -> list[Block]:
     for manifest in manifests:
         if manifest.wired:
             points.append(
-                f"{manifest.provider.name} was told the ground truth ({', '.join(manifest.wired)}): no rival."
+                f"{manifest.provider.name} was told the truth ({', '.join(manifest.wired)} from the timeline)."
             )
         points += [f"{manifest.provider.name}: {warning}" for warning in manifest.warnings]
     kinds = ", ".join(f"{manifest.provider.name} ({manifest.provider.kind})" for manifest in manifests)

@@ -9,13 +9,15 @@ from html import escape
 
 from markupsafe import Markup
 
-__all__ = ["PALETTE", "Bar", "Line", "bars", "histogram", "lines"]
+__all__ = ["FULL", "HALF", "PALETTE", "Bar", "Line", "bars", "histogram", "lines"]
 
 PALETTE = ("#2f6f8f", "#d98b2b", "#6a9a4f", "#b0517c", "#7b68b0", "#8a7350", "#3f9f95", "#9a9a9a")
 """Told apart by hue and lightness, so that prints and most colour-blind eyes keep them apart too."""
 
-_LABEL_WIDTH = 150
-_WIDTH = 640
+FULL, HALF = 1000, 480
+"""Widths in the page's own pixels, so that text in plots is as large as text beside them."""
+
+_LABELwidth = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,17 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def bars(title: str, rows: Sequence[Bar], *, share: bool = True) -> Markup:
+def bars(title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HALF) -> Markup:
     """Horizontal bars. ``share`` scales from 0 to 100 %, else from 0 to the largest value."""
-    row_height, top = 26, 8
+    row_height, top = 26, 4
     known = [value for row in rows for value in (row.value, row.high) if value is not None]
     ticks = [0, 0.25, 0.5, 0.75, 1.0] if share else nice_steps(max(known, default=0.0))
     end = ticks[-1]
-    right = _WIDTH - 76
+    right = width - 76
     height = top + row_height * len(rows) + 24
 
     def x(value: float) -> float:
-        return _LABEL_WIDTH + (right - _LABEL_WIDTH) * min(value / end, 1.0)
+        return _LABELwidth + (right - _LABELwidth) * min(value / end, 1.0)
 
     body = []
     for tick in ticks:
@@ -87,13 +89,13 @@ def bars(title: str, rows: Sequence[Bar], *, share: bool = True) -> Markup:
         body.append(_text(x(tick), height - 8, f"{tick:.0%}" if share else _number(tick), "tick", "middle"))
     for index, row in enumerate(rows):
         middle = top + row_height * (index + 0.5)
-        body.append(_text(_LABEL_WIDTH - 8, middle + 4, row.label, "label", "end"))
+        body.append(_text(_LABELwidth - 8, middle + 4, row.label, "label", "end"))
         if row.value is None:
-            body.append(_text(_LABEL_WIDTH + 6, middle + 4, "nothing to measure", "tick"))
+            body.append(_text(_LABELwidth + 6, middle + 4, "nothing to measure", "tick"))
             continue
-        width = max(x(row.value) - _LABEL_WIDTH, 1.0)
+        wide = max(x(row.value) - _LABELwidth, 1.0)
         body.append(
-            f'<rect x="{_LABEL_WIDTH}" y="{middle - 8:.1f}" width="{width:.1f}" height="16" rx="2" '
+            f'<rect x="{_LABELwidth}" y="{middle - 8:.1f}" width="{wide:.1f}" height="16" rx="2" '
             f'fill="{escape(row.colour)}"/>'
         )
         edge = x(row.value)
@@ -105,70 +107,60 @@ def bars(title: str, rows: Sequence[Bar], *, share: bool = True) -> Markup:
             edge = max(edge, x(row.high))
         shown = row.text or (f"{row.value:.1%}" if share else _number(row.value))
         body.append(_text(edge + 6, middle + 4, shown, "value"))
-    return _svg(_WIDTH, height, title, body)
+    return _svg(width, height, title, body)
 
 
 def histogram(
-    title: str, values: Sequence[float], unit: str, *, marks: Sequence[tuple[str, float]] = ()
+    title: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    marks: Sequence[tuple[str, float]] = (),
+    width: int = HALF,
 ) -> Markup:
-    """How often values occur, up to their 99th percentile; ``marks`` are labelled positions such as p95."""
-    height, left, bottom, top = 190, 40, 160, 24
+    """How often values occur, up to their 99th percentile; ``marks`` are positions such as p95."""
+    height, left, right, bottom, top = 196, 34, width - 22, 156, 26
     ordered = sorted(values)
     if not ordered:
-        return _svg(_WIDTH, 60, title, [_text(_WIDTH / 2, 34, "nothing was measured", "tick", "middle")])
+        return _svg(width, 60, title, [_text(width / 2, 34, "nothing was measured", "tick", "middle")])
     cap = ordered[min(len(ordered) - 1, math.ceil(len(ordered) * 0.99) - 1)]
-    ticks = nice_steps(max([cap, *(value for _, value in marks)]) or 1.0, 6)
+    ticks = nice_steps(max([cap, *(value for _, value in marks)]) or 1.0, 5)
     end, bins = ticks[-1], 40
     counts = [0] * bins
     for value in ordered:
         counts[min(int(value / end * bins), bins - 1)] += 1
-    width = (_WIDTH - left - 16) / bins
-    most = max(counts)
+    most, step = max(counts), (right - left) / bins
 
     def x(value: float) -> float:
-        return left + (_WIDTH - left - 16) * min(value / end, 1.0)
+        return left + (right - left) * min(value / end, 1.0)
 
-    body = [_rule(left, bottom, _WIDTH - 16, bottom, "axis")]
+    body = [_rule(left, bottom, right, bottom, "axis")]
     body.extend(_text(x(tick), bottom + 16, _number(tick), "tick", "middle") for tick in ticks)
-    body.append(_text(_WIDTH - 16, bottom + 30, unit, "tick", "end"))
+    body.append(_text((left + right) / 2, bottom + 34, unit, "tick", "middle"))
     body.append(_text(left - 6, top + 8, str(most), "tick", "end"))
     for index, count in enumerate(counts):
         if count:
             tall = max((bottom - top) * count / most, 1.0)
             body.append(
-                f'<rect x="{left + index * width + 0.5:.1f}" y="{bottom - tall:.1f}" width="{width - 1:.1f}" '
+                f'<rect x="{left + index * step + 0.5:.1f}" y="{bottom - tall:.1f}" width="{step - 1:.1f}" '
                 f'height="{tall:.1f}" fill="{PALETTE[0]}"/>'
             )
-    last = -math.inf
-    for label, value in sorted(marks, key=lambda mark: mark[1]):
-        body.append(_rule(x(value), top - 6, x(value), bottom, "mark"))
-        # Labels that would run into each other move to the left of their line.
-        anchor = "start" if x(value) - last > 70 and x(value) < _WIDTH - 110 else "end"
-        body.append(
-            _text(
-                x(value) + (4 if anchor == "start" else -4),
-                top + 2,
-                f"{label} {_number(value)}",
-                "value",
-                anchor,
-            )
-        )
-        last = x(value)
-    return _svg(_WIDTH, height, title, body)
+    body.extend(_rule(x(value), top - 6, x(value), bottom, "mark") for _, value in marks)
+    told = ", ".join(f"{label} {_number(value)}" for label, value in marks)
+    body.append(_text(left, top - 12, told, "value"))
+    return _svg(width, height, title, body)
 
 
-def lines(title: str, series: Sequence[Line], x_label: str) -> Markup:
+def lines(title: str, series: Sequence[Line], x_label: str, *, width: int = HALF) -> Markup:
     """Shares over whole numbers, with a legend."""
-    left, right, top = 48, _WIDTH - 16, 12
+    left, right, top = 48, width - 16, 12
     columns = 3
     legend_rows = math.ceil(len(series) / columns)
     bottom = 190
     height = bottom + 42 + 20 * legend_rows
     values = sorted({x for line in series for x, _ in line.points})
     if not values:
-        return _svg(
-            _WIDTH, 60, title, [_text(_WIDTH / 2, 34, "nothing changed in this run", "tick", "middle")]
-        )
+        return _svg(width, 60, title, [_text(width / 2, 34, "nothing changed in this run", "tick", "middle")])
     first, last = values[0], max(values[-1], values[0] + 1)
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -195,4 +187,4 @@ def lines(title: str, series: Sequence[Line], x_label: str) -> Markup:
             f'<path d="M{at_x:.1f} {at_y - 4:.1f}h22" stroke="{colour}" stroke-width="3"{dashes}/>'
             + _text(at_x + 28, at_y, line.label, "label")
         )
-    return _svg(_WIDTH, height, title, body)
+    return _svg(width, height, title, body)

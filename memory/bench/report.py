@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from memory.bench.figures import EvidenceRow, EvidenceScores, PreferenceRow, PreferenceScores, RunMetrics
 from memory.bench.metrics import percentile
 from memory.bench.page import Block, Card, Page, count, milliseconds, share, with_interval
-from memory.bench.plots import PALETTE, Bar, Line, bars, histogram, lines
+from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
 from memory.bench.rundir import read_metrics
 from memory.manifest import RunManifest, read_manifest, write_atomic
 
-__all__ = ["definitions", "write_report"]
+__all__ = ["budget_text", "meaning_blocks", "write_report"]
 
 
 def write_report(
@@ -41,11 +41,30 @@ def write_report(
 def definitions(*models: type[EvidenceRow] | type[PreferenceRow]) -> list[tuple[str, str]]:
     """What each figure means: the field's own documentation, so that report and code cannot disagree."""
     return [
-        (name.replace("_", " "), " ".join((field.description or "").split()))
+        (name.replace("_", " "), " ".join((field.description or "").replace("`", "").split()))
         for model in models
         for name, field in model.model_fields.items()
         if name != "label"
     ]
+
+
+def meaning_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
+    """What the figures in ``metrics`` mean, and what they cannot say."""
+    blocks = []
+    if any(run.preferences for run in metrics):
+        note = (
+            "Read off the retrieved context, without a model: whether what an agent needs was put before it, and "
+            "what could mislead it. They do not say what an agent would do with it. Markers are exact phrases, so "
+            "for backends that paraphrase, fit is a lower bound."
+        )
+        blocks.append(Block("What these figures mean", rows=definitions(PreferenceRow), note=note))
+    if any(run.evidence for run in metrics):
+        note = (
+            "Finding a turn is not answering the question. For entries derived from several turns, recall counts "
+            "what they are derived from, and verbatim what they still say."
+        )
+        blocks.append(Block("What these figures mean", rows=definitions(EvidenceRow), note=note))
+    return blocks
 
 
 def _samples(directory: Path) -> dict[str, list[float]]:
@@ -73,6 +92,7 @@ def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[fl
         blocks += _preference_blocks(metrics.preferences)
     cards += _cost_cards(manifest, metrics)
     blocks += _cost_blocks(metrics, samples)
+    blocks += meaning_blocks([metrics])
     blocks += _record_blocks(manifest)
     name = data.name or "generated data"
     return Page(
@@ -156,6 +176,7 @@ def _evidence_blocks(scores: EvidenceScores) -> list[Block]:
                     )
                     for at, row in enumerate((scores.overall, *scores.categories))
                 ],
+                width=FULL,
             ),
             note=f"{by} The interval resamples this run's questions; it says nothing about other conversations.",
         ),
@@ -177,7 +198,6 @@ def _evidence_blocks(scores: EvidenceScores) -> list[Block]:
             ],
             note=apart,
         ),
-        Block("What these figures mean", rows=definitions(EvidenceRow)),
     ]
 
 
@@ -186,13 +206,17 @@ def _evidence_blocks(scores: EvidenceScores) -> list[Block]:
 
 def _preference_cards(scores: PreferenceScores) -> list[Card]:
     overall, detection = scores.overall, scores.detection
-    latency = "–" if detection.latency.mean is None else f"{detection.latency.mean:.1f} sessions"
+    latency = detection.latency.mean
     return [
         Card("Fit", share(overall.fit.value), with_interval(overall.fit)),
         Card("Clean fit", share(overall.clean_fit.value), with_interval(overall.clean_fit)),
         Card("Stale", share(overall.stale.value), f"of {overall.stale.n} probes after a change"),
         Card("Contamination", share(overall.contamination.value), f"of {overall.contamination.n} probes"),
-        Card("Detection", latency, f"{detection.detected} of {detection.changes} changes noticed"),
+        Card(
+            "Detection latency",
+            "–" if latency is None else f"{latency:.1f}",
+            f"sessions; {detection.detected} of {detection.changes} changes noticed",
+        ),
         Card("Reversion", share(detection.reversion.value), f"of {detection.reversion.n} later probes"),
     ]
 
@@ -243,13 +267,6 @@ def _preference_blocks(scores: PreferenceScores) -> list[Block]:
             "By attribute",
             columns=_PREFERENCE_COLUMNS,
             rows=[_preference_cells(row) for row in scores.attributes],
-        ),
-        Block(
-            "What these figures mean",
-            rows=definitions(PreferenceRow),
-            note="They are read off the retrieved context, without a model: whether what an agent needs was put "
-            "before it, and what could mislead it. They do not say what an agent would do with it. Markers are "
-            "exact phrases, so for backends that paraphrase, fit is a lower bound.",
         ),
     ]
 

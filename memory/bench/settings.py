@@ -94,6 +94,7 @@ def effective_config(config: MemslotConfig, settings: RunSettings) -> MemslotCon
     """The configuration with what really runs in its ``run:`` block: overrides in, file names without paths.
 
     Settings that do not apply to the timeline are left out, and so is ``compare``, which several runs share.
+    Embedded stores go to the run's own directory, whatever ``memory.data_dir`` says.
     """
     unused = {"compare", "output"}
     unused |= {"users", "sessions"} if settings.timeline == "locomo" else {"data", "limit_questions"}
@@ -102,7 +103,7 @@ def effective_config(config: MemslotConfig, settings: RunSettings) -> MemslotCon
         run["data"] = settings.data.name
     if settings.budget is not None:
         run["budget"] = settings.budget.model_dump(mode="json", exclude_unset=True)
-    return replace(config, run=run)
+    return replace(config, run=run, memory=config.memory.model_copy(update={"data_dir": Path("store")}))
 
 
 def load_timelines(settings: RunSettings) -> TimelineSet:

@@ -1,4 +1,4 @@
-"""What a run goes through: sessions that build a memory up, and probes that ask it (DESIGN section 9).
+"""What a run goes through: sessions that build a memory up, and probes that ask it.
 
 LoCoMo conversations and the quickstart game are the same kind of data; the runner knows no third.
 """
