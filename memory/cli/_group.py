@@ -91,7 +91,7 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
     if usage is not None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "memslot"
-        return f"{usage()} See '{command} --help'", UNUSABLE
+        return f"{usage().rstrip('.')}; see '{command} --help'", UNUSABLE
     if isinstance(error, MemslotError):
         unusable = isinstance(error, _INPUT) and not isinstance(error, IsolationError)
         return str(error), UNUSABLE if unusable else FAILED

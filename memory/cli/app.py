@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import backends, config, doctor, init
+from memory.cli import backends, compare, config, doctor, init, run
 from memory.cli._group import CommandGroup
 
 __all__ = ["app"]
@@ -15,6 +15,7 @@ __all__ = ["app"]
 app = typer.Typer(
     name="memslot",
     cls=CommandGroup,
+    context_settings={"max_content_width": 110},
     help="The memory slot for AI agents: list, check, run and compare memory backends.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,5 +47,9 @@ def root(
 
 app.command("backends")(backends.backends)
 app.command("doctor")(doctor.doctor)
+app.command("run")(run.run)
+app.command("compare")(compare.compare)
+app.command("report")(run.report)
+app.command("demo")(compare.demo)
 app.command("init")(init.init)
 app.add_typer(config.commands, name="config")

@@ -31,7 +31,7 @@ def backends(as_json: AsJson = False) -> None:
         print_json([row.to_json() for row in rows])
         return
     print_table(
-        ("name", "kind", "source", "consistency", "capabilities", "status", "summary"),
+        ("name", "kind", "source", "consistency", "capabilities", "summary", "status"),
         [
             (
                 row.name,
@@ -39,8 +39,8 @@ def backends(as_json: AsJson = False) -> None:
                 f"{row.distribution or 'unknown'} {row.version or ''}",
                 row.info.consistency if row.info else "-",
                 ", ".join(sorted(row.info.capabilities)) or "-" if row.info else "-",
-                status_of(row),
                 row.info.summary if row.info else "-",
+                status_of(row),
             )
             for row in rows
         ],

@@ -1,0 +1,149 @@
+"""The figures of runs, as the terminal shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from memory.bench.page import count, milliseconds, share
+from memory.cli._group import FAILED
+from memory.cli._output import Report, print_table, say
+
+if TYPE_CHECKING:
+    from memory.bench import Comparison, NotRun, Progress, ProgressCallback, RunMetrics, RunOutcome
+    from memory.bench.figures import CostScores, Estimate, EvidenceScores, PreferenceScores
+    from memory.manifest import RunManifest
+
+__all__ = ["end_badly", "run_json", "show_comparison", "show_run", "told"]
+
+
+def told(report: Report) -> ProgressCallback:
+    """The runner's progress as one bar for each provider."""
+
+    def tell(at: Progress) -> None:
+        report(at.provider, at.events + at.probes, at.events_total + at.probes_total)
+
+    return tell
+
+
+def show_run(manifest: RunManifest, metrics: RunMetrics) -> None:
+    """One run: its scores by group, its cost, and what is to be known about it."""
+    data = manifest.data
+    say(
+        f"{manifest.provider.name} on {data.timeline} ({data.name or f'seed {data.seed}'}): {data.personas} "
+        f"personas, {data.sessions} sessions, {data.turns} turns, {data.probes} probes; "
+        f"budget {_limit(manifest.budget.max_tokens, 'tokens')}, {_limit(manifest.budget.max_items, 'items')}"
+    )
+    if metrics.evidence is not None:
+        _show_evidence(metrics.evidence)
+    if metrics.preferences is not None:
+        _show_preferences(metrics.preferences)
+    say(_cost(metrics.cost))
+    for warning in manifest.warnings:
+        say(f"note: {warning}", "dim")
+    for problem in _problems(manifest):
+        say(problem, "bold red")
+
+
+def _show_evidence(scores: EvidenceScores) -> None:
+    rows = [*scores.categories, *(scores.personas if len(scores.personas) > 1 else ()), scores.overall]
+    print_table(
+        ("evidence recall", "questions", "gold turns", "recall", "95 % interval", "any found", "all found"),
+        [
+            (
+                row.label,
+                str(row.questions),
+                str(row.turns),
+                share(row.recall.value),
+                _interval(row.recall),
+                share(row.any_found),
+                share(row.all_found),
+            )
+            for row in rows
+        ],
+    )
+    say(
+        f"not scored: {scores.without_evidence} questions without evidence, {scores.unresolvable} whose evidence "
+        f"names no turn; {scores.unresolved_ids} evidence ids name no turn"
+    )
+
+
+def _show_preferences(scores: PreferenceScores) -> None:
+    print_table(
+        ("preferences", "probes", "fit", "95 % interval", "clean fit", "stale", "contamination"),
+        [
+            (
+                row.label,
+                str(row.fit.n),
+                share(row.fit.value),
+                _interval(row.fit),
+                share(row.clean_fit.value),
+                share(row.stale.value),
+                share(row.contamination.value),
+            )
+            for row in (*scores.groups, scores.overall)
+        ],
+    )
+    seen = scores.detection
+    leaks = f"; {scores.leaks} probes show another persona's words" if scores.leaks else ""
+    say(f"changes noticed: {seen.detected} of {seen.changes}{leaks}")
+
+
+def _cost(cost: CostScores) -> str:
+    return (
+        f"per query: {count(cost.tokens.mean)} tokens, {count(cost.items.mean)} items, "
+        f"{milliseconds(cost.retrieve_ms.p50)} (p50), {milliseconds(cost.retrieve_ms.p95)} (p95); "
+        f"ingest: {milliseconds(cost.ingest_ms)} for {cost.events} events; wait: {milliseconds(cost.wait_ms)}"
+    )
+
+
+def _interval(figure: Estimate) -> str:
+    return (
+        "–" if figure.low is None or figure.high is None else f"{share(figure.low)} to {share(figure.high)}"
+    )
+
+
+def _limit(value: int | None, unit: str) -> str:
+    return f"{value if value is not None else 'unlimited'} {unit}"
+
+
+def _problems(manifest: RunManifest) -> Iterator[str]:
+    """What failed, each in a line."""
+    name = manifest.provider.name
+    if manifest.error is not None:
+        yield f"failed: {name}: {manifest.error.message}"
+    for cell in manifest.cells:
+        if cell.error is not None:
+            yield f"failed: {name}, {cell.persona_id}: {cell.error.message}"
+        if cell.probe_errors:
+            yield f"failed: {name}, {cell.persona_id}: {cell.probe_errors} probes got no answer and are not scored"
+
+
+def show_comparison(table: tuple[Sequence[str], Sequence[Sequence[str]]], not_run: Sequence[NotRun]) -> None:
+    """Providers side by side, and those that could not begin."""
+    columns, rows = table
+    print_table(columns, rows)
+    for one in not_run:
+        say(f"failed: {one.provider} did not run: {one.error.message}", "bold red")
+
+
+def run_json(outcome: RunOutcome) -> dict[str, Any]:
+    """One run for ``--json``."""
+    return {
+        "run_id": outcome.manifest.run_id,
+        "status": outcome.manifest.status,
+        "directory": str(outcome.directory),
+        "report": str(outcome.report),
+        "problems": list(_problems(outcome.manifest)),
+        "metrics": outcome.metrics.model_dump(mode="json"),
+    }
+
+
+def end_badly(*outcomes: RunOutcome, comparison: Comparison | None = None) -> None:
+    """Exit with 1 if anything failed; figures of a failed run have been shown all the same."""
+    if any(outcome.manifest.status != "completed" for outcome in outcomes) or (
+        comparison is not None and comparison.not_run
+    ):
+        raise typer.Exit(FAILED)

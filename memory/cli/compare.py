@@ -1,0 +1,114 @@
+"""``memslot compare`` and ``memslot demo``: several providers over the same timeline, side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory.cli._output import print_json, progress, say
+from memory.cli.backends import AsJson
+from memory.cli.run import Data, Limit, Out, settings_of
+
+if TYPE_CHECKING:
+    from memory.bench import Comparison, RunSettings
+    from memory.config import MemslotConfig
+
+__all__ = ["DEMO", "compare", "demo"]
+
+DEMO: dict[str, Any] = {
+    "memory": {
+        "condition": "simple_rag",
+        "budget": {"max_tokens": 600, "max_items": None},
+        "conditions": {
+            "no_memory": {},
+            "full_history": {},
+            "rolling_summary": {"max_tokens": 600},
+            "simple_rag": {},
+            "static_profile": {},
+            "oracle_ipas": {},
+        },
+    },
+    "run": {
+        "timeline": "quickstart",
+        "seed": 7,
+        "users": 3,
+        "sessions": 16,
+        "compare": [
+            "no_memory",
+            "full_history",
+            "rolling_summary",
+            "simple_rag",
+            "static_profile",
+            "oracle_ipas",
+        ],
+    },
+}
+"""``configs/quickstart.yaml`` for those who installed memslot without a checkout; a test keeps them equal."""
+
+
+def compare(
+    config: Annotated[
+        Path, typer.Argument(help="A YAML file with a block for each provider.", show_default=False)
+    ],
+    providers: Annotated[
+        list[str] | None, typer.Argument(help="Providers, in place of run.compare.", show_default=False)
+    ] = None,
+    data: Data = None,
+    out: Out = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run several providers over the same timeline and show them side by side.
+
+    Exits with 1 if one failed or could not begin; the others are run all the same.
+    """
+    from memory.bench import comparison_configs
+    from memory.config import load_config
+
+    configs = comparison_configs(config, providers or None)
+    _compare(
+        configs, settings_of(load_config(configs[0]), data=data, output=out, limit_questions=limit), as_json
+    )
+
+
+def demo(out: Out = None, as_json: AsJson = False) -> None:
+    """Play the quickstart with every memory that needs no key, no server and no network."""
+    from memory.bench import comparison_configs
+
+    started = time.monotonic()
+    configs = comparison_configs(DEMO)
+    if not as_json:
+        say(
+            "Three people state, change and contradict their preferences over 16 sessions; each memory is then "
+            "asked for the one in force. Generated data, nothing leaves this machine."
+        )
+    try:
+        _compare(configs, settings_of(configs[0], output=out), as_json)
+    finally:
+        if not as_json:
+            say(f"took {time.monotonic() - started:.0f} s", "dim")
+
+
+def _compare(configs: Sequence[MemslotConfig], settings: RunSettings, as_json: bool) -> None:
+    import anyio
+
+    from memory.bench import run_many
+    from memory.cli._results import end_badly, run_json, show_comparison, told
+
+    async def go() -> Comparison:
+        with progress() as bars:
+            return await run_many(configs, settings=settings, progress=told(bars))
+
+    comparison = anyio.run(go)
+    if as_json:
+        not_run = [one.model_dump(mode="json") for one in comparison.not_run]
+        runs = [run_json(outcome) for outcome in comparison.outcomes]
+        print_json({"report": str(comparison.report), "runs": runs, "not_run": not_run})
+    else:
+        show_comparison(comparison.table, comparison.not_run)
+        say(f"report: {comparison.report}")
+    end_badly(*comparison.outcomes, comparison=comparison)

@@ -1,0 +1,98 @@
+"""``memslot run`` and ``memslot report``: one provider over a timeline, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory.cli._output import print_json, progress, say
+from memory.cli.backends import AsJson
+
+if TYPE_CHECKING:
+    from memory.bench import RunOutcome, RunSettings
+    from memory.config import MemslotConfig
+
+__all__ = ["Data", "Limit", "Out", "report", "run", "settings_of"]
+
+Data = Annotated[
+    Path | None, typer.Option(help="A LoCoMo JSON file, in place of run.data.", show_default=False)
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Where the run's directory is made; default: manifests.", show_default=False),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        help="Ask only the first so many LoCoMo questions of each conversation.", min=1, show_default=False
+    ),
+]
+
+
+def settings_of(config: MemslotConfig, **given: Any) -> RunSettings:
+    """The ``run:`` block with what the command line gives in place; ``--data`` alone means LoCoMo."""
+    from memory.bench import run_settings
+
+    if given.get("data") is not None and "timeline" not in (config.run or {}):
+        given["timeline"] = "locomo"
+    return run_settings(config, **given)
+
+
+def run(
+    config: Annotated[Path, typer.Argument(help="The YAML file to run.", show_default=False)],
+    data: Data = None,
+    out: Out = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a provider over a timeline, score what it retrieves, and write the report.
+
+    Sessions are written in time order; at each probe the memory is read-only. Exits with 1 if the backend failed.
+    """
+    import anyio
+
+    from memory.bench import run_benchmark
+    from memory.cli._results import end_badly, run_json, show_run, told
+    from memory.config import load_config
+
+    loaded = load_config(config)
+    settings = settings_of(loaded, data=data, output=out, limit_questions=limit)
+
+    async def go() -> RunOutcome:
+        with progress() as bars:
+            return await run_benchmark(loaded, settings=settings, progress=told(bars))
+
+    outcome = anyio.run(go)
+    if as_json:
+        print_json(run_json(outcome))
+    else:
+        show_run(outcome.manifest, outcome.metrics)
+        say(f"report: {outcome.report}")
+    end_badly(outcome)
+
+
+def report(
+    directory: Annotated[
+        Path,
+        typer.Argument(help="Directory of a run or a comparison.", metavar="RUN_DIR", show_default=False),
+    ],
+) -> None:
+    """Show the figures of a run or a comparison again, and write its report anew."""
+    from memory.bench import read_metrics, summary_table, write_comparison_report, write_report
+    from memory.bench.comparison_report import ComparisonRecord
+    from memory.cli._results import show_comparison, show_run
+    from memory.manifest import read_manifest
+
+    compared = directory / "comparison.json"
+    if compared.exists():
+        page = write_comparison_report(directory)
+        record = ComparisonRecord.model_validate_json(compared.read_text(encoding="utf-8"))
+        runs = [read_metrics(directory.parent / run_id) for run_id in record.runs]
+        show_comparison(summary_table(runs), record.not_run)
+    else:
+        manifest, metrics = read_manifest(directory), read_metrics(directory)
+        page = write_report(directory, manifest, metrics)
+        show_run(manifest, metrics)
+    say(f"report: {page}")
