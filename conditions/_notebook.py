@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import anyio
 
 from conditions._event_log import EventLog, append_text, replace_file
-from conditions._speech import said
+from conditions._events import about, said
 from memory import BackendError, BackendProtocolError, MemoryEvent, MemoryScope, TokenCounter
 
 __all__ = ["Draft", "Line", "Notebook", "Source", "Summariser"]
@@ -144,7 +144,7 @@ class Notebook:
         self._counter = counter
         self._directory = directory
         self._log = EventLog(directory / "events.jsonl", scope) if directory else None
-        self._event_ids: set[str] = set()
+        self._events: dict[str, dict[str, Any]] = {}
         self.progress = Progress()
 
     @property
@@ -158,7 +158,11 @@ class Notebook:
 
     def knows(self, event_id: str) -> bool:
         """Whether the event was recorded, summarised or not."""
-        return event_id in self._event_ids
+        return event_id in self._events
+
+    def sources(self, event_ids: Iterable[str]) -> list[dict[str, Any]]:
+        """What is known about events besides their words."""
+        return [self._events[event_id] for event_id in event_ids if event_id in self._events]
 
     def add(self, event: MemoryEvent) -> None:
         """Keep an event, to be summarised later."""
@@ -172,7 +176,7 @@ class Notebook:
             Line(*what, message.role, message.name, said(message), event.context)
             for message in event.messages
         ]
-        self._event_ids.add(event.event_id)
+        self._events[event.event_id] = about(event)
         self.pending += lines
         self.pending_tokens += sum(self.costs(lines))
 
@@ -233,13 +237,13 @@ class Notebook:
 
     def clear(self) -> int:
         """Forget everything, files included; returns the number of events."""
-        removed = len(self._event_ids)
+        removed = len(self._events)
         for file in self._files():
             file.unlink(missing_ok=True)
         if self._directory is not None:
             with contextlib.suppress(OSError):  # there is none, or someone keeps files of their own in it
                 self._directory.rmdir()
-        self._event_ids.clear()
+        self._events.clear()
         self.progress = Progress()
         self.memory = ""
         self.history.clear()
@@ -249,7 +253,7 @@ class Notebook:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left, in memory and on disk."""
-        left = self.memory or self.history or self.pending or self._event_ids
+        left = self.memory or self.history or self.pending or self._events
         return not left and not any(file.exists() for file in self._files())
 
     def _files(self) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from conditions._control import ControlCondition
 from conditions._event_log import EventLog, file_names
-from conditions._speech import said
+from conditions._events import about, said
 from memory import (
     AdapterSettings,
     AdapterTraits,
@@ -55,19 +55,12 @@ class _Turn:
 
     order: tuple[datetime, int]
     entry: ContextEntry
-    session_id: str
     role: str
+    event: dict[str, Any]
     cost: int | None = None
 
     def raw(self) -> dict[str, Any]:
-        return {
-            "id": self.entry.native_id,
-            "event_id": self.entry.event_ids[0],
-            "session_id": self.session_id,
-            "timestamp": self.order[0].isoformat(),
-            "role": self.role,
-            "text": self.entry.text,
-        }
+        return {"id": self.entry.native_id, "role": self.role, "text": self.entry.text, **self.event}
 
 
 @dataclass(slots=True)
@@ -80,6 +73,7 @@ class _Transcript:
 
     def add(self, event: MemoryEvent) -> None:
         ids = []
+        known = about(event)
         for index, message in enumerate(event.messages):
             native_id = f"{event.event_id}/{index}"
             entry = ContextEntry(
@@ -88,7 +82,7 @@ class _Transcript:
                 timestamp=event.timestamp,
                 event_ids=(event.event_id,),
             )
-            turn = _Turn((event.timestamp, len(self.turns)), entry, event.session_id, message.role)
+            turn = _Turn((event.timestamp, len(self.turns)), entry, message.role, known)
             insort(self.turns, turn, key=_order)
             ids.append(native_id)
         self.ids[event.event_id] = tuple(ids)

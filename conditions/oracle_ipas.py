@@ -136,18 +136,27 @@ class OracleIpas(FixedCondition):
         """
         now = self._as_of or self._clocks.get(request.scope)
         contexts = self._matrix.get(request.scope.persona_id)
-        cells = [
+        holding = [
             (context, attribute, phase)
             for context, attribute, cell in _select(contexts or {}, request.cs_filters)
             if (phase := _current(cell, now)) is not None
         ]
+        cells = holding[: request.budget.max_items]
+        warnings = [] if contexts is not None else ["the matrix does not know this persona; add it"]
+        left_out = len(holding) - len(cells)
+        if left_out:
+            warnings.append(f"max_items leaves out {left_out} cells")
         return self.found(
             request,
             "matrix.read",
             tuple(_entry(context, attribute, phase) for context, attribute, phase in cells),
-            {"as_of": now.isoformat() if now else None, "cells": [_raw(*cell) for cell in cells]},
+            {
+                "as_of": now.isoformat() if now else None,
+                "cells": [_raw(*cell) for cell in cells],
+                "cells_left_out": left_out,
+            },
             consistency="committed",
-            warnings=() if contexts is not None else ("the matrix does not know this persona; add it",),
+            warnings=tuple(warnings),
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from conditions._control import ControlCondition
 from conditions._cuts import cut_freeing, cut_within, earlier_sessions
-from conditions._document import pack_document
+from conditions._document import PackedDocument, pack_document
 from conditions._event_log import file_names
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
@@ -136,7 +136,16 @@ class RollingSummary(ControlCondition):
         self._notebooks.setdefault(scope, notebook)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """While read-only nothing is summarised, not even by ``wait_until_ready``."""
+        """Becoming read-only ends the sessions: what is pending is summarised first, if that can be done in time.
+
+        While read-only nothing is summarised, not even by ``wait_until_ready``.
+        """
+        if mode.read_only and not self._read_only:
+            with anyio.move_on_after(self._write_limit_s):
+                for notebook in list(self._notebooks.values()):
+                    async with notebook.lock:
+                        while notebook.pending and await self._summarise(notebook, len(notebook.pending)):
+                            pass
         self._read_only = mode.read_only
         return await super().set_mode(mode)
 
@@ -224,7 +233,7 @@ class RollingSummary(ControlCondition):
             request,
             "memory.read",
             packed.entries,
-            self._raw(notebook, packed.lines_left_out),
+            self._raw(notebook, packed),
             consistency="pending" if notebook.pending else "committed",
             representation_version=str(progress.consolidations),
             last_derived_at=progress.last_derived_at,
@@ -265,18 +274,22 @@ class RollingSummary(ControlCondition):
         return found.model_copy(update={"waited_ms": (time.perf_counter() - started) * 1000})
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """For diagnostics: ``history`` lists the log's entries, ``pending`` the messages not yet summarised.
+        """For diagnostics: ``memory``, ``history`` or ``pending`` (messages not yet summarised), as a list.
 
         Raises:
             CapabilityNotSupported: any other operation.
         """
         notebook = self._notebook(request.scope)
-        if request.operation == "history":
+        if request.operation == "memory":
+            raw = notebook.memory.splitlines()
+        elif request.operation == "history":
             raw = list(notebook.history)
         elif request.operation == "pending":
             raw = [line.render() for line in notebook.pending]
         else:
-            raise CapabilityNotSupported(f"{self.backend_name}: native_query offers history and pending only")
+            raise CapabilityNotSupported(
+                f"{self.backend_name}: native_query offers memory, history and pending"
+            )
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -292,11 +305,12 @@ class RollingSummary(ControlCondition):
         extractive = self._options.summariser == "extractive"
         return [f"summariser: {self._summariser.label}"] if extractive else []
 
-    def _raw(self, notebook: Notebook, lines_left_out: int) -> dict[str, Any]:
+    def _raw(self, notebook: Notebook, shown: PackedDocument) -> dict[str, Any]:
         progress = notebook.progress
         return {
             "memory": notebook.memory,
-            "lines_left_out": lines_left_out,
+            "lines_left_out": shown.lines_left_out,
+            "sources": notebook.sources(known for entry in shown.entries for known in entry.event_ids),
             "summariser": self._summariser.label,
             "update_policy": self._options.update_policy,
             "consolidations": progress.consolidations,

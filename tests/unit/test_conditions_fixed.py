@@ -197,7 +197,11 @@ def cells(result: Any) -> list[tuple[str, str]]:
 async def test_all_cells_grouped_by_context() -> None:
     async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
         result = await ask(slot)
+        few = await ask(slot, budget=ContextBudget(max_items=3))
         unknown = await ask(slot, BOB)
+    assert cells(few) == cells(result)[:3]
+    assert few.raw["cells_left_out"] == 1
+    assert few.trace.warnings == ("max_items leaves out 1 cells",)
     assert cells(result) == [
         ("work", "verbosity: brief"),
         ("work", "confirmation: confirm every step"),

@@ -101,11 +101,13 @@ async def test_every_message_in_order_with_its_provenance() -> None:
     assert first.timestamp == START + timedelta(minutes=1)
     assert result.raw["messages"][3] == {
         "id": "e2/0",
-        "event_id": "e2",
-        "session_id": "s0",
-        "timestamp": "2026-01-01T00:02:00+00:00",
         "role": "user",
         "text": "user: Thanks.",
+        "event_id": "e2",
+        "session_id": "s0",
+        "turn_id": "2",
+        "agent_id": "agent",
+        "timestamp": "2026-01-01T00:02:00+00:00",
     }
     assert (result.raw["messages_total"], result.raw["messages_left_out"]) == (5, 0)
     assert result.trace.condition_kind == "control"

@@ -194,8 +194,19 @@ async def test_a_test_point_ends_the_session() -> None:
 
 
 @pytest.mark.anyio
-async def test_read_only_summarises_nothing() -> None:
+async def test_becoming_read_only_ends_the_session() -> None:
     async with Host(Noting()) as host:
+        await host.write(event(1, "a"), event(2, "b", scope=BOB))
+        await host.slot.set_mode(AdapterMode(read_only=True))
+        assert [entry.text for entry in (await host.ask()).entries] == ["a"]
+        assert [entry.text for entry in (await host.ask(BOB)).entries] == ["b"]
+
+
+@pytest.mark.anyio
+async def test_read_only_summarises_nothing() -> None:
+    noting = Noting()
+    noting.faults = 1
+    async with Host(noting) as host:
         await host.write(event(1, "a"))
         await host.slot.set_mode(AdapterMode(read_only=True))
         waited = await host.ready()
@@ -203,23 +214,24 @@ async def test_read_only_summarises_nothing() -> None:
         assert "nothing is summarised while read-only" in waited.detail
         (skipped,) = await host.write(event(2, "b", session="s2"))
         assert skipped.status == "skipped_read_only"
-        assert host.summariser.calls == []
+        assert noting.calls == []
         await host.slot.set_mode(AdapterMode(read_only=False))
         assert (await host.ready()).state == "ready"
-    assert host.summariser.calls == [["a"]]
+    assert noting.calls == [["a"]]
 
 
 @pytest.mark.anyio
 async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discarded() -> None:
     noting = Noting()
     noting.hold = anyio.Event()
-    async with Host(noting) as host:
+    async with Host(noting, deadline_s=0.05) as host:
         await host.write(event(1, "a"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.ready)
             await anyio.wait_all_tasks_blocked()
             await host.slot.set_mode(AdapterMode(read_only=True))
             noting.hold.set()
+        assert noting.calls == [["a"]], "it did come back"
         assert (await host.ask()).formatted_context == ""
         assert (await host.state()).pending_count == 1
 
@@ -410,6 +422,8 @@ async def test_diagnostics() -> None:
         assert await host.native("pending") == ["[2026-01-01 10:01] USER: a"]
         with pytest.raises(CapabilityNotSupported):
             await host.native("everything")
+        await host.ready()
+        assert await host.native("memory") == ["a"]
 
 
 # -- what the extractive summariser keeps ---------------------------------------------------------------
@@ -496,6 +510,16 @@ async def test_provenance_of_what_is_shown() -> None:
         assert all(entry.prose for entry in result.entries)
         cut = await host.ask(budget=ContextBudget(max_items=1))
         assert [entry.event_ids for entry in cut.entries] == [("e1",)]
+    assert [source["event_id"] for source in result.raw["sources"]] == ["e1", "e2"]
+    assert cut.raw["sources"] == [
+        {
+            "event_id": "e1",
+            "session_id": "s1",
+            "turn_id": "1",
+            "agent_id": "agent",
+            "timestamp": "2026-01-01T10:01:00+00:00",
+        }
+    ]
 
 
 @pytest.mark.anyio
