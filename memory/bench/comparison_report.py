@@ -131,7 +131,7 @@ def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: S
             "Side by side",
             columns=columns,
             rows=linked,
-            note="Each provider's name leads to its report. Noticed: changes whose new value some later probe showed.",
+            note="Each name leads to the provider's report. Noticed: changes whose new value a later probe showed.",
         )
     ]
     blocks += _preference_blocks(metrics)

@@ -1,0 +1,91 @@
+"""Small inputs of our own, shaped like the real ones, and a provider whose native system can be watched."""
+
+import json
+import sys
+import types
+from importlib.metadata import EntryPoint
+
+from memory import BaseAdapter, MemoryAdapterRegistry, PluginInfo, PluginOptions, hookimpl
+from memory.testing.fake_backend import FakeBackend
+
+SENTINEL = "zanzibar-quokka"
+"""Said by users in every fixture; must be in no file a run leaves behind."""
+
+
+def locomo_sample(sample_id="talk-1", **changes):
+    """A conversation of two sessions, the second one listed first, and a question of each kind."""
+    sample = {
+        "sample_id": sample_id,
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Bo",
+            "session_2_date_time": "12:05 am on 1 March, 2024",
+            "session_2": [
+                {"dia_id": "D2:1", "speaker": "Bo", "text": "The kiln arrives on Monday."},
+                {"dia_id": "D2:2", "speaker": "Ann", "text": "", "blip_caption": "a blue kiln"},
+            ],
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"dia_id": "D1:1", "speaker": "Ann", "text": f"I ordered a kiln from {SENTINEL}."},
+                {"dia_id": "D1:2", "speaker": "Bo", "text": "Which colour is it?"},
+                {"dia_id": "D1:3", "speaker": "Ann", "text": "Blue like the\n  harbour."},
+            ],
+            "session_9_date_time": "9:00 am on 9 May, 2024",
+        },
+        "qa": [
+            {"question": "What did Ann order?", "answer": "a kiln", "evidence": ["D1:1"], "category": 4},
+            {"question": "Which colour?", "answer": 7, "evidence": ["D1:3; D2:2"], "category": 1},
+            {"question": "When does it arrive?", "answer": "Monday", "evidence": ["D2:01"], "category": 2},
+            {"question": "Would Bo like it?", "answer": "yes", "evidence": [], "category": 3},
+            {
+                "question": "Who sold it?",
+                "adversarial_answer": "Bo",
+                "evidence": ["D:11:26", "D4:36"],
+                "category": 5,
+            },
+        ],
+    }
+    return {**sample, **changes}
+
+
+def write_locomo(path, *samples):
+    path.write_text(json.dumps(samples or [locomo_sample()]), encoding="utf-8")
+    return path
+
+
+class FakeOptions(PluginOptions):
+    """The block of the provider under test."""
+
+    api_key: str = ""
+
+
+def registry_with(adapter: BaseAdapter | None = None, *, name="fake"):
+    """The installed plugins and a backend ``name`` that is ``adapter``."""
+    module = types.ModuleType(f"bench_plugin_{name}")
+    given = adapter or FakeBackend(name=name)
+
+    @hookimpl
+    def memslot_describe():
+        return PluginInfo(name=name, kind="architecture", summary="for tests", options=FakeOptions)
+
+    @hookimpl
+    def memslot_create(settings):
+        return given
+
+    module.memslot_describe, module.memslot_create = memslot_describe, memslot_create
+    sys.modules[module.__name__] = module
+    conditions = [
+        EntryPoint(condition, f"conditions.{condition}", "memslot.conditions")
+        for condition in ("no_memory", "full_history", "rolling_summary", "static_profile", "oracle_ipas")
+    ]
+    return MemoryAdapterRegistry([EntryPoint(name, module.__name__, "memslot.backends"), *conditions])
+
+
+def config_of(provider="fake", *, budget=None, run=None, **memory):
+    """A configuration that selects one provider; unlimited unless a budget is given."""
+    kind, group = ("backend", "backends") if provider == "fake" else ("condition", "conditions")
+    unlimited = {"max_tokens": None, "max_items": None}
+    return {
+        "memory": {kind: provider, group: {provider: {}}, "budget": budget or unlimited, **memory},
+        "run": run or {},
+    }
