@@ -99,7 +99,7 @@ _MATRIX: TypeAdapter[Matrix] = TypeAdapter(Matrix, config=ConfigDict(hide_input_
 class OracleIpasOptions(PluginOptions):
     """The block ``memory.conditions.oracle_ipas``."""
 
-    matrix: Matrix | None = None
+    matrix: Matrix | None = Field(default=None, examples=[{"user": {"work": {"verbosity": "brief"}}}])
     """persona_id -> context -> attribute -> a value, or a list of ``{value, from, until}``."""
     path: Path | None = None
     """A YAML or JSON file with the matrix, in place of ``matrix``."""

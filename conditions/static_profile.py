@@ -34,7 +34,7 @@ _Profile = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)
 class StaticProfileOptions(PluginOptions):
     """The block ``memory.conditions.static_profile``."""
 
-    profile: _Profile | None = None
+    profile: _Profile | None = Field(default=None, examples=["A person of whom nothing is known."])
     """The text every persona gets that has none under ``profiles``."""
     path: Path | None = None
     """A UTF-8 file with that text, in place of ``profile``."""

@@ -1,4 +1,4 @@
-"""What every command writes with: coloured tables on a terminal, plain and complete lines elsewhere.
+"""What every command writes with: colour on a terminal, plain and complete lines elsewhere.
 
 Results go to stdout, progress and errors to stderr, so that a pipe carries results only.
 """
@@ -6,11 +6,13 @@ Results go to stdout, progress and errors to stderr, so that a pipe carries resu
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -28,6 +30,9 @@ STYLES = {
 """Colours of the words that say how something went; looked up by the first word of a cell."""
 
 
+_SECONDS_BETWEEN_LINES = 5.0
+
+
 def say(text: str, style: str = "") -> None:
     """One line on stdout, never cut or wrapped by us, coloured on terminals only."""
     Console(highlight=False).print(Text(text, style), soft_wrap=True)
@@ -39,33 +44,49 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table: drawn and folded to the width of a terminal; elsewhere one line a row, columns aligned."""
+    """A table, complete in any width: where a terminal is too narrow, on its side and in parts.
+
+    Anything but a terminal gets one line a row, however long, so that it can be searched and cut.
+    """
     console = Console(highlight=False)
-    cells = [[" ".join(cell.split()) for cell in row] for row in rows]
-    if console.is_terminal:
-        console.print(_drawn(headers, cells))
-    else:
-        for line in _aligned(headers, cells):
-            typer.echo(line)
+    table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
+    if not console.is_terminal or _width(table) <= console.width:
+        _print_aligned(console, table)
+        return
+    for part in _parts(table, console.width):
+        _print_aligned(console, part)
+        console.print()
 
 
-def _drawn(headers: Sequence[str], rows: list[list[str]]) -> Any:
-    from rich import box
-    from rich.table import Table
+def _parts(table: list[list[str]], width: int) -> Iterator[list[list[str]]]:
+    """The table on its side, in parts of as many of its rows as fit beside the headers."""
+    chosen = table[:1]
+    for row in table[1:]:
+        if len(chosen) > 1 and _width(_turned([*chosen, row])) > width:
+            yield _turned(chosen)
+            chosen = table[:1]
+        chosen.append(row)
+    yield _turned(chosen)
 
-    table = Table(*headers, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"
-    for row in rows:
-        table.add_row(*(Text(cell, STYLES.get(cell.partition(" ")[0].rstrip(":"), "")) for cell in row))
-    return table
+
+def _turned(table: list[list[str]]) -> list[list[str]]:
+    return [list(column) for column in zip(*table, strict=True)]
 
 
-def _aligned(headers: Sequence[str], rows: list[list[str]]) -> Iterator[str]:
-    lines = [list(headers), *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
-    for line in lines:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+def _width(table: Sequence[Sequence[str]]) -> int:
+    return sum(max(cell_len(cell) for cell in column) + 2 for column in zip(*table, strict=True)) - 2
+
+
+def _print_aligned(console: Console, table: Sequence[Sequence[str]]) -> None:
+    widths = [max(cell_len(cell) for cell in column) for column in zip(*table, strict=True)]
+    for number, row in enumerate(table):
+        line = Text()
+        for cell, width in zip(row, widths, strict=True):
+            style = STYLES.get(cell.partition(" ")[0].rstrip(":"), "")
+            line.append(cell, style or ("bold" if number == 0 else ""))
+            line.append(" " * (width - cell_len(cell) + 2))
+        line.rstrip()
+        console.print(line, soft_wrap=True)
 
 
 class Report(Protocol):
@@ -76,7 +97,7 @@ class Report(Protocol):
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Progress of long work on stderr: a bar on a terminal, elsewhere a line at every tenth."""
+    """Progress of long work on stderr: a bar on a terminal, elsewhere a line now and then."""
     console = Console(stderr=True, highlight=False)
     if console.is_terminal:
         yield from _bars(console)
@@ -105,12 +126,12 @@ def _bars(console: Console) -> Iterator[Report]:
 
 
 def _lines() -> Report:
-    tenths: dict[str, int] = {}
+    last = time.monotonic()
 
     def report(what: str, done: int, total: int) -> None:
-        tenth = 10 if done >= total else done * 10 // total
-        if tenth > tenths.get(what, 0):
-            tenths[what] = tenth
+        nonlocal last
+        if done >= total or time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
             typer.echo(f"{what}: {done} of {total}", err=True)
 
     return report
