@@ -272,10 +272,7 @@ class Mem0Adapter(BaseAdapter):
                 "pgvector or chroma, or set cs_filtering: soft"
             )
         if self.traits.cs_filtering == "hard":
-            for name, value in request.cs_filters.items():
-                if fields.get(name, value) != value:
-                    raise InputError(f"filters.{name} contradicts RetrieveRequest.{name}; give one of them")
-                fields[name] = value
+            fields |= request.cs_filters
         return native_filters(fields, self._options.profile)
 
     # -- capabilities -----------------------------------------------------------------------------------

@@ -1,0 +1,89 @@
+"""Shared by the tests of the mem0 backend: configurations, slots, events.
+
+No test imports mem0 before our factory has: what is imported first decides about its telemetry and its home.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import (
+    ContextBudget,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    NativeQueryRequest,
+    RetrieveRequest,
+    SupportsNativeQuery,
+    open_memory,
+)
+
+ALICE = MemoryScope(run_id="run1", persona_id="alice")
+BOB = MemoryScope(run_id="run1", persona_id="bob")
+START = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
+NEEDS_MEM0 = pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
+_COUNT = itertools.count(1)
+
+
+def config(data_dir: Path, *, deadlines: dict[str, float] | None = None, **options: Any) -> dict[str, Any]:
+    """A configuration with the block's options as given."""
+    memory: dict[str, Any] = {"backend": "mem0", "data_dir": str(data_dir), "backends": {"mem0": options}}
+    return {"memory": {**memory, **({"deadlines": deadlines} if deadlines else {})}}
+
+
+@asynccontextmanager
+async def opened(data_dir: Path, *scopes: MemoryScope, **options: Any) -> AsyncIterator[MemorySlot]:
+    """An open slot with Alice's scope, and others, set up."""
+    async with open_memory(config(data_dir, **options), scope=ALICE) as slot:
+        for scope in scopes:
+            await slot.setup_scope(scope)
+        yield slot
+
+
+def event(*texts: str, scope: MemoryScope = ALICE, **fields: Any) -> MemoryEvent:
+    """An event of user messages, a minute after the one before."""
+    number = next(_COUNT)
+    return MemoryEvent(
+        **{
+            "event_id": f"event-{number}",
+            "scope": scope,
+            "session_id": "session-1",
+            "turn_id": f"turn-{number}",
+            "timestamp": START + timedelta(minutes=number),
+            "messages": tuple(Message(role="user", content=text) for text in texts),
+            **fields,
+        }
+    )
+
+
+def ask(
+    query: str, scope: MemoryScope = ALICE, max_items: int | None = None, **fields: Any
+) -> RetrieveRequest:
+    """A request without a token limit."""
+    return RetrieveRequest(
+        query=query, scope=scope, session_id="session-2", budget=ContextBudget(max_items=max_items), **fields
+    )
+
+
+async def found(slot: MemorySlot, query: str, **fields: Any) -> list[str]:
+    """Texts retrieved, best first."""
+    return [entry.text for entry in (await slot.retrieve(ask(query, **fields))).entries]
+
+
+async def stored(slot: MemorySlot, scope: MemoryScope = ALICE) -> list[dict[str, Any]]:
+    """Every native row of a scope."""
+    query = slot.capability(SupportsNativeQuery)
+    assert query is not None
+    rows: list[dict[str, Any]] = (
+        await query.native_query(NativeQueryRequest(scope=scope, operation="list"))
+    ).raw["results"]
+    return rows

@@ -1,0 +1,130 @@
+"""The mem0 block: what is wrong with it is said before anything is opened, with the field and the fix."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mem0_support import NEEDS_MEM0, config
+
+from memory import ConfigError, MemoryAdapterRegistry, PluginLoadError, ScopeError, load_config, parse_block
+from memory.backends.mem0_options import Mem0Options
+
+pytestmark = NEEDS_MEM0
+
+
+def options(**block: Any) -> Mem0Options:
+    return parse_block(Mem0Options, block, "memory.backends.mem0")
+
+
+def create(tmp_path: Path, **block: Any) -> Any:
+    return MemoryAdapterRegistry().create(load_config(config(tmp_path, **block)))
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"top_kk": 3}, r"\.top_kk: is not a known field; did you mean top_k\?"),
+        ({"infer": True}, r"infer: true needs an llm.*add llm"),
+        ({"embedder": "lexicl"}, r"embedder: is not a known embedder; write lexical"),
+        ({"embedder": {"provider": "huggingface"}}, r"dimensions is required"),
+        ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
+        ({"top_k": 0}, r"top_k: .*greater than 0"),
+        ({"cs_filtering": "hard", "vector_store": {"provider": "faiss"}}, r"hard is not possible on faiss"),
+        ({"vector_store": {"provider": "qdrant", "config": {"host": "db"}}}, r"needs host and port together"),
+        ({"vector_store": {"config": {}}}, r"vector_store\.provider: is required"),
+    ],
+)
+def test_a_wrong_block_names_the_field_and_the_fix(block: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)memory.backends.mem0.*{message}"):
+        options(**block)
+
+
+@pytest.mark.parametrize(
+    ("block", "error", "message"),
+    [
+        ({"vector_store": {"provider": "nosuch"}}, ConfigError, r"vector_store\.provider: mem0 has no"),
+        ({"llm": {"provider": "nosuch"}}, ConfigError, r"mem0: llm\.config: Unsupported LLM provider"),
+        (
+            {"vector_store": {"provider": "qdrant", "config": {"pth": "x"}}},
+            ConfigError,
+            r"vector_store: Extra fields not allowed: pth",
+        ),
+        (
+            {"vector_store": {"provider": "pgvector"}},
+            ConfigError,
+            r"vector_store: Both 'user' and 'password'",
+        ),
+        ({"run_id_template": "{persona_id}"}, ScopeError, r"no template uses \{run_id\}"),
+        ({"user_id_template": "{persona"}, ScopeError, r"mem0\.user_id: .*brace"),
+    ],
+)
+def test_what_mem0_refuses_is_said_by_the_factory(
+    tmp_path: Path, block: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        create(tmp_path, **block)
+
+
+def test_a_missing_client_library_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    monkeypatch.delitem(sys.modules, "mem0.configs.vector_stores.chroma", raising=False)
+    with pytest.raises(
+        PluginLoadError, match=r"vector_store: The 'chromadb' library is required.*pip install"
+    ):
+        create(tmp_path, vector_store={"provider": "chroma", "config": {"path": "x"}})
+
+
+def test_a_missing_key_is_said_with_the_variable_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r'mem0\.llm\.api_key is missing; write "\$\{OPENAI_API_KEY\}"'):
+        create(tmp_path, llm={"model": "m"})
+    create(tmp_path, llm={"model": "m", "base_url": "http://127.0.0.1:9/v1"})
+
+
+def test_secrets_never_show(tmp_path: Path) -> None:
+    block = options(
+        llm={"api_key": "sk-secret", "config": {"extra": "sk-secret"}},
+        vector_store={"provider": "pgvector", "config": {"connection_string": "postgres://u:sk-secret@h/d"}},
+    )
+    assert "sk-secret" not in repr(block)
+    with pytest.raises(ConfigError) as raised:
+        create(tmp_path, vector_store={"provider": "pgvector", "config": {"pasword": "sk-secret"}})
+    assert "sk-secret" not in str(raised.value)
+
+
+def test_extraction_is_on_exactly_where_a_model_is_configured() -> None:
+    assert not options().infers
+    assert options(llm={"model": "m"}).infers
+    assert not options(llm={"model": "m"}, infer=False).infers
+
+
+def test_defaults_follow_the_embedder() -> None:
+    assert (options().vector_dimensions, options().least_score) == (1024, 0.0)
+    openai = options(embedder={"model": "m"})
+    assert (openai.vector_dimensions, openai.least_score) == (1536, 0.1)
+    assert options(embedder={"config": {"embedding_dims": 512}}).vector_dimensions == 512
+    assert options(threshold=0.3).least_score == 0.3
+
+
+def test_only_qdrant_without_a_server_is_embedded() -> None:
+    assert options().embedded
+    assert not options(vector_store={"provider": "qdrant", "config": {"host": "db", "port": 6333}}).embedded
+    assert not options(vector_store={"provider": "qdrant", "config": {"url": "http://db"}}).embedded
+    assert not options(vector_store={"provider": "faiss"}).embedded
+
+
+@pytest.mark.parametrize(
+    ("provider", "hard"),
+    [("qdrant", True), ("pgvector", True), ("chroma", True), ("faiss", False), ("redis", False)],
+)
+def test_what_a_store_can_filter_is_declared(provider: str, hard: bool) -> None:
+    block = options(vector_store={"provider": provider})
+    assert block.filters_cs == ("hard" if hard else "none")
+    assert bool(block.profile.operators) == hard
+    assert options(vector_store={"provider": provider}, cs_filtering="soft").filters_cs == "soft"

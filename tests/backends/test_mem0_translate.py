@@ -1,0 +1,251 @@
+"""Between memslot's terms and mem0's: nothing is lost, nothing collides, nothing widens. No store involved."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mem0_support import ALICE, ask, event
+
+from memory import InputError, MemoryScope, Message, ScopeError, parse_block
+from memory.backends.mem0_options import STORES, Mem0Options, store_profile
+from memory.backends.mem0_translate import (
+    ScopeIds,
+    event_metadata,
+    native_filters,
+    native_messages,
+    observation_prompt,
+    row_ids,
+    search_query,
+    to_entry,
+    user_metadata,
+)
+
+IDS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="*"), min_size=1, max_size=60).filter(
+    lambda text: bool(text.strip())
+) | st.sampled_from(["a", "A", "a:b", "a%n", "%n", "a b", "é", "e\u0301", "x" * 512, "X" * 512, "a,b"])
+SCOPES = st.builds(
+    MemoryScope,
+    run_id=IDS,
+    persona_id=IDS,
+    backend_namespace=st.none() | IDS,
+    agent_id=st.none() | IDS,
+)
+PROVIDERS = st.sampled_from(["qdrant", "redis", "unheard-of"])
+
+
+def scope_ids(**block: Any) -> ScopeIds:
+    return ScopeIds(parse_block(Mem0Options, block, "memory.backends.mem0"), "memory.backends.mem0")
+
+
+# -- scopes -------------------------------------------------------------------------------------------------
+
+
+@given(SCOPES, SCOPES, PROVIDERS)
+def test_two_scopes_never_share_ids(one: MemoryScope, other: MemoryScope, provider: str) -> None:
+    """Together user_id and run_id tell every scope: a row with an agent_id matches a search without one."""
+    ids = scope_ids(vector_store={"provider": provider})
+    first, second = ids.encode(one), ids.encode(other)
+    same = (first["user_id"], first["run_id"]) == (second["user_id"], second["run_id"])
+    assert same == (one == other)
+    if provider != "qdrant":
+        same = all(first[name].lower() == second[name].lower() for name in ("user_id", "run_id"))
+        assert same == (one == other), "some stores fold case"
+
+
+@given(SCOPES, PROVIDERS)
+def test_ids_are_ids_mem0_accepts_as_they_are(scope: MemoryScope, provider: str) -> None:
+    for value in scope_ids(vector_store={"provider": provider}).encode(scope).values():
+        assert value
+        assert not any(char.isspace() or char in "*,|" for char in value)
+        assert len(value) <= 512
+
+
+def test_absent_fields_do_not_make_ids_ugly() -> None:
+    ids = scope_ids()
+    assert ids.encode(ALICE) == {"user_id": "alice", "run_id": "run1"}
+    assert ids.encode(MemoryScope(run_id="r", persona_id="p", backend_namespace="n")) == {
+        "user_id": "p",
+        "run_id": "r:n",
+    }
+    assert ids.encode(MemoryScope(run_id="r", persona_id="p", agent_id="a")) == {
+        "user_id": "p",
+        "run_id": "r:%n:a",
+        "agent_id": "a",
+    }
+
+
+def test_templates_are_honoured_and_may_share_only_when_told() -> None:
+    ids = scope_ids(user_id_template="{backend_namespace}:{persona_id}", run_id_template="{run_id}")
+    assert ids.encode(MemoryScope(run_id="r", persona_id="p", backend_namespace="n"))["user_id"] == "n:p"
+    with pytest.raises(ScopeError, match="agent_id"):
+        ids.encode(MemoryScope(run_id="r", persona_id="p", agent_id="a"))
+    shared = scope_ids(run_id_template="{run_id}", allow_sharing=True)
+    with_agent = shared.encode(MemoryScope(run_id="r", persona_id="p", agent_id="a"))
+    assert with_agent == shared.encode(MemoryScope(run_id="r", persona_id="p"))
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20), st.none() | st.booleans() | st.text(max_size=5)))
+def test_custom_metadata_keeps_out_of_the_way(metadata: dict[str, Any]) -> None:
+    names = ["event_id", "created_at", "user_id", "run_id", "data", "role", "meta_x", "ts_epoch"]
+    told = event("hi", metadata={**metadata, **dict.fromkeys(names, "mine")}, context="work")
+    native = event_metadata(told)
+    assert native["event_id"] == told.event_id
+    assert native["context"] == "work"
+    assert native["created_at"] == native["timestamp"] == told.timestamp.isoformat()
+    assert native["ts_epoch"] == told.timestamp.timestamp()
+    assert not native.keys() & {"user_id", "run_id", "agent_id", "actor_id", "data", "hash", "role"}
+    assert sum(key.startswith("meta_") for key in native) == len(told.metadata), "no two keys met"
+    assert all(isinstance(value, (str, int, float)) for value in native.values())
+
+
+def test_metadata_keys_are_plain_for_every_store() -> None:
+    assert user_metadata({"topic": "tea", "a.b": 1, "my-key": None, "n": {"x": [1]}}) == {
+        "meta_topic": "tea",
+        "meta_a-2eb": 1,
+        "meta_my-2dkey": "null",
+        "meta_n": '{"x": [1]}',
+    }
+
+
+def message(role: str, content: str = "text", **fields: Any) -> Message:
+    return Message(role=role, content=content, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("infer", "roles", "sent", "warning"),
+    [
+        (False, ("user", "assistant", "tool"), 3, None),
+        (False, ("user", "system"), 2, "role system are not remembered by mem0 with infer: false"),
+        (False, ("system",), 0, "role system"),
+        (True, ("user", "system"), 2, None),
+        (True, ("user", "tool", "developer"), 3, "role developer, tool are not remembered"),
+        (True, ("tool",), 0, "role tool"),
+    ],
+)
+def test_messages_mem0_ignores_are_warned_of(
+    infer: bool, roles: tuple[str, ...], sent: int, warning: str | None
+) -> None:
+    messages, warnings = native_messages(event(messages=tuple(map(message, roles))), infer=infer)
+    assert len(messages) == sent
+    assert bool(warnings) == (warning is not None)
+    if warning:
+        assert warning in warnings[0]
+
+
+def test_tool_calls_without_text_are_left_out_with_a_warning() -> None:
+    call = message("assistant", "", tool_calls=({"id": "1"},))
+    messages, warnings = native_messages(
+        event(messages=(message("user", "x", name="Ann"), call)), infer=False
+    )
+    assert messages == [{"role": "user", "content": "x", "name": "Ann"}]
+    assert "tool calls without text" in warnings[0]
+
+
+def test_nul_characters_go_with_a_warning() -> None:
+    messages, warnings = native_messages(event("a\0b"), infer=False)
+    assert messages[0]["content"] == "ab"
+    assert "NUL" in warnings[0]
+
+
+def test_the_prompt_dates_the_event_and_keeps_custom_instructions() -> None:
+    prompt = observation_prompt(event("x", timestamp=datetime(2023, 5, 8, 13, 56, tzinfo=UTC)), "Be brief.")
+    assert prompt.startswith("Observation date: 2023-05-08")
+    assert prompt.endswith("\n\nBe brief.")
+
+
+# -- filters ------------------------------------------------------------------------------------------------
+
+
+def test_names_become_event_fields_or_custom_metadata() -> None:
+    native = native_filters({"session_id": "s", "topic": {"ne": "tea"}, "context": "*"}, STORES["qdrant"])
+    assert native == {"session_id": {"eq": "s"}, "meta_topic": {"ne": "tea"}, "context": {"eq": "*"}}
+
+
+def test_times_are_compared_by_epoch() -> None:
+    native = native_filters(
+        {"timestamp": {"gte": "2023-05-08T00:00:00+00:00", "lt": "2023-05-09T02:00:00+02:00"}},
+        STORES["pgvector"],
+    )
+    assert native == {"ts_epoch": {"gte": 1683504000.0, "lt": 1683590400.0}}
+    exact = native_filters({"timestamp": "2023-05-08T00:00:00Z"}, STORES["qdrant"])
+    assert exact == {"ts_epoch": {"gte": 1683504000.0, "lte": 1683504000.0}}
+
+
+@pytest.mark.parametrize(
+    ("store", "filters", "message"),
+    [
+        ("qdrant", {"x": 0.5}, r"filters\.x\.eq: .*floats for equality; use gte and lte"),
+        ("qdrant", {"x": {"in": [True]}}, r"filters\.x\.in: give in strings only"),
+        ("qdrant", {"x": {"in": [1, "a"]}}, r"strings only, or integers only"),
+        ("qdrant", {"x": {"ne": 1, "in": [2]}}, r"filters\.x: .*one operator per key"),
+        ("qdrant", {"x": {"gt": 1, "ne": 2}}, r"one operator per key, or a range"),
+        ("qdrant", {"x": {"gt": "tomorrow"}}, r"numbers or ISO 8601 dates only"),
+        ("qdrant", {"x": {"contains": 3}}, r"give the text"),
+        ("pgvector", {"x": {"gt": "2023-01-01"}}, r"numbers only; filter by timestamp"),
+        ("pgvector", {"x": 0.5}, r"floats"),
+        ("chroma", {"x": {"lt": True}}, r"numbers only"),
+        ("qdrant", {"timestamp": {"gt": "2023-05-08"}}, r"filters\.timestamp: .*with its zone"),
+        ("qdrant", {"timestamp": {"gt": 5}}, r"ISO 8601"),
+        ("qdrant", {"timestamp": {"ne": "2023-05-08T00:00:00Z"}}, r"use gt, gte, lt, lte or eq"),
+    ],
+)
+def test_what_a_store_cannot_compare_is_refused_with_another_way(
+    store: str, filters: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        native_filters(filters, STORES[store])
+
+
+def test_pgvector_compares_booleans_as_json_writes_them() -> None:
+    assert native_filters({"x": {"ne": True}, "y": {"in": [False, 1]}}, STORES["pgvector"]) == {
+        "meta_x": {"ne": "true"},
+        "meta_y": {"in": ["false", 1]},
+    }
+
+
+def test_soft_cs_fields_only_touch_the_query() -> None:
+    request = ask("tea?", context="work", scenario="S1")
+    assert search_query(request, soft_cs=True) == "tea?\nS1\nwork"
+    assert search_query(request, soft_cs=False) == "tea?"
+
+
+def test_an_unknown_store_is_trusted_with_nothing() -> None:
+    profile = store_profile("unheard-of")
+    assert not profile.hard
+    assert not profile.known
+    assert profile.folds_case
+
+
+# -- rows ---------------------------------------------------------------------------------------------------
+
+
+def test_a_row_becomes_an_entry() -> None:
+    entry = to_entry(
+        {
+            "id": "i",
+            "memory": "Oolong.",
+            "score": 0.5,
+            "created_at": "2023-05-08T13:56:00",
+            "metadata": {"event_id": "e"},
+            "user_id": "alice",
+            "run_id": "run1",
+            "agent_id": "a",
+            "role": "user",
+        }
+    )
+    assert (entry.text, entry.native_id, entry.score, entry.event_ids) == ("Oolong.", "i", 0.5, ("e",))
+    assert entry.timestamp == datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
+    assert entry.scope_ids == {"user_id": "alice", "run_id": "run1", "agent_id": "a"}
+    assert entry.labels == (("by", "user"),)
+
+
+def test_a_row_without_ids_belongs_to_no_scope() -> None:
+    assert row_ids({}) == {"user_id": "", "run_id": ""}
+    assert to_entry({"id": "i", "memory": "x", "metadata": None, "created_at": None}).timestamp is None
