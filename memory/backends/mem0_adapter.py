@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from memory import (
+    AdapterMode,
     AdapterSettings,
     AdapterTraits,
     BackendError,
@@ -31,6 +32,7 @@ from memory import (
     InputError,
     MemoryEvent,
     MemoryScope,
+    ModeReceipt,
     NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
@@ -161,6 +163,12 @@ class Mem0Adapter(BaseAdapter):
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open mem0 and reach its collection; a scope itself needs nothing."""
         await self._run(self._native.probe)
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Before becoming read-only, let native calls end that were given up at their deadline: they may write."""
+        if mode.read_only:
+            await self._worker.idle()
+        return await super().set_mode(mode)
 
     # -- writing ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,7 +71,7 @@ class ContractBase:
         if self.config is None:
             pytest.fail(f"{type(self).__name__}: set config, or override the adapter_factory fixture")
         settings = load_config(self.config)
-        return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
+        return lambda: _installed().create(settings, data_dir=tmp_path)
 
     @pytest.fixture
     def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint | None:
@@ -80,7 +81,7 @@ class ContractBase:
     @pytest.fixture
     def native_fault(self, adapter: MemoryAdapter) -> NativeFault | None:
         """Override to return a function of ``"down"`` (native calls fail, with an error that repeats what was
-        sent) or ``"stall"`` (they take a second longer), which gives a context manager for as long."""
+        sent) or ``"stall"`` (they take half a second longer), which gives a context manager for as long."""
         return None
 
     # -- fixtures of the kit, not to be overridden --------------------------------------------------------
@@ -125,6 +126,11 @@ class ContractBase:
                     f"{cls.__name__}.{name} replaces a standard test; a standard test may only be overridden "
                     'by one marked @pytest.mark.xfail(reason="...")'
                 )
+
+
+@cache
+def _installed() -> MemoryAdapterRegistry:
+    return MemoryAdapterRegistry()
 
 
 def _standard_tests(cls: type) -> dict[str, Any]:

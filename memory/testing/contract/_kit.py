@@ -158,15 +158,16 @@ class Kit:
         """Whether the fact ``name`` reaches the prompt."""
         return marker(name) in (await self.ask(name, **fields)).formatted_context
 
-    async def settle(self, scope: MemoryScope | None = None) -> BackendReadiness | None:
-        """Wait until what was written can be recalled, where the provider can tell."""
+    async def settle(
+        self, scope: MemoryScope | None = None, *, required: bool = True
+    ) -> BackendReadiness | None:
+        """Wait until what was written can be recalled, where the provider can tell; it must, if required."""
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
             return None
         answer = await readiness.wait_until_ready(scope or self.scope, self._ready_timeout_s)
-        assert answer.state in ("ready", "unknown"), (
-            f"not ready after a write: {answer.state} {answer.detail}"
-        )
+        settled = answer.state in ("ready", "unknown")
+        assert settled or not required, f"not ready after a write: {answer.state} {answer.detail}"
         return answer
 
     async def read_only(self, value: bool = True) -> None:

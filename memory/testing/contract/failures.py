@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import anyio
 import pytest
 
 from memory import (
@@ -20,7 +21,7 @@ from memory.testing.faults import FAKE_KEY
 
 __all__ = ["FailureContract"]
 
-_STALL_DEADLINES = Deadlines(retrieve_s=0.15, write_s=0.15, query_s=0.15, health_s=0.15)
+_SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)
 
 
 class FailureContract(ContractBase):
@@ -79,14 +80,14 @@ class FailureContract(ContractBase):
     async def test_deadlines_hold(self, kit: Kit, fault: NativeFault) -> None:
         """DESIGN 5.3: a read past its deadline raises; a write may or may not be stored, and says so."""
         await kit.tell("blue")
-        slot: MemorySlot = kit.make_slot(deadlines=_STALL_DEADLINES, trace_sink=kit.traces)
+        slot: MemorySlot = kit.make_slot(deadlines=_SHORT, trace_sink=kit.traces)
         await slot.setup_scope(kit.scope)
         with fault("stall"):
             started = time.monotonic()
             with pytest.raises(BackendTimeout) as raised:
                 await slot.retrieve(kit.question("blue", budget=ContextBudget(max_items=1)))
             assert raised.value.__cause__ is not None
-            assert time.monotonic() - started < 0.9, "the deadline was 0.15 s"
+            assert time.monotonic() - started < 0.45, "the deadline was 0.1 s"
             receipt = await slot.record_event(kit.event(kit.fact("slow")))
         if receipt.status != "unknown":
             assert isinstance(kit.adapter, SupportsEventLookup), "only a look-up can settle a lost answer"
@@ -95,6 +96,22 @@ class FailureContract(ContractBase):
         assert kit.traces.last("retrieve").error == "BackendTimeout"
         await kit.tell("green")
         assert await kit.recalls("green") == kit.recalls_writes
+
+    async def test_an_abandoned_write_does_not_land_after_the_flip(
+        self, kit: Kit, fault: NativeFault
+    ) -> None:
+        """DESIGN 5.1: a write past its deadline may still be under way; becoming read-only waits for it."""
+        await kit.tell("blue")
+        slot = kit.make_slot(deadlines=_SHORT)
+        await slot.setup_scope(kit.scope)
+        with fault("stall"):
+            started = time.monotonic()
+            await slot.record_event(kit.event(kit.fact("slow")))
+            await kit.read_only()
+        flipped = await kit.observe()
+        while time.monotonic() - started < 0.8:
+            await anyio.sleep(0.05)
+            assert await kit.observe() == flipped, "a write landed while the slot was read-only"
 
 
 def _assert_no_leak(kit: Kit, error: BackendError) -> None:

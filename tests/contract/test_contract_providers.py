@@ -1,0 +1,192 @@
+"""The kit on everything memslot ships: mem0 and the six control conditions, as a configuration names them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import Deadlines, MemoryAdapter, MemoryAdapterRegistry, load_config
+from memory.testing import FAKE_KEY, ScriptedLLM
+from memory.testing.contract import Fingerprint, Kit, MemoryContract, NativeFault
+
+
+def backend(name: str, **options: Any) -> dict[str, Any]:
+    return {"memory": {"backend": name, "backends": {name: options}}}
+
+
+def condition(name: str, **options: Any) -> dict[str, Any]:
+    return {"memory": {"condition": name, "conditions": {name: options}}}
+
+
+class FaultyClient:
+    """mem0's own Qdrant client, with something happening before each of its calls."""
+
+    def __init__(self, client: Any, before: Callable[[str], None]) -> None:
+        self._client = client
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._client, name)
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._before(f"{args} {kwargs}")
+            return value(*args, **kwargs)
+
+        return call
+
+
+class Mem0Contract(MemoryContract):
+    native_query = ("list", {})
+    native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
+
+    @pytest.fixture
+    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
+        """Every point of the collection and every row of mem0's own tables, read on mem0's thread."""
+
+        def dump() -> tuple[Any, ...]:
+            memory = adapter._native.open()
+            points, _ = memory.vector_store.client.scroll(memory.collection_name, limit=10_000)
+            tables = [
+                memory.db.connection.execute(f"SELECT * FROM {t}").fetchall() for t in ("history", "messages")
+            ]
+            return sorted((point.id, str(point.payload)) for point in points), tables
+
+        async def state() -> Any:
+            return await adapter._worker.run(dump)
+
+        return state
+
+    @pytest.fixture
+    def native_fault(self, adapter: MemoryAdapter) -> NativeFault:
+        """Qdrant fails as its server does when it cannot be reached, or takes its time."""
+
+        def fail(said: str) -> None:
+            from qdrant_client.http.exceptions import ResponseHandlingException
+
+            raise ResponseHandlingException(ConnectionError(f"{FAKE_KEY} {said}"))
+
+        @contextmanager
+        def inject(kind: str) -> Iterator[None]:
+            store = adapter._native.open().vector_store
+            client = store.client
+            store.client = FaultyClient(client, fail if kind == "down" else lambda _: time.sleep(0.5))
+            try:
+                yield
+            finally:
+                store.client = client
+
+        return inject
+
+    async def test_the_flip_waits_for_an_abandoned_native_call(
+        self, kit: Kit, adapter: MemoryAdapter, fault: NativeFault
+    ) -> None:
+        """The fingerprint is read on the thread that writes, so it alone could not show the order."""
+        slot = kit.make_slot(deadlines=Deadlines(write_s=0.05, query_s=0.05))
+        await slot.setup_scope(kit.scope)
+        with fault("stall"):
+            assert (await slot.record_event(kit.event(kit.fact("slow")))).status == "unknown"
+            assert adapter._worker._running
+            await kit.read_only()
+            assert not adapter._worker._running
+
+
+class TestMem0(Mem0Contract):
+    config = backend("mem0")
+
+
+class TestSimpleRag(Mem0Contract):
+    config = condition("simple_rag")
+
+
+class TestMem0Infer(Mem0Contract):
+    """mem0 as its authors mean it: a model extracts; every answer is made of the request's own text."""
+
+    anyio_backends = ("asyncio",)
+
+    @pytest.fixture
+    def adapter_factory(self, tmp_path: Path) -> Iterator[Callable[[], MemoryAdapter]]:
+        with ScriptedLLM() as llm:
+            model = {"base_url": llm.base_url, "api_key": "unused"}
+            settings = load_config(backend("mem0", infer=True, llm=model, embedder=model))
+            yield lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
+
+
+class TestNoMemory(MemoryContract):
+    config = condition("no_memory")
+
+
+class TestNoMemoryNamed(MemoryContract):
+    config = condition("no_memory", variant="named")
+    anyio_backends = ("asyncio",)
+
+
+class TestFullHistory(MemoryContract):
+    config = condition("full_history")
+
+    @pytest.fixture
+    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
+        return lambda: {
+            scope: [turn.raw() for turn in transcript.turns]
+            for scope, transcript in adapter._transcripts.items()
+            if transcript.turns
+        }
+
+
+class TestFullHistoryOnDisk(TestFullHistory):
+    anyio_backends = ("asyncio",)
+
+    @pytest.fixture
+    def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+        settings = load_config(condition("full_history", path=str(tmp_path)))
+        return lambda: MemoryAdapterRegistry().create(settings)
+
+    @pytest.fixture
+    def fingerprint(self, tmp_path: Path) -> Fingerprint:
+        return lambda: files(tmp_path)
+
+
+class TestRollingSummary(MemoryContract):
+    config = condition("rolling_summary")
+    native_query = ("memory", {})
+
+    @pytest.fixture
+    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
+        return lambda: {
+            scope: (book.memory, list(book.history), len(book.pending))
+            for scope, book in adapter._notebooks.items()
+            if book.memory or book.pending or book.history
+        }
+
+
+class TestRollingSummaryOnDisk(TestRollingSummary):
+    anyio_backends = ("asyncio",)
+
+    @pytest.fixture
+    def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+        settings = load_config(condition("rolling_summary", path=str(tmp_path)))
+        return lambda: MemoryAdapterRegistry().create(settings)
+
+    @pytest.fixture
+    def fingerprint(self, tmp_path: Path) -> Fingerprint:
+        return lambda: files(tmp_path)
+
+
+class TestStaticProfile(MemoryContract):
+    config = condition("static_profile", profile="Ada plays the oboe.\n\nShe dislikes small talk.")
+
+
+class TestOracleIpas(MemoryContract):
+    config = condition(
+        "oracle_ipas", matrix={"ada": {"work": {"tone": "formal"}, "personal": {"tone": "warm"}}}
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
