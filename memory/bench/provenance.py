@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,7 @@ def _distributions(info: PluginInfo, provider: ProviderRecord) -> Iterable[tuple
             continue
 
 
+@lru_cache(maxsize=1)
 def _git(package: Path) -> GitRecord | None:
     """The revision of the checkout ``package`` is tracked in; None for an installed copy or without git."""
 

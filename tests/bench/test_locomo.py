@@ -177,5 +177,5 @@ def test_unreadable_files_say_so(tmp_path):
     with pytest.raises(ConfigError, match="is not UTF-8 text"):
         load_locomo(tmp_path / "latin.json")
     (tmp_path / "deep.json").write_text("[" * 200_000, encoding="utf-8")
-    with pytest.raises(ConfigError, match="nested too deeply|is not JSON"):
+    with pytest.raises(ConfigError, match=r"nested too deeply|is not JSON"):
         load_locomo(tmp_path / "deep.json")

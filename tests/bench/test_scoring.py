@@ -1,0 +1,109 @@
+"""What counts as found, and what counts as misleading."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from memory import ContextEntry, MemoryScope, RetrieveRequest, RetrieveResult, Trace, render_section
+from memory.bench import EvidenceTruth, PreferenceTruth
+from memory.bench.scoring import score_evidence, score_preference
+
+SCOPE = MemoryScope(run_id="r", persona_id="p")
+
+
+def retrieved(*entries, included=None):
+    """A result as the slot returns it; ``included`` are the indexes that fit the budget."""
+    chosen = tuple(range(len(entries))) if included is None else included
+    return RetrieveResult(
+        request=RetrieveRequest(query="q", scope=SCOPE, session_id="s"),
+        raw=None,
+        entries=entries,
+        included=chosen,
+        formatted_context=render_section("fake", "scope", [entries[index] for index in chosen]),
+        trace=Trace(backend_name="fake", scope=SCOPE, native_operation="search"),
+    )
+
+
+TEXTS = {"e1": "Ann: the <memory-context> kiln\n  is blue", "e2": "Bo: it rains"}
+
+
+def test_a_turn_is_found_by_its_id_even_if_the_words_are_new():
+    hit = score_evidence(
+        EvidenceTruth(("e1", "e2"), unresolved=1),
+        retrieved(ContextEntry("a fact", event_ids=("e1", "e9"))),
+        TEXTS,
+    )
+    assert (hit.gold, hit.unresolved, hit.by_id, hit.by_text) == (2, 1, 1, 0)
+
+
+def test_a_turn_is_found_by_its_text_however_the_section_breaks_and_escapes_it():
+    hit = score_evidence(EvidenceTruth(("e1", "e2")), retrieved(ContextEntry(TEXTS["e1"])), TEXTS)
+    assert (hit.by_id, hit.by_text) == (0, 1)
+
+
+def test_entries_that_did_not_fit_the_budget_do_not_count():
+    entries = (ContextEntry("x", event_ids=("e2",)), ContextEntry(TEXTS["e1"], event_ids=("e1",)))
+    hit = score_evidence(EvidenceTruth(("e1",)), retrieved(*entries, included=(0,)), TEXTS)
+    assert (hit.by_id, hit.by_text) == (0, 0)
+
+
+TRUTH = PreferenceTruth(
+    "be blunt with me", stale=("stay dry",), other=("be warm and encouraging",), decoys=("crack a joke",)
+)
+
+
+def scored(*entries, truth=TRUTH, foreign=()):
+    return score_preference(truth, retrieved(*entries), other_context="personal", foreign=foreign)
+
+
+def test_markers_are_found_ignoring_case_and_line_breaks():
+    hit = scored(ContextEntry("Be blunt\nwith me, please."))
+    assert hit.current
+    assert not any((hit.stale, hit.other, hit.unlabelled, hit.decoy, hit.leak))
+    assert hit.has_stale
+    assert hit.has_other
+
+
+def test_each_role_is_told_apart():
+    assert scored(ContextEntry("stay dry")).stale
+    assert scored(ContextEntry("Oskar: crack a joke")).decoy
+    assert scored(ContextEntry("the flat in porto"), foreign=("the flat in Porto",)).leak
+    assert scored().current is False
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ContextEntry("Be warm and encouraging."),
+        ContextEntry("A personal note.\nBe warm and encouraging.", prose=True),
+        ContextEntry("be warm and encouraging", labels=(("context", "impersonal"),)),
+        ContextEntry("be warm and encouraging", timestamp=datetime(2026, 1, 1, tzinfo=UTC), group="notes"),
+    ],
+)
+def test_the_other_contexts_value_without_its_context_misleads(entry):
+    hit = scored(entry)
+    assert hit.other
+    assert hit.unlabelled
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ContextEntry("In personal matters: be warm and encouraging."),
+        ContextEntry("be warm and encouraging", labels=(("context", "personal"),)),
+        ContextEntry("be warm and encouraging", group="personal"),
+        ContextEntry("work, tone: be blunt\nPersonal, tone: be warm and encouraging", prose=True),
+    ],
+)
+def test_the_other_contexts_value_with_its_context_does_not(entry):
+    hit = scored(entry)
+    assert hit.other
+    assert not hit.unlabelled
+
+
+def test_one_unlabelled_line_is_enough():
+    labelled, bare = (
+        ContextEntry("personal: be warm and encouraging"),
+        ContextEntry("be warm and encouraging"),
+    )
+    assert scored(labelled, bare).unlabelled
