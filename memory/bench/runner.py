@@ -237,7 +237,10 @@ class _Run:
             wired=self.wired,
             budget=self.budget,
             cs_fields=self.settings.cs,
-            seeds={"run": self.settings.seed},
+            seeds={
+                "resampling": self.settings.seed,
+                **({} if data.seed is None else {"timeline": data.seed}),
+            },
             data=DataRecord(
                 timeline=data.name,
                 name=data.data_name,

@@ -32,8 +32,8 @@ def test_the_published_schema_is_the_code_s():
 
 def test_every_field_is_documented():
     models = [manifest_schema(), *manifest_schema()["$defs"].values()]
-    ours = [model for model in models if model["title"].endswith(("Record", "Manifest"))]
-    assert len(ours) == 11
+    ours = [model for model in models if model.get("title", "").endswith(("Record", "Manifest"))]
+    assert len(ours) == 10
     missing = [
         f"{model['title']}.{name}"
         for model in ours
