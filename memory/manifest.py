@@ -235,7 +235,7 @@ class RunManifest(_Record):
     provider: ProviderRecord
     """The active context provider."""
     versions: VersionRecord
-    """What software ran."""
+    """Versions of the software that ran."""
     config: dict[str, JsonValue]
     """The resolved configuration of this run, secrets hidden, files by name only."""
     config_hash: str
@@ -249,7 +249,7 @@ class RunManifest(_Record):
     seeds: dict[str, int]
     """Seeds by purpose."""
     data: DataRecord
-    """What the run went through."""
+    """The timelines: kind, hash and sizes."""
     capabilities: tuple[str, ...] = ()
     """Capability protocols the adapter offered, sorted."""
     traits: TraitsRecord
