@@ -52,7 +52,10 @@ DEMO: dict[str, Any] = {
 
 def compare(
     config: Annotated[
-        Path, typer.Argument(help="A YAML file with a block for each provider.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="CONFIG", help="A YAML file with a block for each provider.", show_default=False
+        ),
     ],
     providers: Annotated[
         list[str] | None, typer.Argument(help="Providers, in place of run.compare.", show_default=False)

@@ -23,7 +23,9 @@ def _group() -> None:
 
 @commands.command()
 def show(
-    config: Annotated[Path, typer.Argument(help="The YAML file to resolve.", show_default=False)],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The YAML file to resolve.", show_default=False)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Show a configuration resolved: variables and defaults filled in, secrets hidden."""

@@ -20,7 +20,9 @@ _BEFORE_THE_BACKEND = ("config", "plugin")
 
 
 def doctor(
-    config: Annotated[Path, typer.Argument(help="The YAML file to check.", show_default=False)],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The YAML file to check.", show_default=False)
+    ],
     timeout: Annotated[
         float, typer.Option(help="Longest wait for asynchronous derivation, seconds.", min=0.0)
     ] = 30.0,

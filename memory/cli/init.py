@@ -14,7 +14,7 @@ __all__ = ["init"]
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("memslot.yaml"),
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
     backend: Annotated[
         str | None, typer.Option(help="Backend to configure; see 'memslot backends'. Default: mem0.")
     ] = None,

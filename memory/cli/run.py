@@ -41,7 +41,9 @@ def settings_of(config: MemslotConfig, **given: Any) -> RunSettings:
 
 
 def run(
-    config: Annotated[Path, typer.Argument(help="The YAML file to run.", show_default=False)],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The YAML file to run.", show_default=False)
+    ],
     data: Data = None,
     out: Out = None,
     limit: Limit = None,

@@ -1,0 +1,120 @@
+"""``memslot backends``: complete, plain where it is piped, and quick because it imports no SDK."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from cli_support import LACKING, add_plugin, fake_plugin, invoke, lacking_plugin
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+import memory
+from memory import MemoryAdapterRegistry
+from memory.cli._output import _parts, _width
+
+__all__ = ["add_plugin"]
+
+CONDITIONS = {"no_memory", "full_history", "rolling_summary", "simple_rag", "static_profile", "oracle_ipas"}
+SDKS = ("mem0", "qdrant_client", "openai", "graphiti_core", "honcho", "memos", "numpy", "httpx", "jinja2")
+
+
+def test_json_is_what_the_registry_knows() -> None:
+    result = invoke("backends", "--json")
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)
+    assert rows == [row.to_json() for row in MemoryAdapterRegistry().rows()]
+    built_in = {row["name"] for row in rows if row["distribution"] == "memslot"}
+    assert built_in >= {"mem0", *CONDITIONS}
+    assert {row["version"] for row in rows if row["distribution"] == "memslot"} == {memory.__version__}
+
+
+def test_piped_output_is_one_plain_whole_line_each(add_plugin) -> None:
+    add_plugin("wordy", fake_plugin("wordy", info="summary='w' * 300"))
+    result = invoke("backends")
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["name", "kind", "source", "consistency", "capabilities", "summary", "status"]
+    assert len(lines) == 1 + len(json.loads(invoke("backends", "--json").stdout))
+    (line,) = (line for line in lines if line.startswith("wordy "))
+    assert "w" * 300 in line
+    assert "memslot-wordy 1.0" in line
+    assert line.endswith("installed")
+
+
+def test_a_missing_sdk_shows_the_exact_pip_line(add_plugin) -> None:
+    add_plugin("lacking", lacking_plugin("lacking"))
+    (line,) = (line for line in invoke("backends").stdout.splitlines() if line.startswith("lacking"))
+    assert line.endswith(LACKING)
+    (row,) = (row for row in json.loads(invoke("backends", "--json").stdout) if row["name"] == "lacking")
+    assert (row["installed"], row["install"], row["missing"]) == (False, LACKING, ["no_such_sdk"])
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["raise RuntimeError('out of order')", "raise SystemExit('out of order')", "def out of order"],
+    ids=["raises", "exits", "syntax"],
+)
+def test_a_broken_plugin_is_shown_and_breaks_nothing(add_plugin, source: str) -> None:
+    add_plugin("ruined", source)
+    result = invoke("backends")
+    assert result.exit_code == 0
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("ruined"))
+    assert "memslot-ruined" in line
+    assert "broken: ruined (memslot-ruined)" in line
+    assert any(
+        line.startswith("full_history") and line.endswith("installed") for line in result.stdout.splitlines()
+    )
+
+
+def test_listing_imports_no_sdk() -> None:
+    program = (
+        "import sys\n"
+        "from memory.cli import main\n"
+        "sys.argv = ['memslot', 'backends']\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        f"print([name for name in {SDKS!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stderr == ""
+
+
+def test_a_narrow_terminal_loses_nothing() -> None:
+    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "50", "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", "from memory.cli import main; main()", "backends"],
+        capture_output=True, text=True, check=True, timeout=60, env=environment,
+    )  # fmt: skip
+    assert "\x1b[" in done.stdout
+    for row in MemoryAdapterRegistry().rows():
+        assert row.name in done.stdout
+        assert row.info is None or row.info.summary in done.stdout
+
+
+CELLS = st.text(st.characters(blacklist_categories=("Cc", "Cs")), max_size=12)
+
+
+@given(
+    st.integers(1, 6).flatmap(lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=2)),
+    st.integers(1, 60),
+)
+def test_a_table_in_parts_is_the_table(table: list[list[str]], width: int) -> None:
+    parts = list(_parts(table, width))
+    rows = [row for part in parts for row in list(zip(*part, strict=True))[1:]]
+    assert rows == [tuple(row) for row in table[1:]], "every row once, in order"
+    for part in parts:
+        assert [line[0] for line in part] == table[0], "every part has the headers"
+        assert len(part[0]) == 2 or _width(part) <= width, "only a single row may be too wide"
+
+
+def test_width_counts_wide_characters() -> None:
+    assert _width([["茶", "x"]]) == cell_len("茶") + 2 + 1 == 5

@@ -1,0 +1,72 @@
+"""``memslot config show``: complete, and without a secret wherever one may hide."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from cli_support import error_line, invoke
+
+from memory import load_config
+
+SECRETS = ("sk-literal", "sk-from-env", "hunter2", "topsecret", "from-dsn")
+
+TEXT = """
+memory:
+  backend: mem0
+  scope: {run_id: r, persona_id: p}
+  backends:
+    mem0:
+      llm: {model: m, api_key: sk-literal, base_url: "http://user:hunter2@localhost/v1"}
+      embedder: {model: e, api_key: "${SOME_API_KEY}"}
+      vector_store:
+        provider: pgvector
+        config: {password: topsecret, connection_string: "postgres://u:from-dsn@h/db", host: db.example}
+      dimensions: 8
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SOME_API_KEY", "sk-from-env")
+    path = tmp_path / "config.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_no_secret_is_shown(config: Path, flags: tuple[str, ...]) -> None:
+    result = invoke("config", "show", config, *flags)
+    assert result.exit_code == 0, result.output
+    assert not [secret for secret in SECRETS if secret in result.output]
+    assert "db.example" in result.stdout
+    assert result.stdout.count("***") >= len(SECRETS)
+
+
+def test_defaults_are_filled_in(config: Path) -> None:
+    shown = yaml.safe_load(invoke("config", "show", config).stdout)
+    options = shown["memory"]["backends"]["mem0"]
+    assert options["top_k"] == 20
+    assert options["vector_store"]["provider"] == "pgvector"
+    assert shown["memory"]["deadlines"]["retrieve_s"] == 15.0
+    about = json.loads(invoke("config", "show", config, "--json").stdout)
+    assert about["config"] == shown
+    assert about["config_hash"] == load_config(config).config_hash
+    assert (about["provider"], about["kind"]) == ("mem0", "architecture")
+
+
+def test_what_it_shows_can_be_loaded_again(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("memory: {condition: full_history, conditions: {full_history: {}}}", encoding="utf-8")
+    shown = invoke("config", "show", path).stdout
+    path.write_text(shown, encoding="utf-8")
+    assert yaml.safe_load(invoke("config", "show", path).stdout) == yaml.safe_load(shown)
+
+
+def test_a_wrong_option_is_named_and_its_value_is_not(config: Path) -> None:
+    config.write_text(TEXT.replace("model: m,", "model: m, api_kee: sk-literal,"), encoding="utf-8")
+    line = error_line(invoke("config", "show", config), 2)
+    assert "memory.backends.mem0.llm.api_kee: is not a known field; did you mean api_key?" in line
+    assert not [secret for secret in SECRETS if secret in line]

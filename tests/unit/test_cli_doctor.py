@@ -1,0 +1,99 @@
+"""``memslot doctor``: every gate with its evidence, an honest ``pending``, and exit codes one can build on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_support import FULL_HISTORY, add_plugin, fake_plugin, invoke
+
+from memory.smoke import GATES
+
+__all__ = ["add_plugin"]
+
+
+def config_for(name: str, tmp_path: Path, options: str = "{}") -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"memory: {{backend: {name}, backends: {{{name}: {options}}}}}", encoding="utf-8")
+    return path
+
+
+def test_a_good_configuration_is_green(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(FULL_HISTORY, encoding="utf-8")
+    result = invoke("doctor", path)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert [line.split()[:2] for line in lines[: len(GATES)]] == [["passed", gate] for gate in GATES]
+    assert lines[len(GATES)] == f"{len(GATES)} of {len(GATES)} gates passed"
+    assert "\x1b" not in result.stdout
+
+
+def test_json_has_every_gate(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(FULL_HISTORY, encoding="utf-8")
+    result = invoke("doctor", path, "--json")
+    report = json.loads(result.stdout)
+    assert report["ok"] is True
+    assert report["provider"] == "full_history"
+    assert [gate["name"] for gate in report["gates"]] == list(GATES)
+    assert all(gate["evidence"] and gate["latency_ms"] is not None for gate in report["gates"])
+
+
+def test_a_backend_that_is_down_fails_its_gate(add_plugin, tmp_path: Path) -> None:
+    add_plugin("down", fake_plugin("down", then="store.faults.add('500', times=None)"))
+    result = invoke("doctor", config_for("down", tmp_path))
+    assert result.exit_code == 1
+    assert "failed   health" in result.stdout
+    assert "fix: start the backend" in result.stdout
+    assert "2 of 10 gates passed; failed: health; skipped: setup" in result.stdout
+
+
+def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_path: Path) -> None:
+    add_plugin("slow", fake_plugin("slow", store="derivation_s=60.0"))
+    result = invoke("doctor", config_for("slow", tmp_path), "--timeout", "0.05")
+    assert result.exit_code == 0
+    assert "pending  readiness" in result.stdout
+    assert "pending  write_read" in result.stdout
+    assert "8 of 10 gates passed; pending: readiness, write_read" in result.stdout
+
+
+def test_a_leaking_backend_is_caught(add_plugin, tmp_path: Path) -> None:
+    leak = """
+class FakeBackend(FakeBackend):
+    def native_scope(self, scope):
+        return {"space": "shared"}
+"""
+    add_plugin("leaky", fake_plugin("leaky", before=leak))
+    result = invoke("doctor", config_for("leaky", tmp_path))
+    assert result.exit_code == 1
+    assert "failed   setup" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "gate", "said"),
+    [
+        ("memory: {backend: fullhistory, backends: {fullhistory: {}}}", "plugin", "no plugin is named"),
+        ("memory: {condition: full_history, conditions: {full_history: {pat: x}}}", "plugin", "did you mean path?"),
+        ("memory: [", "config", "not valid YAML"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_exits_with_2(tmp_path: Path, text: str, gate: str, said: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    result = invoke("doctor", path)
+    assert result.exit_code == 2
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("failed"))
+    assert line.split()[1] == gate
+    assert said in line
+
+
+def test_someone_elses_broken_plugin_is_noted(add_plugin, tmp_path: Path) -> None:
+    add_plugin("ruined", "raise RuntimeError('out of order')")
+    path = tmp_path / "config.yaml"
+    path.write_text(FULL_HISTORY, encoding="utf-8")
+    result = invoke("doctor", path)
+    assert result.exit_code == 0
+    assert "note: this plugin is broken, and has no part in this: ruined (memslot-ruined)" in result.stdout
+    assert "out of order" in json.loads(invoke("doctor", path, "--json").stdout)["broken_plugins"]["ruined"]

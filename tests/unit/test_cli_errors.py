@@ -1,0 +1,253 @@
+"""How commands end: one clear line that names field and fix, and an exit code that says whose fault it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cli_support import FULL_HISTORY, add_plugin, error_line, fake_plugin, invoke
+
+import memory
+from memory import open_memory
+
+__all__ = ["add_plugin"]
+
+MEMSLOT = [sys.executable, "-c", "from memory.cli import main; main()"]
+
+BAD_CONFIGS = {
+    "unknown backend": (
+        "memory: {backend: mem00, backends: {mem00: {}}}",
+        ["memory.backend", "did you mean mem0?"],
+    ),
+    "condition as backend": (
+        "memory: {backend: no_memory, backends: {no_memory: {}}}",
+        ["memory.condition: no_memory"],
+    ),
+    "two providers": (
+        "memory: {backend: mem0, condition: no_memory}",
+        ["backend (mem0)", "condition (no_memory)"],
+    ),
+    "no provider": ("memory: {}", ["selects nothing"]),
+    "no memory section": ("run: {}", ["memory"]),
+    "missing block": ("memory:\n  backend: mem0\n", ["memory.backends.mem0", "add 'mem0: {}'"]),
+    "unknown key": (
+        "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      pth: x\n",
+        [":5:", "memory.conditions.full_history.pth", "did you mean path?"],
+    ),
+    "unknown section": ("memroy: {}", ["memroy", "did you mean memory?"]),
+    "missing variable": (
+        "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      path: ${NOT_SET_ANYWHERE}\n",
+        [":5:", "memory.conditions.full_history.path", "NOT_SET_ANYWHERE"],
+    ),
+    "broken YAML": ("memory:\n  backend: [mem0\n", [":3:", "not valid YAML"]),
+    "key twice": ("memory:\n  backend: mem0\n  backend: mem0\n", [":3:", "stands twice"]),
+    "not a mapping": ("- memory", ["must be a mapping"]),
+    "empty": ("", ["must be a mapping"]),
+    "wildcard id": (
+        FULL_HISTORY[:-1] + ", scope: {run_id: '*', persona_id: p}}",
+        ["memory.scope", "run_id", "wildcard"],
+    ),
+    "blank id": (
+        FULL_HISTORY[:-1] + ", scope: {run_id: ' ', persona_id: p}}",
+        ["memory.scope", "run_id", "blank"],
+    ),
+    "over-long id": (
+        FULL_HISTORY[:-1] + f", scope: {{run_id: {'x' * 513}, persona_id: p}}}}",
+        ["memory.scope", "run_id", "512"],
+    ),
+    "budget upside down": (
+        FULL_HISTORY[:-1] + ", budget: {max_tokens: 5, min_tokens: 6}}",
+        ["memory.budget", "min_tokens"],
+    ),
+    "negative budget": (FULL_HISTORY[:-1] + ", budget: {max_tokens: -5}}", ["memory.budget.max_tokens"]),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), BAD_CONFIGS.values(), ids=BAD_CONFIGS.keys())
+@pytest.mark.parametrize("command", [("config", "show"), ("run",)], ids=["show", "run"])
+def test_a_bad_configuration_is_one_line(tmp_path: Path, command: Any, text: str, said: list[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    out = ("--out", tmp_path / "runs") if command == ("run",) else ()
+    line = error_line(invoke(*command, path, *out), 2)
+    for part in said:
+        assert part in line
+    assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path], "nothing is written"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("absent", "no such file; 'memslot init' writes a commented one"),
+        ("directory", "cannot be read"),
+        ("binary", "not UTF-8"),
+    ],
+)
+def test_an_unreadable_configuration_is_one_line(tmp_path: Path, kind: str, said: str) -> None:
+    path = tmp_path / "config.yaml"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "binary":
+        path.write_bytes(b"memory: \xff\xfe")
+    assert said in error_line(invoke("config", "show", path), 2)
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{timeline: quickstrat}", "run.timeline"),
+        ("{user: 2}", "did you mean users?"),
+        ("{users: 99}", "run.users"),
+        ("{sessions: 2}", "run.sessions"),
+        ("{timeline: locomo}", "data is required"),
+        ("{timeline: locomo, data: nowhere.json}", "nowhere.json does not exist"),
+    ],
+)
+def test_bad_run_settings_are_one_line(tmp_path: Path, block: str, said: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{FULL_HISTORY}\nrun: {block}\n", encoding="utf-8")
+    assert said in error_line(invoke("run", path, "--out", tmp_path / "runs"), 2)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), None),
+        (("rnu",), "No such command 'rnu'"),
+        (("run",), "Missing argument 'CONFIG'; see 'memslot run --help'"),
+        (("run", "a", "b"), "unexpected extra argument"),
+        (("--loud",), "No such option: --loud"),
+        (("doctor", "--loud"), "No such option: --loud"),
+        (("run", "x.yaml", "--limit", "none"), "Invalid value for '--limit'"),
+        (("run", "x.yaml", "--limit", "0"), "Invalid value for '--limit'"),
+        (("config",), "Missing command"),
+    ],
+)
+def test_a_bad_command_line_is_one_line(arguments: tuple[str, ...], said: str | None) -> None:
+    result = invoke(*arguments)
+    if said is None:
+        assert result.exit_code == 0
+        assert "Usage: memslot" in result.stdout
+    else:
+        assert said in error_line(result, 2)
+
+
+def test_a_locked_embedded_store_is_the_backends_fault(tmp_path: Path) -> None:
+    if find_spec("mem0") is None:  # not importorskip: importing mem0 as it is starts its telemetry
+        pytest.skip("needs mem0")
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"memory: {{backend: mem0, data_dir: {json.dumps(str(tmp_path))}, "
+        "scope: {run_id: r, persona_id: p}, backends: {mem0: {}}}",
+        encoding="utf-8",
+    )
+
+    async def while_open() -> Any:
+        async with open_memory(path):
+            return await anyio.to_thread.run_sync(invoke, "doctor", path)
+
+    result = anyio.run(while_open)
+    assert result.exit_code == 1, result.output
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("failed"))
+    assert "lock" in line or "another" in line
+
+
+def test_an_unexpected_error_names_type_and_place_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object) -> None:
+        raise KeyError("what the user said, and sk-secret")
+
+    monkeypatch.setattr("memory.registry.MemoryAdapterRegistry.rows", fail)
+    result = invoke("backends")
+    line = error_line(result, 1)
+    assert line.startswith("unexpected KeyError in test_cli_errors.py:")
+    assert "sk-secret" not in result.output
+    for arguments in (("--debug", "backends"), ("backends", "--debug")):
+        result = invoke(*arguments)
+        assert result.exit_code == 1
+        assert "Traceback" in result.stderr
+        assert "sk-secret" in result.stderr, "who asks for the traceback gets it"
+
+
+def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object) -> None:
+        raise ExceptionGroup("tasks", [ExceptionGroup("tasks", [memory.BackendTimeout("no answer in 3 s")])])
+
+    monkeypatch.setattr("memory.registry.MemoryAdapterRegistry.rows", fail)
+    assert error_line(invoke("backends"), 1) == "no answer in 3 s"
+
+
+def test_errors_of_several_lines_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object) -> None:
+        raise memory.ConfigError("a: first\n  second")
+
+    monkeypatch.setattr("memory.registry.MemoryAdapterRegistry.rows", fail)
+    assert error_line(invoke("backends"), 2) == "a: first second"
+
+
+def test_version() -> None:
+    assert invoke("--version").stdout == f"memslot {memory.__version__}\n"
+
+
+# -- as a process ------------------------------------------------------------------------------------------
+
+
+def test_whoever_stops_reading_hears_no_complaint() -> None:
+    writer = subprocess.Popen([*MEMSLOT, "backends"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    writer.stdout.close()
+    with writer.stderr:
+        assert writer.stderr.read() == b""
+    assert writer.wait(timeout=60) == 1
+
+
+def test_output_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [*MEMSLOT, "init", str(tmp_path / "茶.yaml")]
+    done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=60)
+    assert rb"\u8336.yaml" in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "memory: {condition: full_history, conditions: {full_history: {}}}\nrun: {users: 6, sessions: 60}",
+        encoding="utf-8",
+    )
+    out = tmp_path / "runs"
+    running = subprocess.Popen(
+        [*MEMSLOT, "run", str(path), "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not list(out.glob("*/manifest.json")):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    running.send_signal(signal.SIGINT)
+    shown, complaints = running.communicate(timeout=60)
+    assert running.returncode == 130, (shown, complaints)
+    assert b"Traceback" not in complaints
+    (manifest,) = out.glob("*/manifest.json")
+    assert json.loads(manifest.read_text(encoding="utf-8"))["status"] == "incomplete"
+
+
+def test_a_failing_plugin_never_shows_what_was_said(add_plugin, tmp_path: Path) -> None:
+    add_plugin("down", fake_plugin("down", then="store.faults.add('422', times=None)"))
+    path = tmp_path / "config.yaml"
+    path.write_text("memory: {backend: down, backends: {down: {}}}", encoding="utf-8")
+    result = invoke("doctor", path)
+    assert result.exit_code == 1
+    assert "HTTP 422" in result.stdout
+    assert "sk-" not in result.output
+    assert "oolong" not in result.output

@@ -1,0 +1,148 @@
+"""``memslot init``: what it writes loads, and says the truth about defaults."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from cli_support import LACKING, add_plugin, error_line, fake_plugin, invoke, lacking_plugin
+
+from memory import MemoryAdapterRegistry, load_config
+from memory.bench import RunSettings, run_settings
+from memory.cli._template import render
+from memory.config import MemorySettings
+
+__all__ = ["add_plugin"]
+
+ROWS = [row for row in MemoryAdapterRegistry().rows() if row.info is not None]
+FLAG = {"architecture": "--backend", "control": "--condition"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_what_it_writes_loads(row, tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    result = invoke("init", path, FLAG[row.kind], row.name)
+    assert result.exit_code == 0, result.output
+    assert f"wrote {path}" in result.stdout
+    assert "to be filled in" not in result.stdout
+    config = load_config(path)
+    assert (config.provider, config.kind) == (row.name, row.kind)
+    config.parse_options(row.info.options)
+    for name in row.info.options.model_fields:
+        assert re.search(rf"^ +(# )?{name}:", path.read_text(encoding="utf-8"), re.M), f"{name} is not shown"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_defaults_it_shows_are_the_defaults(row, tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text(render(row.info), encoding="utf-8")
+    before = load_config(path).parse_options(row.info.options)
+    # Uncomment every option that fits one line; prose and blocks stay comments.
+    names = "|".join(map(re.escape, row.info.options.model_fields))
+    text, count = re.subn(
+        rf"^      # ((?:{names}): .+)$", r"      \1", path.read_text(encoding="utf-8"), flags=re.M
+    )
+    path.write_text(text, encoding="utf-8")
+    assert load_config(path).parse_options(row.info.options) == before
+    assert count or not row.info.options.model_fields
+
+
+def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    text = render(ROWS[-1].info)
+    path.write_text(text, encoding="utf-8")
+    settings = load_config(path).memory
+    defaults = MemorySettings()
+    assert settings.budget == defaults.budget
+    comments = re.findall(r"^  # ((?:data_dir|token_counter): .+|deadlines:|  \w+_s: .+)$", text, re.M)
+    shown = yaml.safe_load("\n".join(comments))
+    assert shown == {
+        "data_dir": str(defaults.data_dir),
+        "token_counter": defaults.token_counter,
+        "deadlines": defaults.deadlines.model_dump(),
+    }
+    run = text[text.index("# run:") :].replace("\n# ", "\n").removeprefix("# ")
+    path.write_text(text[: text.index("# run:")] + run, encoding="utf-8")
+    assert run_settings(load_config(path)) == RunSettings()
+
+
+def test_mem0_is_the_default_and_an_existing_file_is_kept(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("init").exit_code == 0
+    written = Path("memslot.yaml").read_text(encoding="utf-8")
+    assert load_config("memslot.yaml").provider == "mem0"
+    assert "--force" in error_line(invoke("init", "--condition", "full_history"), 2)
+    assert Path("memslot.yaml").read_text(encoding="utf-8") == written
+    assert invoke("init", "--condition", "full_history", "--force").exit_code == 0
+    assert load_config("memslot.yaml").provider == "full_history"
+
+
+def test_a_third_party_with_every_kind_of_field(add_plugin, tmp_path: Path) -> None:
+    options = '''
+from pathlib import Path
+from pydantic import Field, SecretStr
+from memory import PluginOptions
+
+class Part(PluginOptions):
+    url: str
+    retries: int = 3
+
+class Options(PluginOptions):
+    endpoint: str = Field(examples=["http://localhost:9000"])
+    """Where it listens: a "quoted" # hash, {braces} and a very long line """ + "that goes on and on " * 6
+    collection: str
+    size: int
+    ratio: float = 0.5
+    part: Part | None = None
+    parts: list[Part] = Field(default_factory=list)
+    named: dict[str, int] = Field(default_factory=dict)
+    key: SecretStr | None = None
+    path: Path | None = None
+    on: bool = True
+    text: str = "yes: no # maybe"
+'''  # fmt: skip
+    add_plugin("rich", fake_plugin("rich", before=options, info='summary="", options=Options'))
+    path = tmp_path / "new.yaml"
+    result = invoke("init", path, "--backend", "rich")
+    assert result.exit_code == 0, result.output
+    loaded = load_config(path)
+    assert loaded.options == {"endpoint": "http://localhost:9000", "collection": "change me", "size": 1}
+    model = MemoryAdapterRegistry().info("rich", "architecture").options
+    assert loaded.parse_options(model).text == "yes: no # maybe"
+
+
+def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:
+    options = (
+        "from pydantic import Field\nfrom memory import PluginOptions\n"
+        "class Options(PluginOptions):\n    port: int = Field(gt=1024)\n"
+    )
+    add_plugin("picky", fake_plugin("picky", before=options, info='summary="", options=Options'))
+    result = invoke("init", tmp_path / "new.yaml", "--backend", "picky")
+    assert result.exit_code == 0
+    assert "to be filled in" in result.stdout
+    assert "memory.backends.picky.port" in result.stdout
+
+
+def test_an_sdk_that_is_not_installed_is_said(add_plugin, tmp_path: Path) -> None:
+    add_plugin("lacking", lacking_plugin("lacking"))
+    assert LACKING in invoke("init", tmp_path / "new.yaml", "--backend", "lacking").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--backend", "mem00"), "did you mean mem0?"),
+        (("--backend", "full_history"), "memory.condition: full_history"),
+        (("--backend", "mem0", "--condition", "full_history"), "both given"),
+    ],
+)
+def test_bad_input_writes_nothing(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    path = tmp_path / "new.yaml"
+    assert said in error_line(invoke("init", path, *arguments), 2)
+    assert not path.exists()
+
+
+def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
+    assert "cannot be written" in error_line(invoke("init", tmp_path / "nowhere" / "new.yaml"), 2)

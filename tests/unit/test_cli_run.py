@@ -1,0 +1,206 @@
+"""``memslot run``, ``compare``, ``demo`` and ``report``: what they print, leave behind and exit with."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cli_support import FULL_HISTORY, add_plugin, error_line, fake_plugin, invoke
+
+from memory.cli.compare import DEMO
+from memory.manifest import read_manifest
+
+__all__ = ["add_plugin"]
+
+SMALL = "run: {users: 1, sessions: 8}"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def write(path: Path, *parts: str) -> Path:
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return path
+
+
+def only(directory: Path, pattern: str = "*") -> Path:
+    (found,) = directory.glob(pattern)
+    return found
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return write(tmp_path / "small.yaml", FULL_HISTORY, SMALL)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def test_a_run_prints_its_scores_and_leaves_its_files(small: Path, out: Path) -> None:
+    result = invoke("run", small, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "full_history on quickstart (seed 7): 1 personas, 8 sessions" in result.stdout
+    for word in ("preferences", "overall", "changes noticed", "per query", "ingest", "(p95)"):
+        assert word in result.stdout
+    run = only(out)
+    assert f"report: {run / 'report.html'}" in result.stdout
+    assert {path.name for path in run.iterdir()} >= {
+        "manifest.json",
+        "metrics.json",
+        "traces.jsonl",
+        "report.html",
+    }
+    assert "full_history: " in result.stderr, "progress goes to stderr"
+    assert "\x1b" not in result.output
+
+
+def test_json_is_all_that_stdout_holds(small: Path, out: Path) -> None:
+    result = invoke("run", small, "--out", out, "--json")
+    about = json.loads(result.stdout)
+    assert about["status"] == "completed"
+    assert about["problems"] == []
+    assert about["metrics"] == json.loads((only(out) / "metrics.json").read_text(encoding="utf-8"))
+    assert Path(about["report"]).is_file()
+
+
+LOCOMO: list[dict[str, Any]] = [
+    {
+        "sample_id": "conv-1",
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Bo",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"speaker": "Ann", "dia_id": "D1:1", "text": "I adopted a grey cat."},
+                {"speaker": "Bo", "dia_id": "D1:2", "text": "I run on Sundays."},
+            ],
+        },
+        "qa": [
+            {"question": "Which pet did Ann adopt?", "answer": "cat", "category": 4, "evidence": ["D1:1"]},
+            {"question": "When does Bo run?", "answer": "Sunday", "category": 2, "evidence": ["D1:2; D7:9"]},
+            {"question": "Why?", "answer": "?", "category": 3, "evidence": []},
+        ],
+    }
+]
+
+
+def test_locomo_by_path_alone(tmp_path: Path, out: Path) -> None:
+    config = write(tmp_path / "config.yaml", FULL_HISTORY)
+    data = write(tmp_path / "conversations.json", json.dumps(LOCOMO))
+    result = invoke("run", config, "--data", data, "--out", out)
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line}
+    assert rows["single-hop"][1:4] == ["1", "1", "100.0%"]
+    assert rows["temporal"][1:4] == ["1", "1", "100.0%"]
+    assert rows["overall"][1:4] == ["2", "2", "100.0%"]
+    assert (
+        "not scored: 1 questions without evidence, 0 whose evidence names no turn; 1 evidence ids"
+        in result.stdout
+    )
+    assert read_manifest(only(out)).data.name == "conversations.json"
+    result = invoke("run", config, "--data", data, "--out", tmp_path / "limited", "--limit", "1", "--json")
+    assert json.loads(result.stdout)["metrics"]["probes"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("not json", "is not JSON"),
+        ("[]", "holds no conversation"),
+        ('[{"sample_id": "x"}]', "is missing; is this a LoCoMo file?"),
+        (None, "does not exist"),
+    ],
+)
+def test_bad_data_is_one_line_and_leaves_nothing(
+    tmp_path: Path, out: Path, content: str | None, said: str
+) -> None:
+    config = write(tmp_path / "config.yaml", FULL_HISTORY)
+    data = tmp_path / "data.json"
+    if content is not None:
+        write(data, content)
+    assert said in error_line(invoke("run", config, "--data", data, "--out", out), 2)
+    assert not out.exists()
+
+
+def test_a_backend_that_fails_on_the_way_exits_with_1(add_plugin, tmp_path: Path, out: Path) -> None:
+    fault = "store.faults.add('500', times=None, endpoint='search')"
+    add_plugin("dying", fake_plugin("dying", then=fault))
+    config = write(tmp_path / "config.yaml", "memory: {backend: dying, backends: {dying: {}}}", SMALL)
+    result = invoke("run", config, "--out", out)
+    assert result.exit_code == 1
+    assert "failed: dying" in result.stdout
+    assert "HTTP 500" in result.stdout
+    assert read_manifest(only(out)).status == "failed"
+    assert json.loads(invoke("run", config, "--out", out, "--json").stdout)["problems"]
+
+
+def test_report_shows_a_run_again(small: Path, out: Path) -> None:
+    shown = invoke("run", small, "--out", out).stdout
+    page = only(out) / "report.html"
+    page.unlink()
+    result = invoke("report", only(out))
+    assert result.exit_code == 0
+    assert result.stdout == shown
+    assert page.is_file()
+
+
+def test_report_of_nothing_is_one_line(tmp_path: Path) -> None:
+    assert "give the directory of a run" in error_line(invoke("report", tmp_path), 2)
+    write(tmp_path / "manifest.json", "{")
+    assert "damaged" in error_line(invoke("report", tmp_path), 2)
+
+
+COMPARED = """
+memory:
+  condition: full_history
+  backends: {ruined: {}}
+  conditions: {full_history: {}, no_memory: {}}
+run: {users: 1, sessions: 8, compare: [no_memory, full_history]}
+"""
+
+
+def test_a_comparison_is_side_by_side(tmp_path: Path, out: Path) -> None:
+    config = write(tmp_path / "config.yaml", COMPARED)
+    result = invoke("compare", config, "--out", out)
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["provider", "no_memory", "full_history", "report:"]
+    compared = only(out, "compare-*")
+    assert invoke("report", compared).stdout == result.stdout
+    assert len(list(out.iterdir())) == 3
+
+
+def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: Path) -> None:
+    add_plugin("ruined", "raise RuntimeError('out of order')")
+    config = write(tmp_path / "config.yaml", COMPARED)
+    result = invoke("compare", config, "ruined", "full_history", "--out", out)
+    assert result.exit_code == 1
+    assert "failed: ruined did not run: ruined (memslot-ruined)" in result.stdout
+    assert "full_history" in result.stdout.splitlines()[1]
+    about = json.loads(invoke("compare", config, "ruined", "no_memory", "--out", out, "--json").stdout)
+    assert [run["metrics"]["provider"] for run in about["runs"]] == ["no_memory"]
+    assert [one["provider"] for one in about["not_run"]] == ["ruined"]
+
+
+def test_comparing_what_has_no_block_is_one_line(tmp_path: Path, out: Path) -> None:
+    config = write(tmp_path / "config.yaml", COMPARED)
+    assert "static_profile" in error_line(invoke("compare", config, "static_profile", "--out", out), 2)
+
+
+def test_the_demo_is_the_quickstart_configuration() -> None:
+    assert yaml.safe_load((REPOSITORY / "configs/quickstart.yaml").read_text(encoding="utf-8")) == DEMO
+
+
+def test_the_demo_plays_every_zero_key_provider(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_spec("mem0") is None:
+        pytest.skip("simple_rag needs mem0")
+    monkeypatch.setitem(DEMO, "run", {**DEMO["run"], "users": 1, "sessions": 8})
+    result = invoke("demo", "--out", out)
+    assert result.exit_code == 0, result.output
+    table = [line.split()[0] for line in result.stdout.splitlines()[1:]]
+    assert table[: 1 + len(DEMO["memory"]["conditions"])] == ["provider", *DEMO["memory"]["conditions"]]
+    assert f"report: {only(out, 'compare-*') / 'report.html'}" in result.stdout
