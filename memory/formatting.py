@@ -37,6 +37,8 @@ _SHORT_ID = 12
 
 def clean_text(text: str) -> str:
     """Stored text made safe for the section: fences escaped, control characters gone, line breaks plain."""
+    if text.isprintable() and "<" not in text:
+        return text  # by far the most common case, and the expressions below cost ten times as much
     text = _LINE_BREAK.sub("\n", text)
     return _OPENING.sub("&lt;", _CONTROL.sub("", text))
 
@@ -72,6 +74,15 @@ def render_entry(entry: ContextEntry) -> str:
     return f"- ({labels}) {body}" if labels else f"- {body}"
 
 
+def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bool:
+    """Whether entries must be chosen: too many, or so long that rendering all of them would be wasted work."""
+    if budget.max_items is not None and len(entries) > budget.max_items:
+        return True
+    if budget.max_tokens is None:
+        return False
+    return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
+
+
 def _labels(entry: ContextEntry) -> Iterator[str]:
     if entry.timestamp is not None:
         yield _time(entry.timestamp)
@@ -84,7 +95,9 @@ def _labels(entry: ContextEntry) -> Iterator[str]:
 
 
 def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(sep=" ", timespec="minutes")[:-6]
 
 
 def _one_line(text: str) -> str:

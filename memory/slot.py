@@ -20,7 +20,7 @@ from memory.capabilities import guard
 from memory.errors import BackendError, BackendProtocolError, IsolationError, ReadOnlyError, ScopeError
 from memory.events import MemoryEvent, Message
 from memory.filters import check_filters
-from memory.formatting import fit_entries, is_well_formed, section_overhead, strip_context
+from memory.formatting import fit_entries, is_well_formed, section_overhead, strip_context, surely_exceeds
 from memory.outbox import Outbox
 from memory.receipts import (
     BackendHealth,
@@ -413,17 +413,18 @@ class MemorySlot:
     def _fitted(self, result: RetrieveResult) -> RetrieveResult:
         """Fit the entries to the budget and write the section; the adapter's own rendering has the last word."""
         budget, counter = result.request.budget, self.token_counter
-        overhead = section_overhead(self.backend_name, result.request.scope.label, counter)
-        included = fit_entries(result.entries, budget, counter, overhead=overhead).included
-        while True:
-            result = result.model_copy(update={"included": included})
-            section = self._adapter.format_context(result)
-            tokens = counter.count(section) if section else 0
-            if budget.max_tokens is None or tokens <= budget.max_tokens or not included:
-                break
+        included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
+        if surely_exceeds(result.entries, budget):
+            included = self._fit(result)
+        result, section, tokens = self._rendered(result, included)
+        if budget.max_tokens is not None and tokens > budget.max_tokens:
+            included = self._fit(result)
+            result, section, tokens = self._rendered(result, included)
+        while budget.max_tokens is not None and tokens > budget.max_tokens and included:
             # An adapter's own rendering may cost more than the shared one: give up entries from the end.
             fits = int(len(included) * budget.max_tokens / tokens)
             included = included[: min(len(included) - 1, fits)]
+            result, section, tokens = self._rendered(result, included)
         if not is_well_formed(section):
             raise BackendProtocolError(
                 f"{self.backend_name}: format_context did not return one well-formed <memory-context> section",
@@ -445,3 +446,14 @@ class MemorySlot:
             }
         )
         return result.model_copy(update={"formatted_context": section, "trace": trace})
+
+    def _fit(self, result: RetrieveResult) -> tuple[int, ...]:
+        overhead = section_overhead(self.backend_name, result.request.scope.label, self.token_counter)
+        return fit_entries(
+            result.entries, result.request.budget, self.token_counter, overhead=overhead
+        ).included
+
+    def _rendered(self, result: RetrieveResult, included: tuple[int, ...]) -> tuple[RetrieveResult, str, int]:
+        result = result.model_copy(update={"included": included})
+        section = self._adapter.format_context(result)
+        return result, section, self.token_counter.count(section) if section else 0
