@@ -1,0 +1,162 @@
+"""The example agent: the same code on any memory, and a turn survives a memory that fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from memory import MemoryScope, MemorySlot
+from memory.testing import FakeBackend, FakeNativeStore, ScriptedLLM
+
+pytestmark = pytest.mark.anyio
+PATH = Path(__file__).resolve().parents[2] / "examples" / "agent_loop.py"
+SCOPE = MemoryScope(run_id="r", persona_id="p")
+
+CONFIG = """
+memory:
+  {selected}
+  scope: {{run_id: demo, persona_id: ann}}
+  data_dir: {directory}
+  backends: {{mem0: {{}}}}
+  conditions: {{full_history: {{}}, no_memory: {{}}}}
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def agent_loop() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("agent_loop", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def config(tmp_path: Path, selected: str) -> dict[str, Any]:
+    """Configurations that differ in the one line that selects the memory."""
+    content: dict[str, Any] = yaml.safe_load(CONFIG.format(selected=selected, directory=tmp_path))
+    return content
+
+
+async def talk(agent_loop: ModuleType, content: dict[str, Any]) -> dict[str, str]:
+    async with agent_loop.open_model(None, "scripted") as model:
+        return dict(await agent_loop.converse(content, model))
+
+
+@pytest.mark.parametrize("selected", ["backend: mem0", "condition: full_history"])
+async def test_an_earlier_session_is_recalled(agent_loop: ModuleType, tmp_path: Path, selected: str) -> None:
+    if "mem0" in selected and importlib.util.find_spec("mem0") is None:
+        pytest.skip("needs mem0")
+    answers = await talk(agent_loop, config(tmp_path, selected))
+    assert "Biscuit" in answers["What is my dog called?"]
+    assert "without sugar" in answers["How do I take my tea?"]
+
+
+async def test_without_a_memory_it_knows_nothing(agent_loop: ModuleType, tmp_path: Path) -> None:
+    answers = await talk(agent_loop, config(tmp_path, "condition: no_memory"))
+    assert answers["What is my dog called?"] == "I do not know."
+
+
+# -- when the memory fails -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def store() -> FakeNativeStore:
+    return FakeNativeStore()
+
+
+@pytest.fixture
+async def slot(store: FakeNativeStore) -> AsyncIterator[MemorySlot]:
+    async with MemorySlot(FakeBackend(store), scope=SCOPE) as slot:
+        yield slot
+
+
+@pytest.fixture
+async def agent(agent_loop: ModuleType, slot: MemorySlot) -> AsyncIterator[Any]:
+    with ScriptedLLM() as llm:
+        async with agent_loop.open_model(llm.base_url, "scripted") as model:
+            yield agent_loop.Agent(slot, model, "s1")
+
+
+async def test_a_failing_memory_costs_no_turn(agent: Any, store: FakeNativeStore, capsys) -> None:
+    store.faults.add("500", times=None)
+    assert await agent.turn("My dog is called Biscuit.") == "Understood."
+    assert await agent.turn("I live in Oslo.") == "Understood."
+    assert [turn["user"] for turn in agent.unsaved] == ["My dog is called Biscuit.", "I live in Oslo."]
+    notes = capsys.readouterr().err
+    assert "answering without memory" in notes
+    assert "2 turns are not remembered yet" in notes
+    assert "Biscuit" not in notes
+    ids = [turn["event_id"] for turn in agent.unsaved]
+    store.faults.clear()
+    await agent.turn("I have a cat too.")
+    assert not agent.unsaved
+    written = [row.labels["event_id"] for row in store.rows.values() if row.labels["role"] == "user"]
+    assert written[:2] == ids, "late, in order, and as the events they were"
+
+
+async def test_a_write_without_an_answer_is_not_sent_again(
+    agent: Any, store: FakeNativeStore, capsys
+) -> None:
+    # `lost` stores the rows and drops the connection; the look-up that could tell fails as well.
+    store.faults.add("lost", endpoint="insert")
+    store.faults.add("500", endpoint="list_rows")
+    await agent.turn("My dog is called Biscuit.")
+    assert "unknown: sent without an answer" in capsys.readouterr().err
+    await agent.save()
+    assert len([row for row in store.rows.values() if "Biscuit" in row.text]) == 1
+
+
+async def test_a_model_that_fails_leaves_no_trace(
+    agent: Any, store: FakeNativeStore, agent_loop: ModuleType
+) -> None:
+    model, agent._model = agent._model, _Silent()
+    with pytest.raises(agent_loop.httpx.ConnectError):
+        await agent.turn("My dog is called Biscuit.")
+    assert not agent.unsaved
+    assert not store.rows
+    agent._model = model
+    assert await agent.turn("My dog is called Biscuit.") == "Understood."
+    assert [message["role"] for message in agent._said] == ["user", "assistant"]
+
+
+class _Silent:
+    async def reply(self, messages: list[dict[str, str]]) -> str:
+        from httpx import ConnectError
+
+        raise ConnectError("no route")
+
+
+async def test_what_was_recalled_is_not_remembered(agent: Any, store: FakeNativeStore) -> None:
+    await agent.turn("My dog is called Biscuit.")
+    answer = await agent.turn("What is my dog called?")
+    assert "Biscuit" in answer
+    assert not [row for row in store.rows.values() if "memory-context" in row.text]
+
+
+def test_the_command_line(agent_loop: ModuleType, tmp_path: Path, monkeypatch, capsys) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG.format(selected="condition: full_history", directory=tmp_path), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["agent_loop.py", str(path)])
+    agent_loop.main()
+    assert "you:   What is my dog called?\nagent: " in capsys.readouterr().out
+    said = iter(["My dog is called Rex.", "What is my dog called?", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(said))
+    monkeypatch.setattr(sys, "argv", ["agent_loop.py", str(path), "--chat"])
+    agent_loop.main()
+    assert "Rex" in capsys.readouterr().out.splitlines()[1]
+    monkeypatch.setattr(sys, "argv", ["agent_loop.py", str(tmp_path / "nowhere.yaml")])
+    with pytest.raises(SystemExit, match="no such file"):
+        agent_loop.main()
