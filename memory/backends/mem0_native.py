@@ -28,6 +28,7 @@ __all__ = ["Added", "Found", "NativeMem0", "Purged"]
 _BATCH = 10_000
 _SQL_VARIABLES = 500
 _BURIED = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
+_CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
 _PACKAGES = {"qdrant": "qdrant-client", "pgvector": "psycopg", "chroma": "chromadb", "faiss": "faiss-cpu"}
 
 
@@ -94,7 +95,9 @@ class NativeMem0:
         earlier processes behind (mem0 #7226)."""
         memory = self.open()
         with self._opening:
-            return memory.entity_store
+            store = memory.entity_store
+        self._reach(store)
+        return store
 
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
@@ -104,13 +107,19 @@ class NativeMem0:
             release(memory)
 
     def probe(self) -> None:
-        """The cheapest call that reaches the collection, and creates it where that is left to the first call.
+        """The cheapest call that reaches the collection, and creates it where that is left to the first call."""
+        self._reach(self.open().vector_store)
 
-        Under a lock, because PostgreSQL fails when two connections create one table at the same time.
-        """
-        memory = self.open()
+    def _reach(self, store: Any) -> None:
+        """PostgreSQL fails when two connections create one table at a time: a lock for ours, a second try for
+        those of other processes."""
         with self._opening:
-            memory.vector_store.list(top_k=1)
+            try:
+                store.list(top_k=1)
+            except Exception as error:
+                if type(error).__name__ not in _CREATED_ELSEWHERE:
+                    raise
+                store.list(top_k=1)
 
     # -- memories ---------------------------------------------------------------------------------------
 

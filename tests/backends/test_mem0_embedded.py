@@ -38,6 +38,12 @@ from memory import (
 pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """The contract tests run on trio as well."""
+    return "asyncio"
+
+
 # -- writing and reading ------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,149 @@
+"""Every native call we make, against the installed mem0ai: a release that moves one fails here first."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mem0_support import NEEDS_MEM0, config
+
+from memory import MemoryAdapterRegistry, load_config
+
+pytestmark = NEEDS_MEM0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _mem0(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """mem0, imported by our factory and thus without telemetry."""
+    MemoryAdapterRegistry().create(load_config(config(tmp_path_factory.mktemp("drift"))))
+
+
+def native(path: str) -> Any:
+    module, _, names = path.partition(":")
+    thing: Any = importlib.import_module(module)
+    for name in names.split("."):
+        thing = getattr(thing, name)
+    return thing
+
+
+KEYWORDS = [
+    ("mem0:Memory.add", "messages", "user_id agent_id run_id metadata infer prompt"),
+    ("mem0:Memory.search", "query", "filters top_k threshold rerank"),
+    ("mem0:Memory.get_all", "", "filters top_k show_expired"),
+    ("mem0:Memory.get", "memory_id", ""),
+    ("mem0:Memory.update", "memory_id", "text metadata expiration_date"),
+    ("mem0:Memory.delete", "memory_id", ""),
+    ("mem0:Memory.history", "memory_id", ""),
+    ("mem0:Memory.close", "", ""),
+    ("mem0:Memory.__init__", "config", ""),
+    ("mem0.embeddings.base:EmbeddingBase.embed", "text memory_action", ""),
+    ("mem0.embeddings.base:EmbeddingBase.embed_batch", "texts memory_action", ""),
+    ("mem0.embeddings.openai:OpenAIEmbedding.embed_batch", "texts memory_action", ""),
+    ("mem0.llms.base:LLMBase.generate_response", "messages", "tools tool_choice"),
+    ("mem0.llms.openai:OpenAILLM.generate_response", "messages", "response_format"),
+    ("mem0.reranker.base:BaseReranker.rerank", "query documents top_k", ""),
+    ("mem0.memory.storage:SQLiteManager.get_last_messages", "session_scope limit", ""),
+    ("mem0.memory.main:_build_session_scope", "filters", ""),
+    ("mem0.memory.utils:remove_code_blocks", "content", ""),
+    ("mem0.memory.utils:extract_json", "text", ""),
+    *[
+        (f"mem0.vector_stores.{store}.{method}", positional, keywords)
+        for store in ("qdrant:Qdrant", "pgvector:PGVector")
+        for method, positional, keywords in (
+            ("insert", "", "vectors payloads ids"),
+            ("list", "", "filters top_k"),
+            ("delete", "", "vector_id"),
+        )
+    ],
+    ("qdrant_client:QdrantClient.delete", "", "collection_name points_selector"),
+    ("qdrant_client:QdrantClient.get_collection", "collection_name", ""),
+    ("qdrant_client:QdrantClient.close", "", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "positional", "keywords"), KEYWORDS, ids=[path for path, _, _ in KEYWORDS])
+def test_a_call_fits_its_signature(path: str, positional: str, keywords: str) -> None:
+    function = native(path)
+    bound = (None,) if "." in path.partition(":")[2] else ()
+    signature = inspect.signature(function)
+    signature.bind(*bound, *positional.split(), **dict.fromkeys(keywords.split()))
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+        # mem0 swallows unknown keywords (facts, section 1), so each must be a parameter of its own.
+        assert set(keywords.split()) <= signature.parameters.keys() or "qdrant" in path or "llms" in path
+
+
+def test_positional_names_are_what_we_call_them() -> None:
+    assert list(inspect.signature(native("mem0:Memory.add")).parameters)[1] == "messages"
+    assert list(inspect.signature(native("mem0:Memory.search")).parameters)[1] == "query"
+
+
+def test_scores_and_limits_default_to_what_we_override() -> None:
+    search = inspect.signature(native("mem0:Memory.search")).parameters
+    assert (search["threshold"].default, search["top_k"].default) == (0.1, 20)
+    assert inspect.signature(native("mem0:Memory.add")).parameters["infer"].default is True
+
+
+def test_the_configuration_has_the_fields_we_set() -> None:
+    fields = native("mem0.configs.base:MemoryConfig").model_fields
+    assert fields.keys() >= {"vector_store", "llm", "embedder", "reranker", "history_db_path"}
+    qdrant = native("mem0.configs.vector_stores.qdrant:QdrantConfig").model_fields
+    assert qdrant.keys() >= {"collection_name", "embedding_model_dims", "path", "host", "port", "url"}
+    pgvector = native("mem0.configs.vector_stores.pgvector:PGVectorConfig").model_fields
+    assert pgvector.keys() >= {"collection_name", "embedding_model_dims", "connection_string", "hnsw"}
+
+
+@pytest.mark.parametrize(
+    ("path", "fragments"),
+    [
+        (
+            "mem0:Memory.__init__",
+            ["self.embedding_model =", "self.llm =", "self.reranker", "self.db = SQLiteManager("],
+        ),
+        ("mem0:Memory.add", ["self.config.llm.config", "_add_to_vector_store("]),
+        (
+            "mem0:Memory._add_to_vector_store",
+            [
+                "self.vector_store.insert(\n                vectors=",
+                'role"] == "system"',
+                'response_format={"type": "json_object"}',
+                "prompt or self.custom_instructions",
+                "existing_hashes",
+                'if "created_at" not in mem_metadata',
+            ],
+        ),
+        ("mem0:Memory._create_memory", ['if "created_at" not in new_metadata']),
+        (
+            "mem0:Memory._remove_memory_from_entity_store",
+            ["if self._entity_store is None:\n            return"],
+        ),
+        ("mem0.memory.storage:SQLiteManager.__init__", ["self.connection = sqlite3.connect", "self._lock ="]),
+        ("mem0.memory.storage:SQLiteManager._create_history_table", ["memory_id    TEXT"]),
+        ("mem0.memory.storage:SQLiteManager._create_messages_table", ["session_scope TEXT"]),
+        ("mem0.memory.utils:parse_messages", ['role == "system"', 'role == "user"', 'role == "assistant"']),
+        ("mem0.llms.openai:OpenAILLM.__init__", ['os.environ.get("OPENROUTER_API_KEY")', "self.client ="]),
+        ("mem0.vector_stores.qdrant:Qdrant.__init__", ["if host and port:", "_has_bm25_slot"]),
+        ("mem0.vector_stores.qdrant:Qdrant._build_field_condition", ["non_range_ops", "DatetimeRange"]),
+        ("mem0.vector_stores.pgvector:PGVector.__init__", ["self.connection_pool"]),
+        ("mem0.vector_stores.pgvector:PGVector._ensure_collection", ["self.create_col()"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_we_rely_on_inside_is_still_there(path: str, fragments: list[str]) -> None:
+    """Behaviour without a signature: attributes we replace, rules our warnings speak of."""
+    source = inspect.getsource(native(path))
+    for fragment in fragments:
+        assert fragment in source, f"{path} no longer has {fragment!r}"
+
+
+def test_telemetry_is_off_and_home_is_ours(tmp_path: Path) -> None:
+    assert native("mem0.memory.telemetry:MEM0_TELEMETRY") is False
+    assert Path(native("mem0.memory.setup:mem0_dir")) != Path.home() / ".mem0"
+
+
+def test_local_qdrant_still_locks_the_file_we_look_at() -> None:
+    source = inspect.getsource(native("qdrant_client.local.qdrant_local:QdrantLocal._load"))
+    assert '".lock"' in source
+    assert "portalocker" in source

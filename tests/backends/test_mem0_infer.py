@@ -1,0 +1,276 @@
+"""mem0 with extraction, against a scripted OpenAI-compatible endpoint on the loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, opened, stored
+
+from memory import (
+    BackendAuthError,
+    BackendError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendTimeout,
+    BackendUnavailable,
+    MemorySlot,
+    Message,
+    SupportsBulkIngest,
+)
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The contract tests run on trio as well."""
+    return "asyncio"
+
+
+OOLONG = "I bought oolong tea yesterday."
+
+
+@pytest.fixture
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as server:
+        yield server
+
+
+@asynccontextmanager
+async def inferring(
+    data_dir: Path, server: ScriptedLLM, /, *scopes: Any, **options: Any
+) -> AsyncIterator[MemorySlot]:
+    """mem0 whose model and embedder are the scripted endpoint, with short deadlines."""
+    block = {
+        "llm": {"base_url": server.base_url},
+        "embedder": {"base_url": server.base_url},
+        "threshold": 0.0,
+        **options,
+    }
+    deadlines = {"write_s": 1.2, "retrieve_s": 0.6, "query_s": 1.2}
+    async with opened(data_dir, *scopes, deadlines=deadlines, **block) as slot:
+        yield slot
+
+
+async def test_memories_are_extracted_and_dated_by_the_event(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """mem0's own Observation Date is always today; the event's goes in with the prompt."""
+    async with inferring(tmp_path, llm, custom_instructions="Mind the tea.") as slot:
+        told = event(OOLONG, timestamp=START)
+        receipt = await slot.record_event(told)
+        (row,) = await stored(slot)
+    assert receipt.native_ids == (row["id"],)
+    assert row["memory"] == "I bought oolong tea yesterday (2023-05-07)."
+    assert row["created_at"] == START.isoformat()
+    assert row["metadata"]["event_id"] == told.event_id
+    assert row["attributed_to"] == "user"
+    prompts = [body["messages"][-1]["content"] for body in llm.bodies("chat/completions")]
+    assert len(prompts) == 1, "one call of the model per event"
+    assert "Observation date: 2023-05-08 (Monday, 13:56 UTC)" in prompts[0]
+    assert "Mind the tea." in prompts[0]
+
+
+async def test_extracting_nothing_is_committed_with_a_warning(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm) as slot:
+        receipt = await slot.record_event(event("Hi!"))
+        assert (receipt.status, receipt.native_ids) == ("committed", ())
+        assert receipt.warnings == ("mem0 extracted nothing from this event",)
+
+
+async def test_duplicates_mem0_drops_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm) as slot:
+        receipt = await slot.record_event(event("I have a cat.", "I have a cat."))
+        assert len(receipt.native_ids) == 1
+        assert receipt.warnings == ("mem0 stored 1 of 2 extracted memories; it drops exact duplicates",)
+
+
+async def test_tool_messages_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm) as slot:
+        said = (Message(role="user", content="I have a cat."), Message(role="tool", content="cat: 1"))
+        receipt = await slot.record_event(event(messages=said))
+        assert "role tool are not remembered by mem0 with infer: true" in receipt.warnings[0]
+        receipt = await slot.record_event(event(messages=said[1:]))
+        assert receipt.native_ids == ()
+        assert "mem0 remembers nothing" in receipt.warnings[-1]
+    assert len(llm.bodies("chat/completions")) == 1
+
+
+@pytest.mark.parametrize("endpoint", ["chat/completions", "embeddings"])
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("401", BackendAuthError),
+        ("403", BackendAuthError),
+        ("429", BackendRateLimited),
+        ("500", BackendUnavailable),
+        ("timeout", BackendTimeout),
+        ("reset", BackendUnavailable),
+        ("truncated", BackendUnavailable),
+        ("bad_json", BackendProtocolError),
+        ("empty", BackendProtocolError),
+        ("invalid_body", BackendProtocolError),
+    ],
+)
+async def test_a_failing_model_is_an_error_by_its_cause_and_nothing_is_stored(
+    tmp_path: Path, llm: ScriptedLLM, endpoint: str, fault: Any, error: type[BackendError]
+) -> None:
+    async with inferring(tmp_path, llm) as slot:
+        llm.faults.add(fault, endpoint=endpoint, times=None, delay_s=1.5)
+        with pytest.raises(error) as raised:
+            await slot.record_event(event(OOLONG))
+        assert llm.faults.fired
+        sent = [request for request in llm.requests if request.path == endpoint]
+        assert len(sent) == 1, "mem0's client would retry twice, for up to 600 s each"
+        llm.faults.clear()
+        assert type(raised.value) is error
+        assert not raised.value.sent
+        shown = str(raised.value) + str(raised.value.diagnostics)
+        assert "oolong" not in shown
+        assert FAKE_KEY not in shown
+        assert await stored(slot) == []
+        assert len((await slot.record_event(event(OOLONG))).native_ids) == 1, "and it works again"
+
+
+async def test_rate_limits_say_when_to_come_back(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm) as slot:
+        llm.faults.add("429", endpoint="chat/completions", retry_after_s=7)
+        with pytest.raises(BackendRateLimited) as raised:
+            await slot.record_event(event(OOLONG))
+    assert raised.value.retry_after_s == 7
+    assert raised.value.__cause__ is not None
+
+
+async def test_retries_of_the_client_are_configurable(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm, llm={"base_url": llm.base_url, "max_retries": 1}) as slot:
+        llm.faults.add("500", endpoint="chat/completions")
+        assert (await slot.record_event(event(OOLONG))).native_ids
+
+
+async def test_a_failing_search_never_looks_empty(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm) as slot:
+        await slot.record_event(event(OOLONG))
+        llm.faults.add("429", endpoint="embeddings")
+        with pytest.raises(BackendRateLimited):
+            await found(slot, "tea")
+        assert await found(slot, "oolong tea")
+
+
+async def test_an_event_is_stored_whole_or_not_at_all(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Verbatim, mem0 stores message by message: the first is taken back when the second fails."""
+    async with inferring(tmp_path, llm, infer=False) as slot:
+        await slot.record_event(event("an older one"))
+        with llm_failing_at(llm, 2), pytest.raises(BackendUnavailable) as raised:
+            await slot.record_event(event("first half", "second half"))
+        assert not raised.value.sent
+        assert [row["memory"] for row in await stored(slot)] == ["an older one"]
+
+
+class llm_failing_at:
+    """Let the ``count``-th embedding from now on fail."""
+
+    def __init__(self, llm: ScriptedLLM, count: int) -> None:
+        self._llm = llm
+        self._at = len(llm.requests) + count
+        self._native = llm.faults.take
+
+    def __enter__(self) -> None:
+        def take(endpoint: str) -> Any:
+            if len(self._llm.requests) + 1 == self._at:
+                self._llm.faults.add("500", endpoint=endpoint)
+            return self._native(endpoint)
+
+        self._llm.faults.take = take  # type: ignore[method-assign]
+
+    def __exit__(self, *_: object) -> None:
+        self._llm.faults.take = self._native  # type: ignore[method-assign]
+
+
+async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """mem0 itself would skip the memory and report the rest as success."""
+    async with inferring(tmp_path, llm) as slot:
+        await slot.record_event(event("I have a cat."))
+        seen = len(llm.requests)
+        native = llm.faults.take
+
+        def take(endpoint: str) -> Any:
+            # Searching embeds once; what follows is the batch, then one by one.
+            if endpoint == "embeddings" and len(llm.requests) - seen >= 2:
+                llm.faults.add("500", endpoint="embeddings")
+            return native(endpoint)
+
+        llm.faults.take = take  # type: ignore[method-assign]
+        with pytest.raises(BackendUnavailable) as raised:
+            await slot.record_event(event("I have a dog. I have a fish."))
+        llm.faults.take = native  # type: ignore[method-assign]
+        assert not raised.value.sent
+        assert [row["memory"] for row in await stored(slot)] == ["I have a cat."]
+
+
+async def test_a_bulk_write_that_fails_keeps_the_receipts_before_it(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm, infer=False) as slot:
+        events = [event(f"tea {number}") for number in range(6)]
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        with llm_failing_at(llm, 4), pytest.raises(BackendUnavailable) as raised:
+            await bulk.record_events(events)
+        assert [receipt.event_id for receipt in raised.value.receipts] == [
+            told.event_id for told in events[:3]
+        ]
+        written = {native_id for receipt in raised.value.receipts for native_id in receipt.native_ids}
+        assert {row["id"] for row in await stored(slot)} == written
+        rest = await bulk.record_events(events[3:])
+        assert len(rest) == 3
+        assert len(await stored(slot)) == 6
+
+
+async def test_reset_forgets_the_recent_messages_too(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """They would feed the next extraction of the scope (facts/mem0.md section 4)."""
+    async with inferring(tmp_path, llm, BOB) as slot:
+        for scope in (ALICE, BOB):
+            await slot.record_event(event("My code word is zanzibar.", scope=scope))
+        assert (await slot.reset_scope(ALICE)).verified
+        for scope in (ALICE, BOB):
+            await slot.record_event(event("I have a cat.", scope=scope))
+    alice, bob = (body["messages"][-1]["content"] for body in llm.bodies("chat/completions")[-2:])
+    assert "zanzibar" not in alice
+    assert "zanzibar" in bob
+
+
+async def test_the_configured_endpoint_wins_over_openrouter(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With that variable set, mem0 would send every message to openrouter.ai."""
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-unused")
+    async with inferring(tmp_path, llm) as slot:
+        assert (await slot.record_event(event(OOLONG))).native_ids
+    assert llm.bodies("chat/completions")
+
+
+async def test_a_reranker_that_fails_is_warned_of(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """mem0 falls back to its own order without a word."""
+    reranker = {
+        "provider": "llm_reranker",
+        "config": {
+            "llm": {"provider": "openai", "config": {"api_key": "x", "openai_base_url": llm.base_url}}
+        },
+    }
+    async with inferring(tmp_path, llm, infer=False, rerank=True, reranker=reranker) as slot:
+        adapter: Any = slot._adapter
+        await slot.record_event(event("I drink oolong."))
+        adapter._native.open().reranker.native = None
+        result = await slot.retrieve(ask("oolong"))
+        assert result.entries
+        assert "reranking failed; the order is mem0's own" in result.trace.warnings
+
+
+async def test_health_names_the_models_and_what_is_off(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with inferring(tmp_path, llm, llm={"base_url": llm.base_url, "model": "tiny"}) as slot:
+        health = await slot.health()
+    assert health.details["llm"] == "openai:tiny"
+    assert health.details["embedder"].startswith("openai:")
+    assert health.native_ingest_modes == ("infer",)
+    assert llm.requests == [], "a health check costs nothing"

@@ -1,0 +1,223 @@
+"""mem0 on a real PostgreSQL with pgvector, which ``pgserver`` brings along: a server store with several workers."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, config, event, found, opened, stored
+
+from memory import (
+    BackendUnavailable,
+    InputError,
+    MemoryAdapter,
+    MemoryAdapterRegistry,
+    MemoryScope,
+    load_config,
+    open_memory,
+)
+from memory.testing.contract import MemoryContract
+
+pytestmark = [
+    pytest.mark.anyio,
+    NEEDS_MEM0,
+    pytest.mark.skipif(find_spec("pgserver") is None, reason="pgserver is not installed"),
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of its own; yields its connection string."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR
+        import pgserver
+    server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture
+def block(postgres: str) -> dict[str, Any]:
+    """A configuration block with a table of its own."""
+    return {
+        "vector_store": {"provider": "pgvector", "config": {"connection_string": postgres}},
+        "collection": f"t_{uuid.uuid4().hex[:12]}",
+    }
+
+
+class TestContract(MemoryContract):
+    """The whole kit on a server store."""
+
+    anyio_backends = ("asyncio",)
+    native_query = ("list", {})
+    native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
+
+    @pytest.fixture
+    def adapter_factory(self, tmp_path: Path, block: dict[str, Any]) -> Callable[[], MemoryAdapter]:
+        settings = load_config(config(tmp_path, **block))
+        return lambda: MemoryAdapterRegistry().create(settings)
+
+
+async def test_the_store_and_its_workers_are_declared(tmp_path: Path, block: dict[str, Any]) -> None:
+    async with opened(tmp_path, **block, workers=3) as slot:
+        health = await slot.health()
+        workers = [thread for thread in threading.enumerate() if thread.name.startswith("memslot-mem0")]
+    assert health.status == "ok"
+    assert len(workers) == 3
+    assert health.details["vector_store"] == "pgvector"
+    assert health.details["keyword_search"] is True
+    assert health.warnings == ()
+    assert slot.traits.cs_filtering == "hard"
+
+
+async def test_the_approximate_index_is_off_unless_asked_for(tmp_path: Path, block: dict[str, Any]) -> None:
+    """It ranks 40 rows before the scope filter, so that a shared table answers with too few."""
+    async with opened(tmp_path, BOB, **block) as slot:
+        for number in range(100):
+            await slot.record_event(event(f"tea number {number}"))
+        await slot.record_event(event("coffee", scope=BOB))
+        assert await found(slot, "tea number 7", scope=BOB) == ["coffee"]
+        assert slot._adapter._native._config.vector_store.config.hnsw is False  # type: ignore[attr-defined]
+    asked = {**block["vector_store"]["config"], "hnsw": True}
+    async with opened(tmp_path, vector_store={"provider": "pgvector", "config": asked}) as slot:
+        assert any("hnsw: true ranks before" in warning for warning in (await slot.health()).warnings)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"even": True}, {"green"}),
+        ({"even": {"ne": True}}, {"red", "blue"}),
+        ({"even": {"in": [False]}}, {"red", "blue"}),
+        ({"n": 2}, {"green"}),
+        ({"n": {"gte": 2, "lt": 2.5}}, {"green"}),
+        ({"n": {"gte": 2, "ne": 2}}, {"blue"}),
+        ({"n": {"nin": [1, 2]}}, {"blue"}),
+        ({"colour": {"contains": "ree"}}, {"green"}),
+        ({"colour": {"icontains": "REE"}}, {"green"}),
+        ({"colour": {"contains": "r%d"}}, set()),
+        ({"timestamp": {"gte": (START + timedelta(days=2)).isoformat()}}, {"green", "blue"}),
+        ({"timestamp": (START + timedelta(days=2)).isoformat()}, {"green"}),
+    ],
+)
+async def test_filters_narrow(
+    tmp_path: Path, block: dict[str, Any], filters: dict[str, Any], expected: set[str]
+) -> None:
+    async with opened(tmp_path, **block) as slot:
+        for number, name in enumerate(("red", "green", "blue"), 1):
+            await slot.record_event(
+                event(
+                    f"My {name} mug",
+                    metadata={"colour": name, "n": number, "even": number % 2 == 0},
+                    timestamp=START + timedelta(days=number),
+                )
+            )
+        assert {text.split()[1] for text in await found(slot, "mug", filters=filters)} == expected
+
+
+async def test_iso_ranges_are_refused_with_another_way(tmp_path: Path, block: dict[str, Any]) -> None:
+    async with opened(tmp_path, **block) as slot:
+        with pytest.raises(InputError, match="filter by timestamp for time"):
+            await found(slot, "mug", filters={"day": {"gte": "2023-05-01"}})
+
+
+async def test_64_at_a_time_lose_nothing(tmp_path: Path, block: dict[str, Any]) -> None:
+    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
+    async with opened(tmp_path, *scopes, **block) as slot:
+
+        async def one(number: int) -> None:
+            scope = scopes[number % len(scopes)]
+            await slot.record_event(event(f"tea number {number}", scope=scope))
+            await slot.retrieve(ask("tea", scope=scope))
+
+        async with anyio.create_task_group() as group:
+            for number in range(64):
+                group.start_soon(one, number)
+        for index, scope in enumerate(scopes):
+            numbers = {int(row["memory"].split()[-1]) for row in await stored(slot, scope)}
+            assert numbers == set(range(index, 64, 8))
+
+
+async def test_several_processes_may_share_the_server(tmp_path: Path, block: dict[str, Any]) -> None:
+    """Two slots with a history of their own each stand for two processes. They also create the table together."""
+    slots: list[Any] = []
+
+    async def open_one(name: str) -> None:
+        async with open_memory(config(tmp_path / name, **block), scope=ALICE) as slot:
+            slots.append(slot)
+            await slot.record_event(event(f"{name} was here"))
+            while len(slots) < 2 or len(await stored(slot)) < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            assert set(await found(slot, "who was here")) == {"one was here", "two was here"}
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(open_one, "one")
+            group.start_soon(open_one, "two")
+
+
+async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[str, Any]) -> None:
+    async with opened(tmp_path, BOB, **block) as slot:
+        for scope in (ALICE, BOB):
+            await slot.record_event(event("one", "two", scope=scope))
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed) == (True, 2)
+        assert receipt.left == ("history and recent messages in files of other processes",)
+        assert await stored(slot) == []
+        assert len(await stored(slot, BOB)) == 2
+
+
+async def test_resets_of_several_scopes_at_a_time(tmp_path: Path, block: dict[str, Any]) -> None:
+    """Each opens mem0's entity table, and PostgreSQL does not like it created twice at a time."""
+    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(6)]
+    async with opened(tmp_path, *scopes, **block) as slot:
+        for scope in scopes:
+            await slot.record_event(event("tea", scope=scope))
+        async with anyio.create_task_group() as group:
+            for scope in scopes:
+                group.start_soon(slot.reset_scope, scope)
+        assert [await stored(slot, scope) for scope in scopes] == [[]] * 6
+
+
+async def test_closing_leaves_no_thread(tmp_path: Path, block: dict[str, Any]) -> None:
+    before = set(threading.enumerate())
+    async with opened(tmp_path, **block) as slot:
+        await slot.record_event(event("tea"))
+        await slot.reset_scope(ALICE)
+        assert len(set(threading.enumerate()) - before) > 4
+    assert set(threading.enumerate()) == before
+
+
+async def test_a_server_that_is_down_is_one_clear_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    down = {
+        "vector_store": {
+            "provider": "pgvector",
+            "config": {"connection_string": "postgresql://ada:hunter2@127.0.0.1:1/none"},
+        },
+        "deadlines": {"retrieve_s": 0.5, "setup_s": 5},
+    }
+    before = set(threading.enumerate())
+    with pytest.raises(BackendUnavailable, match="no connection to the database in time") as raised:
+        async with opened(tmp_path, **down):
+            pass
+    assert not raised.value.sent
+    assert "hunter2" not in str(raised.value) + str(raised.value.diagnostics) + caplog.text
+    async with open_memory(config(tmp_path, **down)) as slot:
+        health = await slot.health()
+    assert health.status == "unavailable"
+    assert set(threading.enumerate()) == before
