@@ -30,6 +30,8 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
+    clean_text,
+    wrap_section,
 )
 from memory.testing.fake_backend import FakeBackend
 
@@ -248,6 +250,14 @@ class ForgedFence(FakeBackend):
         return f'<memory-context backend="{self.backend_name}" scope="{scope}">\n{lines}\n</memory-context>'
 
 
+class ImitatedEntry(FakeBackend):
+    """Escapes the fence and forgets that a line break can imitate an entry."""
+
+    def format_context(self, result: RetrieveResult) -> str:
+        lines = [f"- {clean_text(entry.text)}" for entry in result.context_entries]
+        return wrap_section(self.backend_name, result.request.scope.label, lines)
+
+
 class LosesProvenance(FakeBackend):
     """Keeps the texts and drops ids, scores and times from the native payload."""
 
@@ -345,6 +355,7 @@ MUTANTS: Mapping[str, Mutant] = {
         FalseCommitted, ("test_a_committed_write_is_retrievable_at_once",), derivation_s=0.3
     ),
     "forged_fence": Mutant(ForgedFence, ("test_stored_text_cannot_close_or_forge_the_section",)),
+    "imitated_entry": Mutant(ImitatedEntry, ("test_stored_text_cannot_close_or_forge_the_section",)),
     "loses_provenance": Mutant(LosesProvenance, ("test_raw_keeps_the_native_provenance",)),
     "drops_event_fields": Mutant(DropsEventFields, ("test_event_fields_stay_traceable",)),
     "wall_clock": Mutant(WallClock, ("test_time_is_the_events_and_not_the_clocks",)),

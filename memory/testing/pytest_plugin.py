@@ -1,7 +1,25 @@
-"""Loaded by pytest wherever memslot is installed, so it imports nothing of it."""
+"""memslot's pytest plugin, thin because it is loaded wherever memslot is installed: fixtures, imported on use.
+
+The conformance kit does not need it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 
-pytest.register_assert_rewrite("memory.testing.contract")
+if TYPE_CHECKING:
+    from memory.testing.scripted_llm import ScriptedLLM
+
+__all__ = ["scripted_llm"]
+
+
+@pytest.fixture
+def scripted_llm() -> Iterator[ScriptedLLM]:
+    """A running :class:`memory.testing.ScriptedLLM`."""
+    from memory.testing.scripted_llm import ScriptedLLM
+
+    with ScriptedLLM() as llm:
+        yield llm

@@ -19,6 +19,7 @@ for _name, _mutant in MUTANTS.items():
             "anyio_backends": ("asyncio",),
             "adapter_type": _mutant.adapter,
             "derivation_s": _mutant.derivation_s,
+            "ready_timeout_s": 1.0,
             "__module__": __name__,
         },
     )

@@ -69,17 +69,30 @@ def test_a_class_without_a_provider_says_what_to_do(tmp_path: Path) -> None:
     assert "TestMine: set config, or override the adapter_factory fixture" in run.stdout
 
 
-def test_the_plugin_loads_no_sdk_and_rewrites_the_kits_asserts(tmp_path: Path) -> None:
+def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         "import sys\n"
         "SDKS = {'mem0', 'qdrant_client', 'openai', 'honcho', 'graphiti_core', 'memos'}\n"
         "EARLY = SDKS & set(sys.modules)\n"
-        "def test_early():\n"
+        "def test_early(scripted_llm):\n"
         "    assert not EARLY\n"
-        "    from memory.testing.contract import recording\n"
-        "    assert '@pytest_ar' in vars(recording)\n"
+        "    assert scripted_llm.base_url\n"
     )
     run = _pytest(tmp_path)
+    assert run.returncode == 0, run.stdout
+
+
+def test_the_kits_asserts_show_their_values_without_any_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (tmp_path / "test_mine.py").write_text(
+        "def test_rewritten():\n"
+        "    from memory.testing.contract import _kit, recording\n"
+        "    assert '@pytest_ar' in vars(recording)\n"
+        "    assert '@pytest_ar' in vars(_kit)\n"
+    )
+    run = _pytest(tmp_path, "-p", "anyio.pytest_plugin", "-W", "error")
     assert run.returncode == 0, run.stdout
 
 

@@ -8,13 +8,21 @@
 That is a whole test module. Declarations that differ from the usual are class attributes, and what only the
 provider can do (show its native state, make its backend fail) are fixtures to override; both are documented on
 :class:`MemoryContract`. Tests run on asyncio and trio through anyio's pytest plugin; with pytest-asyncio
-installed, keep its mode ``strict``. Asserts are explained as usual, because memslot's pytest plugin says so.
+installed, keep its mode ``strict``.
 
 A standard test may be overridden only by one that is marked ``xfail`` with a reason; anything else is an error
 when the class is made. So a green run means every promise was kept, and the report names what was skipped and why.
 """
 
 from __future__ import annotations
+
+import pkgutil
+
+import pytest
+
+# ruff: noqa: E402
+# Before the first of them is imported, so that failing asserts show their values, with no plugin's help.
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
 from memory.testing.contract._base import ContractBase, NativeFault
 from memory.testing.contract._kit import Fingerprint, Kit, TraceList, marker
@@ -71,6 +79,7 @@ class MemoryContract(
         limits_natively: False where the backend has no parameter for the number of results.
         native_query: operation and arguments that show a scope's content, where declared.
         native_mutations: operations and arguments to try, where declared.
+        concurrent_scopes: how many scopes are used at once.
         clean_up: True for servers that outlive the test.
 
     Fixtures:

@@ -21,7 +21,7 @@ from memory import (
 )
 from memory.testing.contract._kit import Fingerprint, Kit
 
-__all__ = ["ContractBase", "NativeFault"]
+__all__ = ["ContractBase", "NativeFault", "installed_plugins"]
 
 NativeFault = Callable[[str], AbstractContextManager[Any]]
 EVENT_FIELDS = (
@@ -62,6 +62,9 @@ class ContractBase:
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}
     """Operation -> arguments of native mutations that work on the native id of a retrieved entry."""
 
+    concurrent_scopes: ClassVar[int] = 64
+    """How many scopes are used at once."""
+
     clean_up: ClassVar[bool] = False
     """Reset every scope after each test: for servers that outlive it."""
 
@@ -71,7 +74,7 @@ class ContractBase:
         if self.config is None:
             pytest.fail(f"{type(self).__name__}: set config, or override the adapter_factory fixture")
         settings = load_config(self.config)
-        return lambda: _installed().create(settings, data_dir=tmp_path)
+        return lambda: installed_plugins().create(settings, data_dir=tmp_path)
 
     @pytest.fixture
     def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint | None:
@@ -129,7 +132,8 @@ class ContractBase:
 
 
 @cache
-def _installed() -> MemoryAdapterRegistry:
+def installed_plugins() -> MemoryAdapterRegistry:
+    """The registry, looked up once for all tests."""
     return MemoryAdapterRegistry()
 
 

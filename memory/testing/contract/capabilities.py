@@ -22,8 +22,9 @@ from memory import (
     SupportsProvenance,
     SupportsReadiness,
     capabilities_of,
+    load_config,
 )
-from memory.testing.contract._base import ContractBase
+from memory.testing.contract._base import ContractBase, installed_plugins
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
 
 __all__ = ["CapabilityContract"]
@@ -51,6 +52,17 @@ class CapabilityContract(ContractBase):
                 )
         with pytest.raises(InputError):
             kit.slot.capability(str)
+
+    async def test_the_plugins_description_is_true(self, kit: Kit) -> None:
+        """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
+        if self.config is None:
+            pytest.skip("there is no configuration, so nothing names an installed plugin")
+        settings = load_config(self.config)
+        info = installed_plugins().info(settings.provider, settings.kind)
+        assert info.name == settings.provider == kit.slot.backend_name
+        assert info.kind == kit.slot.traits.kind
+        assert kit.slot.capabilities() <= info.capabilities
+        assert info.summary
 
     async def test_traits_and_health_agree(self, kit: Kit) -> None:
         """DESIGN 4: what health declares for the manifest is what the slot acts on."""

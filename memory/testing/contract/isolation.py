@@ -174,8 +174,8 @@ class IsolationContract(ContractBase):
         assert not accepted, "these must be a ScopeError, or a filter that the provider does not have at all"
 
     async def test_concurrent_scopes_never_cross(self, kit: Kit) -> None:
-        """DESIGN 5.5: 64 scopes at once, each finds its own fact and no other."""
-        names = [f"persona{number}" for number in range(64)]
+        """DESIGN 5.5: 64 scopes at once, and each finds its own fact and no other."""
+        names = [f"persona{number}" for number in range(self.concurrent_scopes)]
         found: dict[str, str] = {}
 
         async def live(name: str) -> None:

@@ -92,7 +92,7 @@ class LifecycleContract(ContractBase):
                     tasks.start_soon(call, argument)
                     await anyio.sleep(delay)
                     tasks.cancel_scope.cancel()
-        with anyio.fail_after(10):
+        with anyio.fail_after(self.ready_timeout_s):
             await kit.slot.set_mode(AdapterMode(read_only=True))
             await kit.slot.set_mode(AdapterMode(read_only=False))
             await kit.tell("blue")
