@@ -38,7 +38,9 @@ def error_record(error: BaseException) -> ErrorRecord:
     backend = error if isinstance(error, BackendError) else None
     return ErrorRecord(
         type=type(error).__name__,
-        message=str(error) if own else "not an error of memslot's own; its message may hold user text",
+        message=str(error)
+        if own
+        else "not an error of memslot's own, so its message, which may hold user text, is withheld",
         operation=(backend.operation or None) if backend else None,
         diagnostics=backend.diagnostics if backend else {},
     )

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from memory._yaml import load_yaml
+from memory.bench.cell import error_record
 from memory.bench.comparison_report import ComparisonRecord, NotRun, summary_table, write_comparison_report
 from memory.bench.rundir import make_directory, new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
 from memory.bench.settings import RunSettings, load_timelines, run_settings
 from memory.config import MemslotConfig, load_config
-from memory.errors import ConfigError, MemslotError
-from memory.manifest import ErrorRecord, write_atomic
+from memory.errors import ConfigError
+from memory.manifest import write_atomic
 from memory.registry import MemoryAdapterRegistry
 
 __all__ = ["Comparison", "comparison_configs", "run_many"]
@@ -96,7 +97,8 @@ async def run_many(
 ) -> Comparison:
     """Run providers one after another over the same timelines, and write a combined report.
 
-    A provider that cannot begin, say for a missing SDK, is listed as not run and stops no other.
+    A provider that cannot begin, say for a missing SDK, or that a defect ends, is listed with the reason and stops
+    no other; run it alone to see a defect's traceback.
 
     Args:
         configs: one for each provider; see :func:`comparison_configs`.
@@ -122,9 +124,8 @@ async def run_many(
                 config, settings=settings, data=data, registry=registry, progress=progress
             )
             outcomes.append(result)
-        except MemslotError as error:
-            reason = ErrorRecord(type=type(error).__name__, message=str(error))
-            result = NotRun(provider=config.provider, error=reason)
+        except Exception as error:  # one plugin's defect must not cost the others their night
+            result = NotRun(provider=config.provider, error=error_record(error))
             not_run.append(result)
         if finished is not None:
             finished(result)

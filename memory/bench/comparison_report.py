@@ -25,7 +25,7 @@ class _Record(BaseModel):
 
 
 class NotRun(_Record):
-    """A provider that could not begin."""
+    """A provider that could not begin, or that a defect ended."""
 
     provider: str
     """Its name."""
@@ -45,7 +45,7 @@ class ComparisonRecord(_Record):
     runs: tuple[str, ...]
     """Run ids; each names a directory beside this one."""
     not_run: tuple[NotRun, ...] = ()
-    """Providers that could not begin."""
+    """Providers without a finished run."""
 
 
 def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]]]:

@@ -19,6 +19,7 @@ from memory.bench import (
     write_report,
 )
 from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps
+from memory.testing.fake_backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +73,20 @@ async def test_a_provider_that_cannot_begin_stops_no_other(tmp_path):
     assert [outcome.metrics.provider for outcome in comparison.outcomes] == ["no_memory", "oracle_ipas"]
     assert [(one.provider, one.error.type) for one in comparison.not_run] == [("fake", "PluginNotFound")]
     assert "fake: not run" in comparison.report.read_text(encoding="utf-8")
+
+
+async def test_a_defect_in_one_provider_stops_no_other_and_its_message_is_withheld(tmp_path):
+    class Defective(FakeBackend):
+        def native_scope(self, scope):
+            raise TypeError(SENTINEL)
+
+    configs = comparison_configs(CONTENT, ["fake", "no_memory"])
+    settings = run_settings(configs[0], output=tmp_path)
+    comparison = await run_many(configs, settings=settings, registry=registry_with(Defective()))
+    assert [outcome.metrics.provider for outcome in comparison.outcomes] == ["no_memory"]
+    assert [(one.provider, one.error.type) for one in comparison.not_run] == [("fake", "TypeError")]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path.name for path in files if SENTINEL in path.read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from bench_support import SENTINEL, config_of, locomo_sample, registry_with, write_locomo
 from jsonschema import Draft202012Validator
 
-from memory import ConfigError, ContextEntry, PluginNotFound
+from memory import BackendUnavailable, ConfigError, ContextEntry, PluginNotFound
 from memory.bench import make_quickstart, run_benchmark, run_settings, write_report
 from memory.config import load_config
 from memory.manifest import manifest_schema, read_manifest
@@ -283,6 +283,23 @@ async def test_a_backend_that_keeps_failing_ends_its_cell(run):
     assert (first.status, first.probe_errors, first.error.type) == ("failed", 5, "BackendUnavailable")
     assert first.error.diagnostics["status"] == 500
     assert (second.status, second.probes) == ("completed", 5)
+
+
+async def test_failures_between_successes_do_not_add_up(run):
+    class Flaky(FakeBackend):
+        calls = 0
+
+        async def retrieve(self, request):
+            self.calls += 1
+            if self.calls % 3:
+                raise BackendUnavailable("down for a moment")
+            return await super().retrieve(request)
+
+    outcome = await run(Flaky(), run={"timeline": "quickstart", "users": 1, "sessions": 8})
+    (cell,) = outcome.manifest.cells
+    assert (cell.status, cell.error) == ("completed", None)
+    assert cell.probe_errors > cell.probes > 5
+    assert outcome.manifest.status == "failed"
 
 
 @pytest.mark.parametrize("bulk", [False, True])
