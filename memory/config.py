@@ -110,7 +110,8 @@ class MemslotConfig:
         """SHA-256 of what determines results: canonical JSON, secrets and local paths left out."""
         content = self.redacted()
         content["memory"].pop("data_dir")
-        (content.get("run") or {}).pop("output", None)
+        for local in ("output", "data"):
+            (content.get("run") or {}).pop(local, None)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 

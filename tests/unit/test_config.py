@@ -62,6 +62,7 @@ def test_the_hash_is_of_what_determines_results(tmp_path):
     original = digest()
     assert digest(MY_API_KEY="sk-other") == original
     assert digest(GOOD.replace("somewhere", "elsewhere")) == original
+    assert digest(GOOD + "  data: over/there.json\n") == original
     assert digest(GOOD.replace("graphiti:", "zep:")) == original
     assert digest(GOOD.replace("top_k: 12", "top_k: 13")) != original
     assert digest(GOOD.replace("seed: 7", "seed: 8")) != original
