@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from memory import ContextBudget, ContextEntry, TokenCounter, entry_cost
@@ -28,7 +28,7 @@ def pack_document(
     counter: TokenCounter,
     *,
     overhead: int,
-    sources: Mapping[str, str] | None = None,
+    sources: Mapping[str, Iterable[str]] | None = None,
 ) -> PackedDocument:
     """One prose entry per paragraph, from the top, until the budget is full.
 
@@ -40,7 +40,7 @@ def pack_document(
         budget: ``max_items`` bounds paragraphs, ``max_tokens`` the section as the slot will count it.
         counter: the slot's counter, so that everything packed here fits there.
         overhead: tokens of the fence.
-        sources: line -> event id, where known.
+        sources: line -> the events it comes from, where known.
     """
     paragraphs = [part.strip().splitlines() for part in _BLANK_LINES.split(text) if part.strip()]
     total = sum(map(len, paragraphs))
@@ -64,8 +64,8 @@ def pack_document(
     return PackedDocument(tuple(entries), total - shown)
 
 
-def _prose(lines: list[str], sources: Mapping[str, str]) -> ContextEntry:
-    known = dict.fromkeys(sources[line] for line in lines if line in sources)
+def _prose(lines: list[str], sources: Mapping[str, Iterable[str]]) -> ContextEntry:
+    known = dict.fromkeys(event_id for line in lines for event_id in sources.get(line, ()))
     return ContextEntry("\n".join(lines), event_ids=tuple(known), prose=True)
 
 

@@ -9,10 +9,10 @@ understands nothing, and says so by its label.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from conditions._notebook import Draft, Line, Source
+from conditions._notebook import Draft, Line, Source, Sources
 from memory import TokenCounter
 
 __all__ = ["ExtractiveSummariser"]
@@ -102,7 +102,7 @@ class ExtractiveSummariser:
         self._max_tokens = max_tokens
         self._counter = counter
 
-    async def summarise(self, memory: str, sources: Mapping[str, Source], lines: list[Line]) -> Draft:
+    async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
         """The kept statements of the memory and of ``lines`` together. Lines of other origin stay at the top."""
         others, known = _parse(memory, sources)
         said = [statement for line in lines for statement in _statements(line)]
@@ -119,7 +119,7 @@ class ExtractiveSummariser:
                 f"[{first:%Y-%m-%d %H:%M}] {len(lines)} messages until {last:%Y-%m-%d %H:%M}; "
                 f"{sum(statement.line in fresh for statement in kept)} of {len(said)} statements kept"
             ),
-            sources={statement.line: statement.source for statement in kept if statement.source},
+            sources=_sources(kept),
         )
 
     async def problem(self) -> str | None:
@@ -142,16 +142,25 @@ class ExtractiveSummariser:
         return [statement for index, statement in enumerate(statements) if index in chosen]
 
 
-def _parse(memory: str, sources: Mapping[str, Source]) -> tuple[list[str], list[_Statement]]:
+def _parse(memory: str, sources: Sources) -> tuple[list[str], list[_Statement]]:
     """What someone else wrote into the memory, and our own statements, oldest first."""
     others: list[str] = []
     ours: list[_Statement] = []
     for line in memory.splitlines():
         if match := _KEPT.fullmatch(line):
-            ours.append(_Statement.of(match["date"], match["speaker"], match["text"], sources.get(line)))
+            said = (match["date"], match["speaker"], match["text"])
+            ours.extend(_Statement.of(*said, source) for source in sources.get(line, (None,)))
         elif line.strip() and line not in _HEADINGS:
             others.append(line)
     return others, ours[::-1]
+
+
+def _sources(statements: list[_Statement]) -> dict[str, tuple[Source, ...]]:
+    found: dict[str, tuple[Source, ...]] = {}
+    for statement in statements:
+        if statement.source:
+            found[statement.line] = (*found.get(statement.line, ()), statement.source)
+    return found
 
 
 def _statements(line: Line) -> Iterator[_Statement]:
@@ -201,7 +210,7 @@ def _render(others: list[str], statements: list[_Statement]) -> str:
     newest_first = statements[::-1]
     parts = ["\n".join(others)]
     for heading, is_preference in zip(_HEADINGS, (True, False), strict=True):
-        lines = [statement.line for statement in newest_first if statement.is_preference is is_preference]
+        lines = dict.fromkeys(one.line for one in newest_first if one.is_preference is is_preference)
         if lines:
             parts.append("\n".join((heading, *lines)))
     return "\n\n".join(part for part in parts if part)

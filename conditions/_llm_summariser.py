@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, SecretStr, StringConstraints
 
-from conditions._notebook import Draft, Line, Source
+from conditions._notebook import Draft, Line, Sources
 from memory import (
     BackendAuthError,
     BackendError,
@@ -112,7 +112,7 @@ class LlmSummariser:
         self._tool_choice: Mapping[str, Any] | str = _FORCED
         self.label = f"llm {options.model}"
 
-    async def summarise(self, memory: str, sources: Mapping[str, Source], lines: list[Line]) -> Draft:
+    async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
         """One call of the model.
 
         Raises:

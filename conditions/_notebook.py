@@ -23,7 +23,7 @@ from conditions._event_log import EventLog, append_text, replace_file
 from conditions._events import about, said
 from memory import BackendError, BackendProtocolError, MemoryEvent, MemoryScope, TokenCounter
 
-__all__ = ["Draft", "Line", "Notebook", "Source", "Summariser"]
+__all__ = ["Draft", "Line", "Notebook", "Source", "Sources", "Summariser"]
 
 _GAP = "\n\n"
 _BLANK_LINES = re.compile(r"\n\s*\n")
@@ -56,13 +56,17 @@ class Source:
     context: str | None = None
 
 
+Sources = Mapping[str, tuple[Source, ...]]
+"""Line of the memory -> where it comes from. The same words may have been said in two contexts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A summariser's answer: the new memory in place of the old, and one entry for the history."""
 
     memory: str
     history_entry: str
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Sources = field(default_factory=dict)
 
 
 class Summariser(Protocol):
@@ -71,7 +75,7 @@ class Summariser(Protocol):
     label: str
     """What it is, for health, traces and reports."""
 
-    async def summarise(self, memory: str, sources: Mapping[str, Source], lines: list[Line]) -> Draft:
+    async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
         """The memory with ``lines`` worked in.
 
         Raises:
@@ -108,7 +112,7 @@ class Progress:
     last_error: str = ""
     retry_after_s: float = 0.0
     last_derived_at: datetime | None = None
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
 
     def dumps(self) -> str:
         fields = asdict(self)
@@ -120,7 +124,9 @@ class Progress:
         fields: dict[str, Any] = json.loads(text)
         moment = fields["last_derived_at"]
         fields["last_derived_at"] = datetime.fromisoformat(moment) if moment else None
-        fields["sources"] = {line: Source(**source) for line, source in fields["sources"].items()}
+        fields["sources"] = {
+            line: tuple(Source(**source) for source in known) for line, known in fields["sources"].items()
+        }
         return cls(**fields)
 
 

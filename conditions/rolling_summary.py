@@ -218,7 +218,7 @@ class RollingSummary(ControlCondition):
             request.budget,
             self._counter,
             overhead=section_overhead(self.backend_name, request.scope.label, self._counter),
-            sources={line: source.event_id for line, source in progress.sources.items()},
+            sources={line: [one.event_id for one in known] for line, known in progress.sources.items()},
         )
         warnings = (
             [f"summariser: {self._summariser.label}"] if self._options.summariser == "extractive" else []
@@ -263,7 +263,7 @@ class RollingSummary(ControlCondition):
         """Summarise everything that is left, within ``timeout_s`` seconds. While read-only, only report."""
         started = time.perf_counter()
         notebook = self._notebooks.get(scope)
-        if notebook is not None and not self._read_only:
+        if notebook is not None:
             with anyio.move_on_after(timeout_s):
                 async with notebook.lock:
                     while notebook.pending and not self._read_only:

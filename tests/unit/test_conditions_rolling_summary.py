@@ -246,14 +246,14 @@ async def test_token_policy_waits_for_the_window_and_cuts_where_a_user_speaks() 
         while not noting.calls:
             assert number < 20, "the window overflowed and nothing was summarised"
             number += 1
-            await host.write(event(number, f"{number:03} " + "x" * 80, f"reply {number:03} " + "y" * 80))
+            await host.write(event(number, f"{number:03} " + "x" * 160, f"reply {number:03}"))
             before = (await host.state()).pending_count
         assert number >= 6, "a new session or a long turn is no reason; the window is"
         (said,) = noting.calls
         assert said[0].startswith("001")
         assert said[-1].startswith("reply"), "cut before a message of the user"
         assert before == 2 * number - len(said)
-        assert 4 <= len(said) < 2 * number, "about half of the window is freed, not everything"
+        assert number <= len(said) <= number + 2, "half of the window is freed, not everything"
         await host.ready()
         assert sum(map(len, noting.calls)) == 2 * number, "a test point summarises the rest"
 
@@ -456,16 +456,23 @@ async def test_preferences_first_newest_first_and_small_talk_goes() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_newest_version_of_a_preference_wins_within_its_context() -> None:
-    lines = await summary(
-        event(1, "Please answer my mail in one short line.", context="work"),
-        event(2, "Please answer my mail in one short line.", context="personal"),
-        event(3, "Please answer my mail in one long line.", context="work", session="s2", day=5),
-    )
-    assert [line for line in lines if line.startswith("-")] == [
-        "- 2026-01-06 user: Please answer my mail in one long line.",
-        "- 2026-01-01 user: Please answer my mail in one short line.",
-    ]
+@pytest.mark.parametrize("changed", ["work", "personal"])
+async def test_the_newest_version_of_a_preference_wins_within_its_context(changed: str) -> None:
+    old, new = "Please answer my mail in one short line.", "Please answer my mail in one long line."
+    first = [event(1, old, context="work"), event(2, old, context="personal")]
+    change = event(3, new, context=changed, session="s2", day=5)
+    async with Host() as host:
+        await host.write(*first, change)
+        await host.ready()
+        result = await host.ask()
+        (entry,) = result.entries
+        kept = "e2" if changed == "work" else "e1"
+        assert entry.text.splitlines()[1:] == [f"- 2026-01-06 user: {new}", f"- 2026-01-01 user: {old}"]
+        assert entry.event_ids == ("e3", kept)
+        both = event(4, new, context={"work": "personal", "personal": "work"}[changed], session="s3", day=6)
+        await host.write(both)
+        await host.ready()
+        assert old not in (await host.ask()).formatted_context
 
 
 @pytest.mark.anyio
@@ -498,6 +505,15 @@ async def test_the_summary_is_bounded_and_drops_what_says_least() -> None:
     assert COUNTER.count("\n".join(lines)) <= 200
     assert "- 2025-12-29 user: I prefer the long form." in lines
     assert len(lines) > 8
+
+
+@pytest.mark.anyio
+async def test_what_someone_else_wrote_is_bounded_too() -> None:
+    foreign = "\n".join(f"remark {number} by hand" for number in range(50))
+    line = Line("e1", "s1", START, "user", None, "I prefer oolong tea.", None)
+    draft = await ExtractiveSummariser(100, COUNTER).summarise(foreign, {}, [line])
+    assert COUNTER.count(draft.memory) <= 100
+    assert draft.memory.startswith("remark 0 by hand\nremark 1 by hand")
 
 
 @pytest.mark.anyio

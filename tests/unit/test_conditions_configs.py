@@ -1,0 +1,44 @@
+"""The ready configurations of the conditions pass every gate of the doctor, as they are shipped."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conditions.rolling_summary import RollingSummaryOptions
+from memory import load_config
+from memory.smoke import run_gates
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "oracle_ipas")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_gate_passes(name: str) -> None:
+    report = await run_gates(CONFIGS / f"{name}.yaml")
+    assert {gate.name: gate.status for gate in report.gates if gate.status != "passed"} == {}
+    assert (report.provider, report.kind) == (name, "control")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_usual_scope_and_budget(name: str) -> None:
+    memory = load_config(CONFIGS / f"{name}.yaml").memory
+    assert memory.scope is not None
+    assert (memory.scope.run_id, memory.scope.persona_id) == ("demo", "alice")
+    assert (memory.budget.max_tokens, memory.budget.max_items) == (2000, 20)
+
+
+def test_the_commented_llm_block_is_valid() -> None:
+    text = (CONFIGS / "rolling_summary.yaml").read_text(encoding="utf-8")
+    text = text.replace("      summariser: extractive", "      # summariser: extractive")
+    text = re.sub(r"# (summariser: llm|llm:|  \w+:)", r"\1", text)
+    config = load_config(yaml.safe_load(text), env={"OPENAI_API_KEY": "not-a-key"})
+    options = config.parse_options(RollingSummaryOptions)
+    assert options.summariser == "llm"
+    assert options.llm is not None
+    assert options.llm.timeout_s == 60
+    assert "not-a-key" not in str(config.redacted())
