@@ -12,6 +12,16 @@ from memory.errors import ConfigError
 __all__ = ["Lines", "load_yaml"]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML's JSON subset of types: a date stays the text it is, as in every other place where users write one."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 class Lines:
     """Line numbers of a document's keys, by path."""
 
@@ -46,8 +56,8 @@ def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     lines = Lines()
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
+        node = yaml.compose(text, Loader=_Loader)
+        content = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""

@@ -112,7 +112,7 @@ class MemslotConfig:
         content["memory"].pop("data_dir")
         for local in ("output", "data"):
             (content.get("run") or {}).pop(local, None)
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

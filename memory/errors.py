@@ -241,7 +241,7 @@ _BY_NAME: tuple[tuple[re.Pattern[str], type[BackendError]], ...] = (
         ),
         BackendUnavailable,
     ),
-    (re.compile(r"decode|parse|EmptyResponse|protocol", re.I), BackendProtocolError),
+    (re.compile(r"decod|pars(e|ing)|EmptyResponse|protocol", re.I), BackendProtocolError),
 )
 
 

@@ -128,6 +128,12 @@ def test_bad_files_are_one_line_naming_field_and_fix(tmp_path, text, complaint):
     assert "hunter2" not in message
 
 
+def test_a_date_stays_text(tmp_path):
+    config = load_config(write(tmp_path, GOOD + "  as_of: 2024-05-01\n"), env=ENV)
+    assert config.run["as_of"] == "2024-05-01"
+    assert len(config.config_hash) == 64
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
         load_config(tmp_path / "absent.yaml")

@@ -63,6 +63,7 @@ CASES = [
     (TimeoutError(USER_TEXT), BackendTimeout),
     (ConnectionResetError(USER_TEXT), BackendUnavailable),
     (NeighbourConnectionError(USER_TEXT), BackendUnavailable),
+    (httpx.DecodingError(USER_TEXT), BackendProtocolError),
     (json.JSONDecodeError(USER_TEXT, "", 0), BackendProtocolError),
     (AttributeError(USER_TEXT), BackendProtocolError),
     (KeyError(USER_TEXT), BackendProtocolError),
