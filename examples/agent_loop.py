@@ -1,8 +1,8 @@
 """A complete small agent with a memory: recall before the model speaks, remember after.
 
-    python examples/agent_loop.py configs/mem0.yaml              # two scripted sessions, no key, no network
-    python examples/agent_loop.py configs/full_history.yaml      # another memory, the same agent
-    python examples/agent_loop.py configs/mem0.yaml --chat --base-url https://api.openai.com/v1 --model gpt-4.1-mini
+    python examples/agent_loop.py                                        # two scripted sessions, no key, no network
+    python examples/agent_loop.py --config configs/full_history.yaml     # another memory, the same agent
+    python examples/agent_loop.py --chat --base-url https://api.openai.com/v1 --model gpt-4.1-mini
 
 A real model is reached with the key in OPENAI_API_KEY. Needs httpx: pip install 'memslot[mem0,bench]'.
 """
@@ -26,6 +26,7 @@ import httpx
 from memory import BackendError, MemorySlot, MemslotError, open_memory
 from memory.testing import ScriptedLLM
 
+CONFIG = Path(__file__).resolve().parents[1] / "configs" / "mem0.yaml"
 INSTRUCTIONS = (
     "You are a helpful assistant. What you remember of earlier conversations, if anything, follows."
 )
@@ -175,7 +176,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("config", type=Path, help="a memslot configuration")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="a memslot configuration; default: mem0")
     parser.add_argument("--chat", action="store_true", help="talk to the agent")
     parser.add_argument("--base-url", help="an OpenAI-compatible endpoint; default: a scripted model")
     parser.add_argument("--model", default="scripted", help="the model's name at that endpoint")

@@ -87,6 +87,7 @@ def report(
     from memory.cli._results import show_comparison, show_run
     from memory.manifest import read_manifest
 
+    directory = _newest(directory)
     compared = directory / "comparison.json"
     if compared.exists():
         page = write_comparison_report(directory)
@@ -98,3 +99,12 @@ def report(
         page = write_report(directory, manifest, metrics)
         show_run(manifest, metrics)
     say(f"report: {page}")
+
+
+def _newest(directory: Path) -> Path:
+    """The directory itself if a run or a comparison is in it, else the one below it that ended last."""
+    names = ("comparison.json", "manifest.json")
+    if any((directory / name).exists() for name in names):
+        return directory
+    found = [path for name in names for path in directory.glob(f"*/{name}")]
+    return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else directory

@@ -149,7 +149,7 @@ def test_an_agent_changes_to_it_by_one_word(run: Run, tmp_path: Path) -> None:
     for name in ("mem0", "sqlite_fts"):
         config = tmp_path / f"{name}.yaml"
         config.write_text(CONFIG.replace("backend: sqlite_fts", f"backend: {name}"), encoding="utf-8")
-        talk = run(str(EXAMPLES / "agent_loop.py"), str(config), cwd=tmp_path)
+        talk = run(str(EXAMPLES / "agent_loop.py"), "--config", str(config), cwd=tmp_path)
         assert talk.returncode == 0, talk.stderr
         asked, answered = "you:   What is my dog called?\n", "agent: My dog is called Biscuit.\n"
         assert asked + answered in talk.stdout

@@ -149,14 +149,14 @@ async def test_what_was_recalled_is_not_remembered(agent: Any, store: FakeNative
 def test_the_command_line(agent_loop: ModuleType, tmp_path: Path, monkeypatch, capsys) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG.format(selected="condition: full_history", directory=tmp_path), encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["agent_loop.py", str(path)])
+    monkeypatch.setattr(sys, "argv", ["agent_loop.py", "--config", str(path)])
     agent_loop.main()
     assert "you:   What is my dog called?\nagent: " in capsys.readouterr().out
     said = iter(["My dog is called Rex.", "What is my dog called?", ""])
     monkeypatch.setattr("builtins.input", lambda prompt: next(said))
-    monkeypatch.setattr(sys, "argv", ["agent_loop.py", str(path), "--chat"])
+    monkeypatch.setattr(sys, "argv", ["agent_loop.py", "--config", str(path), "--chat"])
     agent_loop.main()
     assert "Rex" in capsys.readouterr().out.splitlines()[1]
-    monkeypatch.setattr(sys, "argv", ["agent_loop.py", str(tmp_path / "nowhere.yaml")])
+    monkeypatch.setattr(sys, "argv", ["agent_loop.py", "--config", str(tmp_path / "nowhere.yaml")])
     with pytest.raises(SystemExit, match="no such file"):
         agent_loop.main()

@@ -171,6 +171,7 @@ def test_a_comparison_is_side_by_side(tmp_path: Path, out: Path) -> None:
     assert [row[0] for row in rows] == ["provider", "no_memory", "full_history", "report:"]
     compared = only(out, "compare-*")
     assert invoke("report", compared).stdout == result.stdout
+    assert invoke("report", out).stdout == result.stdout, "the newest of several"
     assert len(list(out.iterdir())) == 3
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from memory import (
+    AdapterMode,
     AdapterSettings,
     AdapterTraits,
     BackendHealth,
@@ -26,6 +27,7 @@ from memory import (
     IdAlphabet,
     MemoryEvent,
     MemoryScope,
+    ModeReceipt,
     NativeWorker,
     PluginInfo,
     PluginOptions,
@@ -102,6 +104,11 @@ class SqliteFts(BaseAdapter):
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open the database, so that what is wrong with it shows before the first turn."""
         await self._run(lambda _: None)
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Wait for calls that were given up at their deadline and still run: none may write after the switch."""
+        await self._worker.idle()
+        return await super().set_mode(mode)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """One row for each message."""

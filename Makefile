@@ -1,0 +1,67 @@
+# All this needs is Python 3.11 or newer, and make. The first call of a target makes a virtual environment and
+# installs what the target uses; later calls take it as it is until pyproject.toml changes.
+#
+#   make demo                                      the quickstart over every memory that needs no key
+#   make test ARGS='-k isolation'                  the tests, or some of them
+#   make test PYTHON=python3.13 VENV=.venv-313     another Python, another environment
+
+VENV ?= .venv
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$name" && break; done)
+ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test lint types perf wheel clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    play the quickstart with every memory that needs no key, and compare them"
+	@echo "make test    run the whole test suite"
+	@echo "make lint    check style and which module may import which"
+	@echo "make types   check types"
+	@echo "make perf    print the figures of speed and growth"
+	@echo "make wheel   build wheel and sdist into dist/"
+	@echo "make clean   remove what was built, but not $(VENV) and manifests/"
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/memslot demo $(ARGS)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --exclude '*.md' .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.installed-tools
+	$(BIN)/mypy
+	$(BIN)/mypy --strict examples/agent_loop.py examples/third_party_plugin/src
+
+perf: $(VENV)/.installed-test
+	$(BIN)/python tests/perf/figures.py $(ARGS)
+
+wheel: $(VENV)/.installed-tools
+	$(BIN)/python -m build --outdir dist .
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv "$(VENV)"
+
+$(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[mem0]'
+	@touch $@
+
+# pgserver brings a PostgreSQL with pgvector where there is a wheel for it; elsewhere those tests are skipped.
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[mem0,test]' 'setuptools>=77' 'psycopg[binary,pool]'
+	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
+	@touch $@
+
+$(VENV)/.installed-tools: .ci/requirements.txt $(VENV)/.installed-test
+	$(PIP) --requirement .ci/requirements.txt
+	@touch $@
