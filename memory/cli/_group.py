@@ -57,11 +57,6 @@ class CommandGroup(TyperGroup):
                 stream.reconfigure(errors="backslashreplace")
         try:
             code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read us has seen enough. Python would complain once more while flushing at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = FAILED
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
         except Exception as error:

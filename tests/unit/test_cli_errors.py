@@ -201,8 +201,9 @@ def test_version() -> None:
 # -- as a process ------------------------------------------------------------------------------------------
 
 
-def test_whoever_stops_reading_hears_no_complaint() -> None:
-    writer = subprocess.Popen([*MEMSLOT, "backends"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("command", [("backends",), ("backends", "--json"), ("doctor", "nowhere.yaml")])
+def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> None:
+    writer = subprocess.Popen([*MEMSLOT, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert writer.stdout is not None
     assert writer.stderr is not None
     writer.stdout.close()
