@@ -38,6 +38,7 @@ from memory.requests import (
     RetrieveRequest,
 )
 from memory.scope import MemoryScope
+from memory.worker import NativeWorker
 
 __all__ = [
     "CAPABILITIES",
@@ -228,11 +229,16 @@ class BaseAdapter:
     traits: AdapterTraits = AdapterTraits()
     withheld_capabilities: ClassVar[frozenset[str]] = frozenset()
 
+    worker: NativeWorker | None = None
+    """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""
+
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Nothing to prepare, unless overridden."""
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Nothing runs in the background, unless overridden."""
+        """Wait for native calls that were given up at their deadline: none may write after the switch."""
+        if self.worker is not None:
+            await self.worker.idle()
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     def format_context(self, result: RetrieveResult) -> str:
@@ -240,7 +246,12 @@ class BaseAdapter:
         return render_section(self.backend_name, result.request.scope.label, result.context_entries)
 
     async def aclose(self) -> None:
-        """Nothing to release, unless overridden."""
+        """Run :meth:`close_native` on the worker once its calls have ended, and end the worker. Idempotent."""
+        if self.worker is not None:
+            await self.worker.aclose(self.close_native)
+
+    def close_native(self) -> None:
+        """Release what the SDK holds: clients, locks, files. Runs on the worker, where there is one."""
 
     def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
         """A trace naming the native call; the slot completes it."""

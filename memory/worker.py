@@ -52,6 +52,9 @@ class NativeWorker:
         """
         if self._closed:
             raise BackendUnavailable("the adapter is closed", sent=False)
+        return await self._submit(call)
+
+    async def _submit(self, call: Callable[[], T]) -> T:
         if not self._threads:
             self._start()
         future: Future[T] = Future()
@@ -73,11 +76,27 @@ class NativeWorker:
         while self._running:  # noqa: ASYNC110 (set on other threads, seldom waited for)
             await anyio.sleep(0.002)
 
-    async def aclose(self, timeout_s: float = 10.0) -> bool:
-        """End the threads once running calls have ended; True if they did within ``timeout_s`` seconds."""
-        self._closed = True
-        with anyio.move_on_after(timeout_s, shield=True):
-            await self.idle()
+    async def aclose(self, last: Callable[[], object] | None = None, *, timeout_s: float = 10.0) -> bool:
+        """End the threads once running calls have ended.
+
+        Args:
+            last: a final native call, such as closing the client on the thread that opened it.
+            timeout_s: how long to wait for running calls and for ``last``, in seconds.
+
+        Returns:
+            Whether everything ended in time. Idempotent: ``last`` runs with the first call only.
+        """
+        first, self._closed = not self._closed, True
+        try:
+            with anyio.move_on_after(timeout_s, shield=True):
+                await self.idle()
+                if first and last is not None:
+                    await self._submit(last)
+        finally:
+            finished = self._end()
+        return finished
+
+    def _end(self) -> bool:
         for _ in self._threads:
             self._jobs.put(None)
         finished = not self._running

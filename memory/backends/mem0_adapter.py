@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from memory import (
-    AdapterMode,
     AdapterSettings,
     AdapterTraits,
     BackendError,
@@ -32,7 +31,6 @@ from memory import (
     InputError,
     MemoryEvent,
     MemoryScope,
-    ModeReceipt,
     NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
@@ -138,11 +136,10 @@ class Mem0Adapter(BaseAdapter):
         self._options = options
         self._ids = ScopeIds(options, where)
         self._native = NativeMem0(options, directory, where, settings.deadlines, settings.name)
-        self._worker = NativeWorker(
+        self.worker: NativeWorker = NativeWorker(
             1 if options.embedded else options.workers, name=f"memslot-{settings.name}"
         )
         self._writing: set[str] = set()
-        self._closed = False
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``."""
@@ -150,7 +147,7 @@ class Mem0Adapter(BaseAdapter):
 
     async def _run(self, call: Callable[[], T]) -> T:
         try:
-            return await self._worker.run(call)
+            return await self.worker.run(call)
         except Exception as error:
             if not never_connected(error):
                 raise
@@ -163,12 +160,6 @@ class Mem0Adapter(BaseAdapter):
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open mem0 and reach its collection; a scope itself needs nothing."""
         await self._run(self._native.probe)
-
-    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Before becoming read-only, let native calls end that were given up at their deadline: they may write."""
-        if mode.read_only:
-            await self._worker.idle()
-        return await super().set_mode(mode)
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -409,15 +400,9 @@ class Mem0Adapter(BaseAdapter):
             warnings=tuple(warnings),
         )
 
-    async def aclose(self) -> None:
-        """Free the store's lock, clients, files and threads, once running calls have ended."""
-        if self._closed:
-            return
-        self._closed = True
-        with anyio.move_on_after(10, shield=True):
-            await self._worker.idle()
-            await self._worker.run(self._native.close)
-        await self._worker.aclose()
+    def close_native(self) -> None:
+        """Free the store's lock, clients and files."""
+        self._native.close()
 
 
 def _losses(added: Added, messages: int) -> list[str]:

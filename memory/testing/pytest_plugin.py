@@ -1,4 +1,4 @@
-"""memslot's pytest plugin, thin because it is loaded wherever memslot is installed: fixtures, imported on use.
+"""A thin pytest plugin: say ``pytest_plugins = ["memory.testing.pytest_plugin"]`` in your conftest.py.
 
 The conformance kit does not need it.
 """

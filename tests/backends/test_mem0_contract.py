@@ -52,7 +52,7 @@ class TestEmbedded(MemoryContract):
         """Every point of the store and every row of mem0's SQLite file."""
 
         async def state() -> Any:
-            return await adapter._worker.run(lambda: self._state(adapter._native.open(), tmp_path))
+            return await adapter.worker.run(lambda: self._state(adapter._native.open(), tmp_path))
 
         return state
 

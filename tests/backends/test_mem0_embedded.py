@@ -539,7 +539,7 @@ async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
         )[1]
         with anyio.move_on_after(0.1):
             await adapter.record_events(events)
-        await adapter._worker.idle()
+        await adapter.worker.idle()
         written = len(await stored(slot))
         assert 0 < written < 16
         await anyio.sleep(0.1)

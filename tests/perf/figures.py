@@ -150,10 +150,6 @@ class Thin(BaseAdapter):
     async def health(self) -> BackendHealth:
         return BackendHealth(status="ok", backend_name="thin", consistency_model="immediate")
 
-    async def aclose(self) -> None:
-        if self.worker:
-            await self.worker.aclose()
-
 
 @figure
 async def overhead_async_native() -> None:

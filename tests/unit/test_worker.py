@@ -85,6 +85,23 @@ async def test_closing_leaves_no_thread_and_refuses_calls():
         await worker.run(int)
 
 
+async def test_the_last_call_runs_once_and_on_the_worker():
+    worker = NativeWorker(name="lasttest")
+    ran = []
+    with anyio.move_on_after(0.005):
+        await worker.run(lambda: (time.sleep(0.03), ran.append("abandoned")))
+    assert await worker.aclose(lambda: ran.append(threading.current_thread().name))
+    assert await worker.aclose(lambda: ran.append("again"))
+    assert ran == ["abandoned", "lasttest-0"]
+
+
+async def test_a_failing_last_call_still_ends_the_threads():
+    worker = NativeWorker(name="lasttest")
+    with pytest.raises(ZeroDivisionError):
+        await worker.aclose(lambda: 1 / 0)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lasttest")]
+
+
 async def test_several_threads_run_at_a_time():
     worker = NativeWorker(threads=2)
     meeting = threading.Barrier(2, timeout=5)

@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from memory import (
-    AdapterMode,
     AdapterSettings,
     AdapterTraits,
     BackendHealth,
@@ -27,7 +26,6 @@ from memory import (
     IdAlphabet,
     MemoryEvent,
     MemoryScope,
-    ModeReceipt,
     NativeWorker,
     PluginInfo,
     PluginOptions,
@@ -93,7 +91,7 @@ class SqliteFts(BaseAdapter):
         self.backend_name = name
         self._options = options
         self.path = options.path or data_dir / f"{name}.db"
-        self._worker = NativeWorker(name=f"memslot-{name}")
+        self.worker: NativeWorker = NativeWorker(name=f"memslot-{name}")
         self._scopes = ScopeEncoder(IdAlphabet())
         self._connection: sqlite3.Connection | None = None
 
@@ -104,11 +102,6 @@ class SqliteFts(BaseAdapter):
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open the database, so that what is wrong with it shows before the first turn."""
         await self._run(lambda _: None)
-
-    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Wait for calls that were given up at their deadline and still run: none may write after the switch."""
-        await self._worker.idle()
-        return await super().set_mode(mode)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """One row for each message."""
@@ -212,13 +205,8 @@ class SqliteFts(BaseAdapter):
             details={"messages": count, "tokenizer": self._options.tokenizer},
         )
 
-    async def aclose(self) -> None:
-        """Close the file on the thread that opened it, then end the thread."""
-        if self._connection is not None:
-            await self._worker.run(self._close)
-        await self._worker.aclose()
-
-    def _close(self) -> None:
+    def close_native(self) -> None:
+        """Close the file, on the thread that opened it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -232,7 +220,7 @@ class SqliteFts(BaseAdapter):
             with self._connection:
                 return call(self._connection)
 
-        return await self._worker.run(transaction)
+        return await self.worker.run(transaction)
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
