@@ -59,7 +59,7 @@ class Mem0Contract(MemoryContract):
             return sorted((point.id, str(point.payload)) for point in points), tables
 
         async def state() -> Any:
-            return await adapter._worker.run(dump)
+            return await adapter.worker.run(dump)
 
         return state
 
@@ -92,9 +92,9 @@ class Mem0Contract(MemoryContract):
         await slot.setup_scope(kit.scope)
         with fault("stall"):
             assert (await slot.record_event(kit.event(kit.fact("slow")))).status == "unknown"
-            assert adapter._worker._running
+            assert adapter.worker._running
             await kit.read_only()
-            assert not adapter._worker._running
+            assert not adapter.worker._running
 
 
 class TestMem0(Mem0Contract):

@@ -70,6 +70,7 @@ def test_a_class_without_a_provider_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_the_plugin_loads_no_sdk_and_brings_the_scripted_llm(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["memory.testing.pytest_plugin"]\n')
     (tmp_path / "test_mine.py").write_text(
         "import sys\n"
         "SDKS = {'mem0', 'qdrant_client', 'openai', 'honcho', 'graphiti_core', 'memos'}\n"
