@@ -169,6 +169,26 @@ async def test_several_processes_may_share_the_server(tmp_path: Path, block: dic
             group.start_soon(open_one, "two")
 
 
+async def test_an_answer_that_is_lost_is_looked_up_once_its_call_has_ended(
+    tmp_path: Path, block: dict[str, Any]
+) -> None:
+    """Another worker is free to look at once, and would find nothing yet: the event would be sent twice."""
+    async with opened(tmp_path, deadlines={"write_s": 0.1}, **block) as slot:
+        adapter: Any = slot._adapter
+        store = adapter._native.open().vector_store
+        native = store.insert
+
+        def insert(**rows: Any) -> Any:
+            threading.Event().wait(0.4)
+            return native(**rows)
+
+        store.insert = insert
+        receipt = await slot.record_event(event("tea"))
+        assert receipt.status == "committed"
+        await adapter.worker.idle()
+        assert [row["id"] for row in await stored(slot)] == list(receipt.native_ids)
+
+
 async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[str, Any]) -> None:
     async with opened(tmp_path, BOB, **block) as slot:
         for scope in (ALICE, BOB):
