@@ -2,7 +2,7 @@
 
 The plugin module of the entry point ``mem0``: options, hooks and the adapter. mem0 itself is imported by the
 factory, with its telemetry off and its home inside our data directory; its calls run on the adapter's own
-threads, one for embedded Qdrant and several for server stores.
+threads. Embedded Qdrant is not thread-safe, so its calls take turns.
 """
 
 from __future__ import annotations
@@ -136,9 +136,7 @@ class Mem0Adapter(BaseAdapter):
         self._options = options
         self._ids = ScopeIds(options, where)
         self._native = NativeMem0(options, directory, where, settings.deadlines, settings.name)
-        self.worker: NativeWorker = NativeWorker(
-            1 if options.embedded else options.workers, name=f"memslot-{settings.name}"
-        )
+        self.worker: NativeWorker = NativeWorker(options.threads, name=f"memslot-{settings.name}")
         self._writing: set[str] = set()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -146,8 +144,12 @@ class Mem0Adapter(BaseAdapter):
         return self._ids.encode(scope)
 
     async def _run(self, call: Callable[[], T]) -> T:
+        def in_turn() -> T:
+            with self._native.turn.held():
+                return call()
+
         try:
-            return await self.worker.run(call)
+            return await self.worker.run(in_turn)
         except Exception as error:
             if not never_connected(error):
                 raise

@@ -21,7 +21,7 @@ from memory import BackendError, IsolationError, ScopeError, normalise_error
 from memory.backends.mem0_opening import native_config, open_native, release
 from memory.backends.mem0_options import Mem0Options
 from memory.backends.mem0_translate import row_ids
-from memory.backends.mem0_watch import Notes
+from memory.backends.mem0_watch import Notes, Turn
 
 __all__ = ["Added", "Found", "NativeMem0", "Purged"]
 
@@ -66,6 +66,9 @@ class NativeMem0:
         deadlines: the slot's, in seconds.
         name: the adapter's name, for errors.
 
+    Attributes:
+        turn: to be held around every call.
+
     Raises:
         ConfigError, PluginLoadError: mem0 refuses the configuration.
     """
@@ -79,6 +82,7 @@ class NativeMem0:
         self._name = name
         self._config = native_config(options, directory, where)
         self._notes = Notes()
+        self.turn = Turn(needed=options.embedded)
         self._opening = threading.Lock()
         self._memory: Memory | None = None
 
@@ -86,7 +90,9 @@ class NativeMem0:
         """The open ``Memory``; errors as of :func:`open_native`."""
         with self._opening:
             if self._memory is None:
-                memory = open_native(self._config, self._options, self._notes, self._where, self._deadlines)
+                memory = open_native(
+                    self._config, self._options, self._notes, self.turn, self._where, self._deadlines
+                )
                 self._memory = memory
             return self._memory
 

@@ -17,6 +17,7 @@ from typing import Any
 from mem0 import Memory
 from mem0.configs.base import MemoryConfig
 from pydantic import BaseModel, ValidationError
+from qdrant_client.local.persistence import CollectionPersistence
 
 from memory import BackendUnavailable, ConfigError, PluginLoadError
 from memory.backends.mem0_options import Mem0Model, Mem0Options
@@ -24,6 +25,7 @@ from memory.backends.mem0_watch import (
     LexicalEmbedding,
     NoLlm,
     Notes,
+    Turn,
     WatchedEmbedder,
     WatchedLlm,
     WatchedReranker,
@@ -91,7 +93,12 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def open_native(
-    config: MemoryConfig, options: Mem0Options, notes: Notes, where: str, deadlines: Mapping[str, float]
+    config: MemoryConfig,
+    options: Mem0Options,
+    notes: Notes,
+    turn: Turn,
+    where: str,
+    deadlines: Mapping[str, float],
 ) -> Memory:
     """A ``Memory`` that is ready for use, or an error and nothing left open.
 
@@ -108,12 +115,14 @@ def open_native(
         ) from error
     if options.embedded:
         _refuse_locked(Path(config.vector_store.config.path), where)
+        # Several threads use it, one at a time. Its own check, on where SQLite is built so, wants a single one.
+        CollectionPersistence.CHECK_SAME_THREAD = False
     memory = Memory.__new__(Memory)
     try:
         Memory.__init__(memory, config)
         if options.vector_store.provider == "qdrant":
             _check_dimensions(memory, options, where)
-        _equip(memory, options, notes, deadlines)
+        _equip(memory, options, notes, turn, deadlines)
     except BaseException as error:
         release(memory)
         if isinstance(error, ImportError):
@@ -156,23 +165,25 @@ def _check_dimensions(memory: Memory, options: Mem0Options, where: str) -> None:
         )
 
 
-def _equip(memory: Memory, options: Mem0Options, notes: Notes, deadlines: Mapping[str, float]) -> None:
+def _equip(
+    memory: Memory, options: Mem0Options, notes: Notes, turn: Turn, deadlines: Mapping[str, float]
+) -> None:
     """Our embedder or bounded clients in place, everything mem0 swallows noted."""
     write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
     if isinstance(options.embedder, Mem0Model):
         _bound(memory.embedding_model, options.embedder, min(write_s, retrieve_s))
-        memory.embedding_model = WatchedEmbedder(memory.embedding_model, notes)
+        memory.embedding_model = WatchedEmbedder(memory.embedding_model, notes, turn)
     else:
         _close(getattr(memory.embedding_model, "client", None))
         memory.embedding_model = LexicalEmbedding(options.vector_dimensions or 0)
     if options.llm is not None:
         _bound(memory.llm, options.llm, write_s)
-        memory.llm = WatchedLlm(memory.llm, notes)
+        memory.llm = WatchedLlm(memory.llm, notes, turn)
     else:
         _close(getattr(memory.llm, "client", None))
         memory.llm = NoLlm()
     if memory.reranker is not None:
-        memory.reranker = WatchedReranker(memory.reranker, notes)
+        memory.reranker = WatchedReranker(memory.reranker, notes, turn)
     watch_inserts(memory.vector_store, notes)
     pool: Any = getattr(memory.vector_store, "connection_pool", None)
     if hasattr(pool, "timeout"):

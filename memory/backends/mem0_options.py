@@ -143,7 +143,7 @@ class Mem0Options(PluginOptions):
     """``hard`` requires scenario, context and attribute of every row; ``soft`` only adds them to the query.
     Default: hard. Stores that cannot filter (faiss, redis, weaviate, unknown ones) then refuse such requests."""
     workers: int = Field(default=4, gt=0)
-    """Concurrent native calls. Embedded Qdrant is not thread-safe and always gets one."""
+    """Concurrent native calls. On embedded Qdrant, which is not thread-safe, only models are waited for at once."""
     user_id_template: str | None = None
     """mem0's user_id. Default: ``{persona_id}``."""
     run_id_template: str | None = None
@@ -196,6 +196,12 @@ class Mem0Options(PluginOptions):
         """Whether the store is Qdrant inside this process."""
         config = self.vector_store.config
         return self.vector_store.provider == "qdrant" and not (config.get("url") or config.get("host"))
+
+    @property
+    def threads(self) -> int:
+        """Worker threads; an embedded store without a remote model never has two calls to wait for."""
+        waits = self.infers or self.embedder != "lexical" or self.reranker is not None
+        return self.workers if waits or not self.embedded else 1
 
     @property
     def filters_cs(self) -> Literal["hard", "soft", "none"]:

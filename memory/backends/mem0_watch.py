@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "LexicalEmbedding",
     "NoLlm",
     "Notes",
+    "Turn",
     "WatchedEmbedder",
     "WatchedLlm",
     "WatchedReranker",
@@ -51,6 +53,43 @@ class Notes(threading.local):
         self.inserted: list[str] = []
 
 
+class Turn:
+    """Whose turn it is with a store that is not thread-safe.
+
+    A call holds the turn from start to end but for the time it waits for a model, so that one extraction does
+    not keep every other scope from reading (DESIGN section 5.5). Thread-safe stores need no turns.
+
+    Args:
+        needed: False lets every thread pass.
+    """
+
+    def __init__(self, needed: bool) -> None:
+        self._lock = threading.Lock() if needed else None
+        self._mine = threading.local()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the turn, and have it."""
+        with self._lock or nullcontext():
+            self._mine.held = True
+            try:
+                yield
+            finally:
+                self._mine.held = False
+
+    @contextmanager
+    def passed_on(self) -> Iterator[None]:
+        """Let others have it meanwhile; a thread that has no turn has none to pass on."""
+        if self._lock is None or not getattr(self._mine, "held", False):
+            yield
+            return
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+
+
 class LexicalEmbedding:
     """Our embedder in the shape of mem0's ``EmbeddingBase``."""
 
@@ -70,32 +109,37 @@ class LexicalEmbedding:
 class WatchedEmbedder:
     """A native embedder whose final failures are noted: mem0 skips the memory and goes on."""
 
-    def __init__(self, native: Any, notes: Notes) -> None:
+    def __init__(self, native: Any, notes: Notes, turn: Turn) -> None:
         self.native = native
         self._notes = notes
+        self._turn = turn
         self.config = native.config
 
     def embed(self, text: str, memory_action: str | None = None) -> Any:
         try:
-            return self.native.embed(text, memory_action)
+            with self._turn.passed_on():
+                return self.native.embed(text, memory_action)
         except Exception as error:
             self._notes.embedding_error = error
             raise
 
     def embed_batch(self, texts: Sequence[str], memory_action: str | None = "add") -> Any:
-        return self.native.embed_batch(texts, memory_action)  # mem0 tries one by one when this fails
+        with self._turn.passed_on():
+            return self.native.embed_batch(texts, memory_action)  # mem0 tries one by one when this fails
 
 
 class WatchedLlm:
     """A native model whose unusable answers are errors instead of "nothing extracted"."""
 
-    def __init__(self, native: Any, notes: Notes) -> None:
+    def __init__(self, native: Any, notes: Notes, turn: Turn) -> None:
         self.native = native
         self._notes = notes
+        self._turn = turn
         self.config = native.config
 
     def generate_response(self, messages: list[dict[str, Any]], **options: Any) -> Any:
-        answer = self.native.generate_response(messages=messages, **options)
+        with self._turn.passed_on():
+            answer = self.native.generate_response(messages=messages, **options)
         self._notes.extracted = _count_memories(answer)
         return answer
 
@@ -137,13 +181,15 @@ class NoLlm:
 class WatchedReranker:
     """A native reranker whose failures are noted: mem0 falls back to its own order."""
 
-    def __init__(self, native: Any, notes: Notes) -> None:
+    def __init__(self, native: Any, notes: Notes, turn: Turn) -> None:
         self.native = native
         self._notes = notes
+        self._turn = turn
 
     def rerank(self, *arguments: Any, **options: Any) -> Any:
         try:
-            return self.native.rerank(*arguments, **options)
+            with self._turn.passed_on():
+                return self.native.rerank(*arguments, **options)
         except Exception as error:
             self._notes.reranking_error = error
             raise

@@ -143,6 +143,12 @@ def test_telemetry_is_off_and_home_is_ours(tmp_path: Path) -> None:
     assert Path(native("mem0.memory.setup:mem0_dir")) != Path.home() / ".mem0"
 
 
+def test_local_qdrant_can_be_told_to_accept_several_threads() -> None:
+    persistence = native("qdrant_client.local.persistence:CollectionPersistence")
+    assert hasattr(persistence, "CHECK_SAME_THREAD")
+    assert "check_same_thread=self.CHECK_SAME_THREAD" in inspect.getsource(persistence.__init__)
+
+
 def test_local_qdrant_still_locks_the_file_we_look_at() -> None:
     source = inspect.getsource(native("qdrant_client.local.qdrant_local:QdrantLocal._load"))
     assert '".lock"' in source

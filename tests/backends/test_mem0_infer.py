@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, opened, stored
 
@@ -17,6 +18,7 @@ from memory import (
     BackendRateLimited,
     BackendTimeout,
     BackendUnavailable,
+    MemoryScope,
     MemorySlot,
     Message,
     SupportsBulkIngest,
@@ -225,6 +227,37 @@ async def test_a_bulk_write_that_fails_keeps_the_receipts_before_it(tmp_path: Pa
         rest = await bulk.record_events(events[3:])
         assert len(rest) == 3
         assert len(await stored(slot)) == 6
+
+
+async def test_others_read_while_a_model_is_asked(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Embedded Qdrant takes one call at a time, but an extraction is mostly waiting."""
+    async with inferring(tmp_path, llm, BOB) as slot:
+        await slot.record_event(event("I have a cat.", scope=BOB))
+        llm.faults.add("timeout", endpoint="chat/completions", delay_s=0.6)
+        async with anyio.create_task_group() as group:
+            group.start_soon(slot.record_event, event(OOLONG))
+            while not llm.faults.fired:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            with anyio.fail_after(0.4):
+                assert await found(slot, "cat", scope=BOB) == ["I have a cat."]
+        assert len(await stored(slot)) == 1
+
+
+async def test_many_at_a_time_lose_nothing_on_the_embedded_store(tmp_path: Path, llm: ScriptedLLM) -> None:
+    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
+    async with inferring(tmp_path, llm, *scopes, workers=8) as slot:
+
+        async def one(number: int) -> None:
+            scope = scopes[number % len(scopes)]
+            await slot.record_event(event(f"I have {number} cats.", scope=scope))
+            await slot.retrieve(ask("cats", scope=scope))
+
+        async with anyio.create_task_group() as group:
+            for number in range(32):
+                group.start_soon(one, number)
+        for index, scope in enumerate(scopes):
+            numbers = {int(row["memory"].split()[2]) for row in await stored(slot, scope)}
+            assert numbers == set(range(index, 32, 8))
 
 
 async def test_reset_forgets_the_recent_messages_too(tmp_path: Path, llm: ScriptedLLM) -> None:
