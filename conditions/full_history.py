@@ -77,7 +77,8 @@ class _Transcript:
         for index, message in enumerate(event.messages):
             native_id = f"{event.event_id}/{index}"
             entry = ContextEntry(
-                f"{message.name or message.role}: {said(message)}",
+                said(message),
+                labels=(("by", message.name or message.role),),
                 native_id=native_id,
                 timestamp=event.timestamp,
                 event_ids=(event.event_id,),

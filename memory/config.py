@@ -220,8 +220,10 @@ def parse_block(
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        names = [part for part in first["loc"] if isinstance(part, (str, int))]
+        problems = error.errors(include_input=False, include_url=False, include_context=False)
+        # Where a value may be one of several things, the deepest complaint is about the one that was meant.
+        first = max(problems, key=lambda problem: len(problem["loc"]))
+        names = _data_path(data, first["loc"], missing=first["type"] == "missing")
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "missing":
             what = "is required"
@@ -313,6 +315,19 @@ def _nearest(name: str, known: Any) -> str:
     if close:
         return f"; did you mean {' or '.join(close)}?"
     return f"; known: {', '.join(sorted(known))}" if known else ""
+
+
+def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[str | int]:
+    """The part of pydantic's location that exists in the data: names of union branches do not."""
+    path: list[str | int] = []
+    for position, part in enumerate(loc):
+        inside = isinstance(data, Mapping) and part in data
+        if inside or (isinstance(data, list) and isinstance(part, int)):
+            path.append(part)
+            data = data[part]
+        elif missing and position == len(loc) - 1:
+            path.append(part)
+    return path
 
 
 def _fields_at(model: type[BaseModel], path: list[str | int]) -> list[str]:

@@ -90,11 +90,18 @@ async def test_every_message_in_order_with_its_provenance() -> None:
     async with await written(provider(), [named, event(2, "Thanks.", "Welcome.")]) as slot:
         result = await ask(slot)
     assert texts(result) == [
-        "Alice: I like oolong.\nReally.",
-        'assistant: [{"name": "buy", "arguments": {"tea": "oolong"}}]',
-        "tool: bought",
-        "user: Thanks.",
-        "assistant: Welcome.",
+        "I like oolong.\nReally.",
+        '[{"name": "buy", "arguments": {"tea": "oolong"}}]',
+        "bought",
+        "Thanks.",
+        "Welcome.",
+    ]
+    assert [dict(entry.labels)["by"] for entry in result.entries] == [
+        "Alice",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
     ]
     first = result.entries[0]
     assert (first.native_id, first.event_ids) == ("e1/0", ("e1",))
@@ -102,7 +109,7 @@ async def test_every_message_in_order_with_its_provenance() -> None:
     assert result.raw["messages"][3] == {
         "id": "e2/0",
         "role": "user",
-        "text": "user: Thanks.",
+        "text": "Thanks.",
         "event_id": "e2",
         "session_id": "s0",
         "turn_id": "2",
@@ -113,7 +120,7 @@ async def test_every_message_in_order_with_its_provenance() -> None:
     assert result.trace.condition_kind == "control"
     assert result.trace.native_operation == "history.tail"
     assert result.trace.cs_filtering == "none"
-    assert "- (2026-01-01 00:01, #e1/0) Alice: I like oolong.\n  Really." in result.formatted_context
+    assert "- (2026-01-01 00:01, by Alice, #e1/0) I like oolong.\n  Really." in result.formatted_context
 
 
 @pytest.mark.anyio
@@ -132,11 +139,11 @@ async def test_the_newest_are_kept_when_the_budget_is_small() -> None:
         by_items = await ask(slot, ContextBudget(max_items=3))
         by_tokens = await ask(slot, ContextBudget(max_tokens=120))
         nothing = await ask(slot, ContextBudget(max_tokens=5))
-    assert texts(by_items) == ["user: turn 37", "user: turn 38", "user: turn 39"]
+    assert texts(by_items) == ["turn 37", "turn 38", "turn 39"]
     assert by_items.raw["messages_left_out"] == 37
     assert by_items.trace.warnings == ("the budget leaves out 37 older messages",)
     count = len(by_tokens.included)
-    assert texts(by_tokens) == [f"user: turn {number}" for number in range(40 - count, 40)]
+    assert texts(by_tokens) == [f"turn {number}" for number in range(40 - count, 40)]
     assert by_tokens.trace.token_count is not None
     assert 120 - 15 < by_tokens.trace.token_count <= 120
     assert nothing.formatted_context == ""
@@ -148,7 +155,7 @@ async def test_a_message_too_large_for_any_window_does_not_hide_the_older_ones()
     events = [event(1, "before"), event(2, "x" * 4000), event(3, "after")]
     async with await written(provider(), events) as slot:
         result = await ask(slot, ContextBudget(max_tokens=200))
-    assert texts(result) == ["user: before", "user: after"]
+    assert texts(result) == ["before", "after"]
     assert result.raw["messages_left_out"] == 1
 
 
@@ -158,14 +165,14 @@ async def test_a_message_that_only_just_does_not_fit_ends_the_window() -> None:
     events = [event(1, "short"), event(2, "y" * 200), event(3, "z" * 200)]
     async with await written(provider(), events) as slot:
         result = await ask(slot, ContextBudget(max_tokens=100))
-    assert texts(result) == ["user: " + "z" * 200]
+    assert texts(result) == ["" + "z" * 200]
 
 
 @pytest.mark.anyio
 async def test_late_events_take_their_place_in_time() -> None:
     events = [event(1, minute=10), event(2, minute=5), event(3, minute=10), event(4, minute=7)]
     async with await written(provider(), events) as slot:
-        assert texts(await ask(slot)) == ["user: turn 2", "user: turn 4", "user: turn 1", "user: turn 3"]
+        assert texts(await ask(slot)) == ["turn 2", "turn 4", "turn 1", "turn 3"]
 
 
 @pytest.mark.anyio
@@ -173,7 +180,7 @@ async def test_an_event_is_kept_once() -> None:
     async with await written(provider(), [event(1, "first version")]) as slot:
         again = await slot.record_event(event(1, "second version"))
         result = await ask(slot)
-    assert texts(result) == ["user: first version"]
+    assert texts(result) == ["first version"]
     assert again.status == "committed"
     assert again.native_ids == ("e1/0",)
     assert again.warnings == ("this event_id was recorded before; the first version is kept",)
@@ -182,13 +189,13 @@ async def test_an_event_is_kept_once() -> None:
 @pytest.mark.anyio
 async def test_scopes_are_apart_and_reset_clears_one() -> None:
     async with await written(provider(), [event(1, "mine"), event(2, "yours", scope=BOB)]) as slot:
-        assert texts(await ask(slot)) == ["user: mine"]
+        assert texts(await ask(slot)) == ["mine"]
         receipt = await slot.reset_scope(ALICE)
         assert (receipt.verified, receipt.removed) == (True, 1)
         assert (await ask(slot)).formatted_context == ""
-        assert texts(await ask(slot, scope=BOB)) == ["user: yours"]
+        assert texts(await ask(slot, scope=BOB)) == ["yours"]
         await slot.record_event(event(1, "new"))
-        assert texts(await ask(slot)) == ["user: new"]
+        assert texts(await ask(slot)) == ["new"]
 
 
 WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
@@ -235,7 +242,8 @@ def test_packing_is_the_longest_tail_that_fits(
 
 def _entry(number: int, said: tuple[int, str]) -> ContextEntry:
     return ContextEntry(
-        f"user: {said[1].strip()}",
+        said[1].strip(),
+        labels=(("by", "user"),),
         native_id=f"e{number}/0",
         timestamp=START + timedelta(minutes=said[0]),
         event_ids=(f"e{number}",),
@@ -299,13 +307,13 @@ async def test_the_history_outlives_the_process(tmp_path: Path) -> None:
     async with await written(provider(tmp_path), [event(1, "again")]) as slot:
         assert (await ask(slot)).raw == before
         await slot.record_event(event(4, "more"))
-        assert texts(await ask(slot)) == ["user: 日本語 ok", "user: last", "user: more"]
+        assert texts(await ask(slot)) == ["日本語 ok", "last", "more"]
         receipt = await slot.reset_scope(ALICE)
         assert receipt.verified
     assert len(files(tmp_path)) == 1
     async with await written(provider(tmp_path), []) as slot:
         assert (await ask(slot)).entries == ()
-        assert texts(await ask(slot, scope=BOB)) == ["user: yours"]
+        assert texts(await ask(slot, scope=BOB)) == ["yours"]
 
 
 @pytest.mark.anyio
@@ -338,9 +346,9 @@ async def test_a_torn_last_line_is_dropped(tmp_path: Path, kept: int) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(lines[0] + lines[1][:kept])
     async with await written(provider(tmp_path), [event(3)]) as slot:
-        assert texts(await ask(slot)) == ["user: turn 1", "user: turn 3"]
+        assert texts(await ask(slot)) == ["turn 1", "turn 3"]
     async with await written(provider(tmp_path), []) as slot:
-        assert texts(await ask(slot)) == ["user: turn 1", "user: turn 3"]
+        assert texts(await ask(slot)) == ["turn 1", "turn 3"]
 
 
 @pytest.mark.anyio
@@ -383,7 +391,7 @@ async def test_from_configuration(tmp_path: Path) -> None:
     }
     async with open_memory(config, scope=ALICE) as slot:
         await slot.after_turn(session_id="s", user="hello")
-        assert "user: hello" in await slot.before_turn("?", session_id="s")
+        assert "by user, #" in await slot.before_turn("?", session_id="s")
         details = (await slot.health()).details
     assert details["kept_in"] == "JSONL files"
     assert details["messages"] == 1
@@ -404,4 +412,4 @@ async def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert file.read_bytes() == before
         await slot.record_event(event(3))
-        assert texts(await ask(slot)) == ["user: turn 1", "user: turn 3"]
+        assert texts(await ask(slot)) == ["turn 1", "turn 3"]

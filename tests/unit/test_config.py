@@ -1,5 +1,7 @@
 """Configuration: one clear line with file, field and fix; secrets never shown (DESIGN section 4)."""
 
+from typing import Literal
+
 import pytest
 from pydantic import BaseModel, ConfigDict
 
@@ -153,6 +155,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     search: Inner | None = None
     stores: list[Inner] = []
+    embedder: Literal["lexical"] | Inner = "lexical"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +163,7 @@ class Options(BaseModel):
     [
         ({"serach": {}}, "m.serach: is not a known field; did you mean search?"),
         ({"search": {"topk": 1}}, "m.search.topk: is not a known field; did you mean top_k?"),
+        ({"embedder": {"topk": 1}}, "m.embedder.topk: is not a known field; did you mean top_k?"),
         ({"stores": [{"top_k": "sk-1234"}]}, "m.stores.0.top_k: Input should be a valid integer"),
     ],
 )
