@@ -10,6 +10,7 @@ import inspect
 import logging
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,9 @@ def open_native(
         _refuse_locked(Path(config.vector_store.config.path), where)
         # Several threads use it, one at a time. Its own check, on where SQLite is built so, wants a single one.
         CollectionPersistence.CHECK_SAME_THREAD = False
+        # Said by mem0's entity store, which takes a shared local client for a server.
+        warnings.filterwarnings("ignore", "Payload indexes have no effect in the local Qdrant", UserWarning)
+    _quieten()
     memory = Memory.__new__(Memory)
     try:
         Memory.__init__(memory, config)
@@ -132,7 +136,7 @@ def open_native(
         if isinstance(error, TypeError):  # an unknown keyword; the message holds no value
             raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
         raise
-    _quieten()
+    _quieten()  # again, for what was imported meanwhile
     return memory
 
 
@@ -236,7 +240,7 @@ def _quieten() -> None:
 _DETAIL = re.compile(r"\s*[:={\[('\"].*", re.DOTALL)
 
 
-_SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed")
+_SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed", "The '")
 
 
 def _discreet(record: logging.LogRecord) -> bool:

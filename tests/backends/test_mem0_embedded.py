@@ -214,6 +214,37 @@ async def test_reset_clears_one_scope_and_what_mem0_would_leave(tmp_path: Path) 
     assert history == [(6,)], "the history of the three others, and nothing that Alice had deleted"
 
 
+async def entities(slot: Any, scope: MemoryScope) -> set[str]:
+    """mem0's entities of a scope, read from its own store."""
+    native, ids = slot._adapter._native, slot.native_scope(scope)
+    rows = await slot._adapter.worker.run(lambda: native.open().entity_store.list(filters=ids, top_k=100)[0])
+    return {row.payload["data"] for row in rows}
+
+
+async def test_entities_of_an_earlier_process_go_as_well(tmp_path: Path) -> None:
+    """mem0 leaves them, because it opens its entity store only with the first new entity (mem0 #7226). Linked
+    here by mem0's own call, which it makes for every entity spaCy finds."""
+    async with opened(tmp_path, BOB) as slot:
+        adapter: Any = slot._adapter
+        for scope in (ALICE, BOB):
+            receipt = await slot.record_event(event("I met Ada.", "I met Grace.", scope=scope))
+            for name, native_id in zip(("Ada", "Grace"), receipt.native_ids, strict=True):
+                ids = slot.native_scope(scope)
+                link = adapter._native.open()._upsert_entity
+                await adapter.worker.run(
+                    lambda link=link, name=name, id=native_id, ids=ids: link(name, "person", id, ids)
+                )
+        assert await entities(slot, ALICE) == {"Ada", "Grace"}
+    async with opened(tmp_path, BOB) as slot:
+        (native_id,) = [row["id"] for row in await stored(slot) if "Ada" in row["memory"]]
+        await mutate(slot, "delete", native_id)
+        assert await entities(slot, ALICE) == {"Grace"}
+    async with opened(tmp_path, BOB) as slot:
+        assert (await slot.reset_scope(ALICE)).verified
+        assert await entities(slot, ALICE) == set()
+        assert await entities(slot, BOB) == {"Ada", "Grace"}
+
+
 def sqlite(data_dir: Path, query: str) -> list[Any]:
     import sqlite3
     from contextlib import closing

@@ -128,3 +128,9 @@ def test_what_a_store_can_filter_is_declared(provider: str, hard: bool) -> None:
     assert block.filters_cs == ("hard" if hard else "none")
     assert bool(block.profile.operators) == hard
     assert options(vector_store={"provider": provider}, cs_filtering="soft").filters_cs == "soft"
+
+
+def test_an_embedded_store_gets_more_threads_only_to_wait_for_models() -> None:
+    assert options().threads == 1
+    assert options(llm={"model": "m"}).threads == 4
+    assert options(vector_store={"provider": "pgvector"}, workers=7).threads == 7
