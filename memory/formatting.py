@@ -7,7 +7,7 @@ control characters into the prompt.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -70,7 +70,7 @@ def render_entry(entry: ContextEntry) -> str:
     if entry.prose:
         return text
     body = text.replace("\n", "\n  ")
-    labels = ", ".join(_labels(entry))
+    labels = _labels(entry)
     return f"- ({labels}) {body}" if labels else f"- {body}"
 
 
@@ -83,15 +83,18 @@ def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bo
     return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
 
 
-def _labels(entry: ContextEntry) -> Iterator[str]:
+def _labels(entry: ContextEntry) -> str:
+    labels: list[str] = []
     if entry.timestamp is not None:
-        yield _time(entry.timestamp)
+        labels.append(_time(entry.timestamp))
     for name, value in entry.labels:
-        yield _one_line(f"{name} {value}")
+        labels.append(f"{_one_line(name)} {_one_line(value)}")
     if entry.score is not None:
-        yield f"score {entry.score:.2f}"
-    if entry.native_id is not None:
-        yield "#" + _one_line(entry.native_id if len(entry.native_id) <= _SHORT_ID else entry.native_id[:8])
+        labels.append(f"score {entry.score:.2f}")
+    native_id = entry.native_id
+    if native_id is not None:
+        labels.append("#" + _one_line(native_id if len(native_id) <= _SHORT_ID else native_id[:8]))
+    return ", ".join(labels)
 
 
 def _time(moment: datetime) -> str:
@@ -101,6 +104,8 @@ def _time(moment: datetime) -> str:
 
 
 def _one_line(text: str) -> str:
+    if text.isalnum():
+        return text
     return clean_text(text).replace("\n", " ").replace(")", "]").replace("(", "[")
 
 

@@ -194,8 +194,8 @@ class MemorySlot:
         async with rules.observed("retrieve", request.scope, session_id=request.session_id) as seen:
             result = await rules.call("retrieve", self.deadlines.retrieve_s, in_turn)
             self._check_rows(result)
-            result = self._fitted(result)
-            trace = rules.finish(seen, result.trace)
+            result, measured = self._fitted(result)
+            trace = rules.finish(seen, result.trace, **measured)
         return result.model_copy(update={"trace": trace})
 
     def format_context(self, result: RetrieveResult) -> str:
@@ -410,9 +410,9 @@ class MemorySlot:
                         "the whole answer is withheld"
                     )
 
-    def _fitted(self, result: RetrieveResult) -> RetrieveResult:
-        """Fit the entries to the budget and write the section; the adapter's own rendering has the last word."""
-        budget, counter = result.request.budget, self.token_counter
+    def _fitted(self, result: RetrieveResult) -> tuple[RetrieveResult, dict[str, Any]]:
+        """The result with its section, fitted to the budget, and what the trace is to say about it."""
+        budget = result.request.budget
         included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
         if surely_exceeds(result.entries, budget):
             included = self._fit(result)
@@ -431,21 +431,22 @@ class MemorySlot:
                 backend_name=self.backend_name,
                 operation="format_context",
             )
-        left_out = len(result.entries) - len(included)
+        return result.model_copy(update={"formatted_context": section}), self._measured(result, tokens)
+
+    def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
+        least, trace = result.request.budget.min_tokens, result.trace
+        left_out = len(result.entries) - len(result.included)
         warnings = (f"{left_out} entries did not fit the budget",) if left_out else ()
-        native_ids = tuple(entry.native_id for entry in result.entries if entry.native_id is not None)
-        trace = result.trace.model_copy(
-            update={
-                **summarise_entries(result.entries),
-                "native_ids": result.trace.native_ids or native_ids,
-                "included_count": len(included),
-                "token_count": tokens,
-                "token_counter": counter.name,
-                "shortfall_tokens": max(0, budget.min_tokens - tokens) if budget.min_tokens else None,
-                "warnings": (*result.trace.warnings, *warnings),
-            }
-        )
-        return result.model_copy(update={"formatted_context": section, "trace": trace})
+        return {
+            **summarise_entries(result.entries),
+            "native_ids": trace.native_ids
+            or tuple(entry.native_id for entry in result.entries if entry.native_id is not None),
+            "included_count": len(result.included),
+            "token_count": tokens,
+            "token_counter": self.token_counter.name,
+            "shortfall_tokens": max(0, least - tokens) if least else None,
+            "warnings": (*trace.warnings, *warnings),
+        }
 
     def _fit(self, result: RetrieveResult) -> tuple[int, ...]:
         overhead = section_overhead(self.backend_name, result.request.scope.label, self.token_counter)
