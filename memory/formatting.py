@@ -69,21 +69,6 @@ def render_entry(entry: ContextEntry) -> str:
     text = clean_text(entry.text).strip()
     if entry.prose:
         return text
-    body = text.replace("\n", "\n  ")
-    labels = _labels(entry)
-    return f"- ({labels}) {body}" if labels else f"- {body}"
-
-
-def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bool:
-    """Whether entries must be chosen: too many, or so long that rendering all of them would be wasted work."""
-    if budget.max_items is not None and len(entries) > budget.max_items:
-        return True
-    if budget.max_tokens is None:
-        return False
-    return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
-
-
-def _labels(entry: ContextEntry) -> str:
     labels: list[str] = []
     if entry.timestamp is not None:
         labels.append(_time(entry.timestamp))
@@ -94,7 +79,17 @@ def _labels(entry: ContextEntry) -> str:
     native_id = entry.native_id
     if native_id is not None:
         labels.append("#" + _one_line(native_id if len(native_id) <= _SHORT_ID else native_id[:8]))
-    return ", ".join(labels)
+    body = text.replace("\n", "\n  ")
+    return f"- ({', '.join(labels)}) {body}" if labels else f"- {body}"
+
+
+def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bool:
+    """Whether entries must be chosen: too many, or so long that rendering all of them would be wasted work."""
+    if budget.max_items is not None and len(entries) > budget.max_items:
+        return True
+    if budget.max_tokens is None:
+        return False
+    return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
 
 
 def _time(moment: datetime) -> str:

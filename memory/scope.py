@@ -12,6 +12,7 @@ import hashlib
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, Self
 
 from pydantic import model_validator
@@ -160,6 +161,7 @@ class ScopeEncoder:
         self._default = templates is None
         used = {item for parts in self._parts.values() for _, item in parts if item}
         self._dropped = [name for name in ISOLATING_FIELDS if name not in used]
+        self._cached = lru_cache(maxsize=1024)(self._encode)
         self._refuse([name for name in ("run_id", "persona_id") if name in self._dropped])
 
     def _parse(self, name: str, template: str) -> list[tuple[str, str | None]]:
@@ -194,6 +196,9 @@ class ScopeEncoder:
         Raises:
             ScopeError: the scope sets a field that no template uses.
         """
+        return dict(self._cached(scope))
+
+    def _encode(self, scope: MemoryScope) -> dict[str, NativeId]:
         if self._dropped and not self.allow_sharing:
             self._refuse(name for name in self._dropped if getattr(scope, name) is not None)
         return {name: self._render(parts, scope) for name, parts in self._parts.items()}
