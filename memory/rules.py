@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Deadlines(Frozen):
-    """Seconds each kind of native call may take; SDK defaults run to 600 s (facts/mem0.md section 6)."""
+    """Seconds each kind of native call may take; SDK defaults run to 600 s."""
 
     setup_s: float = 60.0
     write_s: float = 60.0

@@ -1,4 +1,4 @@
-"""mem0 as a memory backend, through the ``mem0ai`` library (spec section 5.2, facts/mem0.md).
+"""mem0 as a memory backend, through the ``mem0ai`` library (spec section 5.2).
 
 The plugin module of the entry point ``mem0``: options, hooks and the adapter. mem0 itself is imported by the
 factory, with its telemetry off and its home inside our data directory; its calls run on the adapter's own

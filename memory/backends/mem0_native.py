@@ -243,7 +243,7 @@ class NativeMem0:
         """Clear a scope: memories, entities, recent messages, history; then look again.
 
         By ids, after each row's scope is checked, because ``Memory.delete_all`` takes ten times as long, writes
-        every deleted text into the history, and leaves entities of earlier processes (facts/mem0.md section 4).
+        every deleted text into the history, and leaves entities of earlier processes.
         """
         memory = self.open()
         entities = self._entities()

@@ -195,7 +195,7 @@ def _equip(
 
 
 def _bound(part: Any, model: Mem0Model, deadline_s: float) -> None:
-    """Give an openai-like client our deadline; its own is 600 s, three times over (facts/mem0.md section 6)."""
+    """Give an openai-like client our deadline; its own is 600 s, three times over."""
     client: Any = getattr(part, "client", None)
     if not hasattr(client, "with_options"):
         return

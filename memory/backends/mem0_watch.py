@@ -1,7 +1,7 @@
 """What mem0 swallows, noticed. Each call runs on one thread, so each thread has its own notes.
 
 mem0 turns an unreadable answer of the model into "nothing extracted", a failed embedding into a skipped memory
-and a failed reranker into the unranked order (facts/mem0.md section 1). None of that may look like success.
+and a failed reranker into the unranked order. None of that may look like success.
 """
 
 from __future__ import annotations

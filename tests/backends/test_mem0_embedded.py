@@ -379,7 +379,7 @@ async def test_bulk_is_one_add_per_event_in_order(tmp_path: Path) -> None:
 
 
 async def test_64_at_a_time_lose_nothing(tmp_path: Path) -> None:
-    """Embedded Qdrant itself fails at this: 15 of 200 concurrent adds raised (facts/mem0.md section 3)."""
+    """Embedded Qdrant itself fails at this: 15 of 200 concurrent adds raised."""
     scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
     async with opened(tmp_path, *scopes) as slot:
 

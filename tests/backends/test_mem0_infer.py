@@ -261,7 +261,7 @@ async def test_many_at_a_time_lose_nothing_on_the_embedded_store(tmp_path: Path,
 
 
 async def test_reset_forgets_the_recent_messages_too(tmp_path: Path, llm: ScriptedLLM) -> None:
-    """They would feed the next extraction of the scope (facts/mem0.md section 4)."""
+    """They would feed the next extraction of the scope."""
     async with inferring(tmp_path, llm, BOB) as slot:
         for scope in (ALICE, BOB):
             await slot.record_event(event("My code word is zanzibar.", scope=scope))

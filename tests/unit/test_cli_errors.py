@@ -223,7 +223,7 @@ def test_output_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
 def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
-        "memory: {condition: full_history, conditions: {full_history: {}}}\nrun: {users: 40, sessions: 60}",
+        "memory: {condition: simple_rag, conditions: {simple_rag: {}}}\nrun: {users: 6, sessions: 60}",
         encoding="utf-8",
     )
     out = tmp_path / "runs"

@@ -27,7 +27,7 @@ class RecordingContract(ContractBase):
     """Events in, context out."""
 
     async def test_runs_on_the_event_loop_it_says(self, kit: Kit, anyio_backend_name: str) -> None:
-        """Not on another one silently (facts/packaging.md section 7)."""
+        """Not on another one silently."""
         loop = type(current_token().native_token).__module__
         assert loop.startswith("trio") == (anyio_backend_name == "trio"), loop
 
