@@ -48,15 +48,20 @@ class Mem0Contract(MemoryContract):
 
     @pytest.fixture
     def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
-        """Every point of the collection and every row of mem0's own tables, read on mem0's thread."""
+        """Every point of every collection and every row of mem0's own tables, read on mem0's thread."""
 
         def dump() -> tuple[Any, ...]:
             memory = adapter._native.open()
-            points, _ = memory.vector_store.client.scroll(memory.collection_name, limit=10_000)
+            client = memory.vector_store.client
+            points = [
+                (found.name, point.id, str(point.payload))
+                for found in client.get_collections().collections
+                for point in client.scroll(found.name, limit=10_000)[0]
+            ]
             tables = [
                 memory.db.connection.execute(f"SELECT * FROM {t}").fetchall() for t in ("history", "messages")
             ]
-            return sorted((point.id, str(point.payload)) for point in points), tables
+            return sorted(points), tables
 
         async def state() -> Any:
             return await adapter.worker.run(dump)
