@@ -87,12 +87,14 @@ class Lanes:
         if limit is not None:
             self._scope_limits[scope] = limit
 
+    @property
+    def reads_are_free(self) -> bool:
+        """Whether reads never have to wait."""
+        return self._everywhere is None and self._per_scope is None
+
     @asynccontextmanager
     async def enter(self, scope: MemoryScope, *, write: bool) -> AsyncIterator[None]:
         """Wait for this scope's turn. Writes are first come first served; reads pass by unless limited."""
-        if not write and self._everywhere is None and self._per_scope is None:
-            yield
-            return
         async with AsyncExitStack() as held:
             if write:
                 await held.enter_async_context(self._order[scope])

@@ -188,6 +188,8 @@ class MemorySlot:
         check_filters(request, rules.traits.filter_operators)
 
         async def in_turn() -> RetrieveResult:
+            if rules.lanes.reads_are_free:
+                return await self._adapter.retrieve(request)
             async with rules.lanes.enter(request.scope, write=False):
                 return await self._adapter.retrieve(request)
 

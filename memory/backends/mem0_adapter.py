@@ -265,15 +265,15 @@ class Mem0Adapter(BaseAdapter):
         )
 
     def _narrowing(self, request: RetrieveRequest) -> dict[str, Any]:
-        fields: dict[str, Any] = dict(request.metadata_filters)
         if request.cs_filters and self.traits.cs_filtering == "none":
             store = self._options.vector_store.provider
             raise CapabilityNotSupported(
                 f"{self.backend_name} on {store} cannot filter by {', '.join(request.cs_filters)}; use qdrant, "
                 "pgvector or chroma, or set cs_filtering: soft"
             )
+        fields: dict[str, Any] = dict(request.metadata_filters)
         if self.traits.cs_filtering == "hard":
-            fields |= request.cs_filters
+            fields.update(request.cs_filters)
         return native_filters(fields, self._options.profile)
 
     # -- capabilities -----------------------------------------------------------------------------------

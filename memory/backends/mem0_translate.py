@@ -6,6 +6,7 @@ import json
 import string
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from memory import (
@@ -62,16 +63,18 @@ class ScopeIds:
                 self._alphabet, templates, allow_sharing=options.allow_sharing, owner=where
             )
             self._names_agent = "{agent_id}" in "".join(templates.values())  # otherwise agents share
+        self._cached = lru_cache(maxsize=1024)(self._encode)
 
     def encode(self, scope: MemoryScope) -> dict[str, str]:
         """The native ids, by mem0's names."""
+        return dict(self._cached(scope))
+
+    def _encode(self, scope: MemoryScope) -> dict[str, str]:
         if self._encoder is not None:
             ids = self._encoder.encode(scope)
         else:
             run = [scope.run_id, scope.backend_namespace, scope.agent_id]
-            while (
-                run[-1] is None
-            ):  # absent fields at the end say nothing; the number of fields tells them apart
+            while run[-1] is None:  # absent at the end says nothing; the number of fields tells them apart
                 run.pop()
             ids = {"user_id": self._alphabet.encode(scope.persona_id), "run_id": self._alphabet.encode(*run)}
         if scope.agent_id is not None and self._names_agent:
@@ -226,9 +229,10 @@ def _is_iso(value: Any) -> bool:
 
 def row_ids(row: Mapping[str, Any]) -> dict[str, str]:
     """The scope ids a native row carries; a missing user_id or run_id is blank, which no scope has."""
-    ids = {name: str(row.get(name) or "") for name in ("user_id", "run_id")}
-    if row.get("agent_id") is not None:
-        ids["agent_id"] = str(row["agent_id"])
+    ids = {"user_id": str(row.get("user_id") or ""), "run_id": str(row.get("run_id") or "")}
+    agent = row.get("agent_id")
+    if agent is not None:
+        ids["agent_id"] = str(agent)
     return ids
 
 
