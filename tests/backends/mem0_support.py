@@ -21,8 +21,10 @@ from memory import (
     MemoryScope,
     MemorySlot,
     Message,
+    NativeMutationRequest,
     NativeQueryRequest,
     RetrieveRequest,
+    SupportsNativeMutation,
     SupportsNativeQuery,
     open_memory,
 )
@@ -87,3 +89,34 @@ async def stored(slot: MemorySlot, scope: MemoryScope = ALICE) -> list[dict[str,
         await query.native_query(NativeQueryRequest(scope=scope, operation="list"))
     ).raw["results"]
     return rows
+
+
+COLOURS = {"red": 1, "green": 2, "blue": 3}
+
+
+async def coloured(slot: Any) -> None:
+    for name, number in COLOURS.items():
+        await slot.record_event(
+            event(
+                f"My {name} mug",
+                context="work" if number < 3 else "personal",
+                metadata={"colour": name, "n": number, "even": number % 2 == 0, "day": f"2023-05-0{number}"},
+                timestamp=START + timedelta(days=number),
+            )
+        )
+
+
+def sqlite(data_dir: Path, query: str) -> list[Any]:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(data_dir / "mem0" / "history.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+async def mutate(
+    slot: Any, operation: str, native_id: str | None, scope: MemoryScope = ALICE, **arguments: Any
+) -> Any:
+    return await slot.capability(SupportsNativeMutation).native_mutation(
+        NativeMutationRequest(scope=scope, operation=operation, native_id=native_id, arguments=arguments)
+    )

@@ -1,149 +1,35 @@
 """The slot's own rules, on an adapter that does as it is told (the contract kit covers real ones)."""
 
-from datetime import UTC, datetime
-
 import anyio
 import anyio.lowlevel
 import pytest
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event, forever
 
 from memory import (
     AdapterMode,
-    AdapterTraits,
     BackendAuthError,
     BackendError,
-    BackendHealth,
     BackendProtocolError,
-    BackendReadiness,
     BackendTimeout,
     BackendUnavailable,
-    BaseAdapter,
     ContextBudget,
     ContextEntry,
-    Deadlines,
     InputError,
     IsolationError,
     LifecycleError,
-    MemoryEvent,
     MemoryScope,
     MemorySlot,
-    Message,
-    NativeMutationReceipt,
-    NativeMutationRequest,
     ReadOnlyError,
-    ResetReceipt,
-    RetrieveRequest,
     RetrieveResult,
     ScopeError,
-    SupportsBulkIngest,
-    SupportsFeedback,
-    SupportsNativeMutation,
-    SupportsReadiness,
-    WriteReceipt,
 )
 
 pytestmark = pytest.mark.anyio
-
-ALICE = MemoryScope(run_id="r", persona_id="alice")
-BOB = MemoryScope(run_id="r", persona_id="bob")
-QUICK = Deadlines(write_s=0.05, retrieve_s=0.05, health_s=0.05, query_s=0.05, close_s=1.0)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request):
     return request.param
-
-
-class Obedient(BaseAdapter):
-    """Stores rows in a list; ``next_write`` and ``next_read`` are raised, awaited or answered first."""
-
-    backend_name = "obedient"
-
-    def __init__(self, **traits):
-        self.traits = AdapterTraits(**traits)
-        self.rows = []
-        self.calls = []
-        self.next_write = []
-        self.next_read = []
-        self.closed = 0
-
-    def native_scope(self, scope):
-        return {"id": scope.label}
-
-    async def _obey(self, orders):
-        if orders:
-            order = orders.pop(0)
-            if isinstance(order, BaseException):
-                raise order
-            await order()
-
-    async def record_event(self, event):
-        self.calls.append(event.event_id)
-        await self._obey(self.next_write)
-        self.rows.append(event)
-        return WriteReceipt(
-            event_id=event.event_id,
-            status="committed",
-            native_ids=(f"n-{event.event_id}",),
-            trace=self.trace(event.scope, "rows.append"),
-        )
-
-    async def retrieve(self, request):
-        await self._obey(self.next_read)
-        entries = tuple(
-            ContextEntry(message.content, native_id=event.event_id, scope_ids={"id": event.scope.label})
-            for event in self.rows
-            if event.scope == request.scope
-            for message in event.messages
-        )
-        return RetrieveResult(
-            request=request,
-            raw={"rows": len(entries)},
-            entries=entries,
-            trace=self.trace(request.scope, "rows.list"),
-        )
-
-    async def reset_scope(self, scope):
-        self.rows = [event for event in self.rows if event.scope != scope]
-        return ResetReceipt(scope=scope, verified=True)
-
-    async def health(self):
-        await self._obey(self.next_read)
-        return BackendHealth(status="ok", backend_name="obedient", consistency_model="immediate")
-
-    async def aclose(self):
-        self.closed += 1
-
-
-class Lookup(Obedient):
-    found = None
-
-    async def find_event(self, event):
-        if isinstance(self.found, BaseException):
-            raise self.found
-        return self.found
-
-
-class Sink(list):
-    emit = list.append
-
-
-def event(number=1, scope=ALICE, text="hello"):
-    return MemoryEvent(
-        event_id=f"e{number}",
-        scope=scope,
-        session_id="s",
-        turn_id=str(number),
-        timestamp=datetime(2024, 1, 1, tzinfo=UTC),
-        messages=[Message(role="user", content=text)],
-    )
-
-
-def ask(scope=ALICE, **fields):
-    return RetrieveRequest(query="q", scope=scope, session_id="s", **fields)
-
-
-async def forever():
-    await anyio.sleep_forever()
 
 
 @pytest.fixture
@@ -462,107 +348,6 @@ async def test_another_event_loop_is_refused(slot):
 
     with pytest.raises(LifecycleError, match="another event loop"):
         await anyio.to_thread.run_sync(elsewhere)
-
-
-async def test_capabilities_are_offered_only_where_they_exist(slot):
-    assert slot.capabilities() == frozenset()
-    assert slot.capability(SupportsReadiness) is None
-    assert not isinstance(slot, SupportsReadiness | SupportsFeedback | SupportsBulkIngest)
-    with pytest.raises(InputError, match="SupportsReadiness"):
-        slot.capability(dict)
-
-
-class Bulk(Obedient):
-    async def record_events(self, events):
-        receipts = []
-        for one in events:
-            try:
-                receipts.append(await self.record_event(one))
-            except ConnectionRefusedError as error:
-                failure = BackendUnavailable("down", sent=False)
-                failure.receipts = tuple(receipts)
-                raise failure from error
-        return receipts
-
-    async def readiness(self, scope):
-        return BackendReadiness(state="ready")
-
-    async def wait_until_ready(self, scope, timeout_s):
-        await anyio.sleep_forever()
-
-    async def native_mutation(self, request):
-        return NativeMutationReceipt(status="committed", native_ids=(request.native_id,))
-
-
-async def test_bulk_goes_scope_by_scope_and_answers_in_order(sink):
-    adapter = Bulk()
-    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
-        await slot.setup_scope(BOB)
-        bulk = slot.capability(SupportsBulkIngest)
-        receipts = await bulk.record_events([event(1), event(2, BOB), event(3)])
-        assert [receipt.event_id for receipt in receipts] == ["e1", "e2", "e3"]
-        assert adapter.calls == ["e1", "e3", "e2"]
-        assert sink[-1].native_ids == ("n-e2",)
-        with pytest.raises(InputError, match="share an event_id"):
-            await bulk.record_events([event(4), event(4)])
-        await slot.set_mode(AdapterMode(read_only=True))
-        assert [one.status for one in await bulk.record_events([event(5), event(6, BOB)])] == [
-            "skipped_read_only"
-        ] * 2
-    assert adapter.calls == ["e1", "e3", "e2"]
-
-
-async def test_a_bulk_write_that_fails_midway_loses_no_receipt():
-    adapter = Bulk()
-    adapter.next_write = [lambda: anyio.lowlevel.checkpoint(), ConnectionRefusedError("x")]
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        with pytest.raises(BackendUnavailable) as caught:
-            await slot.capability(SupportsBulkIngest).record_events([event(1), event(2), event(3)])
-    assert [receipt.event_id for receipt in caught.value.receipts] == ["e1"]
-
-
-async def test_waiting_for_readiness_ends_as_pending():
-    async with MemorySlot(Bulk(), scope=ALICE) as slot:
-        readiness = slot.capability(SupportsReadiness)
-        assert (await readiness.readiness(ALICE)).state == "ready"
-        assert (await readiness.wait_until_ready(ALICE, 0.01)).state == "pending"
-        with pytest.raises(ScopeError):
-            await readiness.readiness(BOB)
-
-
-async def test_native_mutation_obeys_the_mode():
-    request = NativeMutationRequest(scope=ALICE, operation="delete", native_id="n1")
-    async with MemorySlot(Bulk(), scope=ALICE) as slot:
-        mutation = slot.capability(SupportsNativeMutation)
-        assert (await mutation.native_mutation(request)).status == "committed"
-        await slot.set_mode(AdapterMode(read_only=True))
-        assert (await mutation.native_mutation(request)).status == "skipped_read_only"
-
-
-class Box:
-    def __init__(self):
-        self.log = []
-
-    async def append(self, one):
-        self.log.append(("append", one.event_id))
-
-    async def settle(self, receipt):
-        self.log.append(("settle", receipt.event_id))
-
-
-async def test_the_outbox_keeps_what_is_not_confirmed(adapter):
-    box = Box()
-    adapter.next_write = [
-        lambda: anyio.lowlevel.checkpoint(),
-        ConnectionResetError("x"),
-        ConnectionRefusedError("x"),
-    ]
-    async with MemorySlot(adapter, scope=ALICE, outbox=box) as slot:
-        await slot.record_event(event(1))
-        await slot.record_event(event(2))
-        with pytest.raises(BackendUnavailable):
-            await slot.record_event(event(3))
-    assert box.log == [("append", "e1"), ("settle", "e1"), ("append", "e2"), ("append", "e3")]
 
 
 async def test_traces_say_what_happened_and_nothing_said(slot, sink):

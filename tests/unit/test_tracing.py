@@ -51,5 +51,10 @@ def test_a_trace_becomes_a_finished_span():
     provider.shutdown()
 
 
-def test_the_global_tracer_is_the_default():
+def test_the_global_tracer_is_the_default(monkeypatch):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
     OpenTelemetrySink().emit(TRACE)
+    assert [span.name for span in exporter.get_finished_spans()] == ["memslot.retrieve"]

@@ -1,0 +1,155 @@
+"""mem0 on embedded Qdrant: corrections, provenance, diagnostics and bulk."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from mem0_support import (
+    ALICE,
+    BOB,
+    NEEDS_MEM0,
+    START,
+    coloured,
+    event,
+    found,
+    mutate,
+    opened,
+    stored,
+)
+
+from memory import (
+    CapabilityNotSupported,
+    InputError,
+    MemoryScope,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    ScopeError,
+    SupportsBulkIngest,
+    SupportsNativeQuery,
+    SupportsProvenance,
+    SupportsReadiness,
+)
+
+pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The contract tests run on trio as well."""
+    return "asyncio"
+
+
+# -- capabilities -------------------------------------------------------------------------------------------
+
+
+async def test_records_can_be_corrected_and_their_history_told(tmp_path: Path) -> None:
+    async with opened(tmp_path, BOB) as slot:
+        told = event("I drink coffee.")
+        (native_id,) = (await slot.record_event(told)).native_ids
+        receipt = await mutate(
+            slot, "update", native_id, text="I drink tea.", metadata={"event_id": "forged"}
+        )
+        assert receipt.native_ids == (native_id,)
+        (row,) = await stored(slot)
+        assert row["memory"] == "I drink tea."
+        assert row["metadata"]["event_id"] == told.event_id
+        assert row["metadata"]["meta_event_id"] == "forged"
+        provenance = slot.capability(SupportsProvenance)
+        assert provenance is not None
+        source = await provenance.provenance(ProvenanceRequest(scope=ALICE, native_id=native_id))
+        assert source.event_ids == (told.event_id,)
+        assert [step["event"] for step in source.raw["history"]] == ["ADD", "UPDATE"]
+        await mutate(slot, "delete", native_id)
+        assert await stored(slot) == []
+        source = await provenance.provenance(ProvenanceRequest(scope=ALICE, native_id=native_id))
+        assert source.raw["memory"] is None
+        assert source.raw["history"][-1]["event"] == "DELETE"
+        with pytest.raises(ScopeError):
+            await provenance.provenance(ProvenanceRequest(scope=BOB, native_id=native_id))
+
+
+async def test_a_record_of_another_scope_cannot_be_touched(tmp_path: Path) -> None:
+    agent = MemoryScope(run_id="run1", persona_id="alice", agent_id="agent")
+    async with opened(tmp_path, BOB, agent) as slot:
+        (native_id,) = (await slot.record_event(event("Alice's own"))).native_ids
+        provenance = slot.capability(SupportsProvenance)
+        assert provenance is not None
+        for scope in (BOB, agent):
+            for operation, arguments in (("update", {"text": "hacked"}), ("delete", {})):
+                with pytest.raises(ScopeError, match="names no memory of this scope"):
+                    await mutate(slot, operation, native_id, scope, **arguments)
+            with pytest.raises(ScopeError):
+                await provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
+        for unknown in ("no-uuid", "00000000-0000-4000-8000-000000000000", None):
+            with pytest.raises(ScopeError, match="names no memory of this scope"):
+                await mutate(slot, "delete", unknown)
+        assert [row["memory"] for row in await stored(slot)] == ["Alice's own"]
+
+
+async def test_wrong_mutations_and_queries_are_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        (native_id,) = (await slot.record_event(event("x"))).native_ids
+        with pytest.raises(CapabilityNotSupported, match="update and delete"):
+            await mutate(slot, "merge", native_id)
+        with pytest.raises(
+            InputError, match="user_id is unknown; update takes expiration_date, metadata, text"
+        ):
+            await mutate(slot, "update", native_id, user_id="bob")
+        with pytest.raises(InputError, match="is empty"):
+            await mutate(slot, "update", native_id)
+        query = slot.capability(SupportsNativeQuery)
+        assert query is not None
+        with pytest.raises(CapabilityNotSupported, match="count and list"):
+            await query.native_query(NativeQueryRequest(scope=ALICE, operation="dump"))
+        for arguments in ({"limit": 0}, {"limit": True}, {"filters": {}}):
+            with pytest.raises(InputError, match="limit alone"):
+                await query.native_query(
+                    NativeQueryRequest(scope=ALICE, operation="count", arguments=arguments)
+                )
+
+
+async def test_an_expired_memory_is_counted_and_reset(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        (native_id,) = (await slot.record_event(event("tea"))).native_ids
+        await mutate(slot, "update", native_id, expiration_date="2020-01-01")
+        assert await found(slot, "tea") == []
+        assert len(await stored(slot)) == 1
+        assert (await slot.reset_scope(ALICE)).removed == 1
+
+
+async def test_provenance_of_a_time_range(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        await coloured(slot)
+        provenance = slot.capability(SupportsProvenance)
+        assert provenance is not None
+        since = START + timedelta(days=2)
+        answer = await provenance.provenance(ProvenanceRequest(scope=ALICE, since=since))
+        assert {row["memory"] for row in answer.raw["results"]} == {"My green mug", "My blue mug"}
+        assert len(answer.event_ids) == 2
+        everything = await provenance.provenance(ProvenanceRequest(scope=ALICE))
+        assert len(everything.native_ids) == 3
+
+
+async def test_what_is_written_is_ready(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        await slot.record_event(event("tea"))
+        readiness = slot.capability(SupportsReadiness)
+        assert readiness is not None
+        assert (await readiness.wait_until_ready(ALICE, 1.0)).state == "ready"
+        assert await found(slot, "tea")
+
+
+async def test_bulk_is_one_add_per_event_in_order(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        events = [event(f"tea {number}", f"cup {number}") for number in range(40)]
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        receipts = await bulk.record_events(events)
+        assert [receipt.event_id for receipt in receipts] == [told.event_id for told in events]
+        by_id = {row["id"]: row for row in await stored(slot)}
+        for told, receipt in zip(events, receipts, strict=True):
+            rows = [by_id[native_id] for native_id in receipt.native_ids]
+            assert [row["memory"] for row in rows] == [message.content for message in told.messages]
+            assert {row["metadata"]["event_id"] for row in rows} == {told.event_id}

@@ -1,0 +1,248 @@
+"""mem0 on embedded Qdrant: concurrency, opening and closing, locks, lost answers."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mem0_support import (
+    NEEDS_MEM0,
+    ask,
+    config,
+    event,
+    found,
+    mutate,
+    opened,
+    stored,
+)
+
+from memory import (
+    BackendUnavailable,
+    ConfigError,
+    MemoryEvent,
+    MemoryScope,
+    open_memory,
+)
+
+pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The contract tests run on trio as well."""
+    return "asyncio"
+
+
+# -- concurrency --------------------------------------------------------------------------------------------
+
+
+async def test_64_at_a_time_lose_nothing(tmp_path: Path) -> None:
+    """Embedded Qdrant itself fails at this: 15 of 200 concurrent adds raised."""
+    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
+    async with opened(tmp_path, *scopes) as slot:
+
+        async def one(number: int) -> None:
+            scope = scopes[number % len(scopes)]
+            await slot.record_event(event(f"tea number {number}", scope=scope))
+            await slot.retrieve(ask("tea", scope=scope))
+
+        async with anyio.create_task_group() as group:
+            for number in range(64):
+                group.start_soon(one, number)
+        for index, scope in enumerate(scopes):
+            numbers = {int(row["memory"].split()[-1]) for row in await stored(slot, scope)}
+            assert numbers == set(range(index, 64, 8))
+
+
+# -- life ---------------------------------------------------------------------------------------------------
+
+
+async def test_memories_survive_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        await slot.record_event(event("I drink oolong."))
+    async with opened(tmp_path) as slot:
+        assert await found(slot, "oolong") == ["I drink oolong."]
+
+
+async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    for _ in range(3):
+        async with opened(tmp_path) as slot:
+            await slot.record_event(event("tea"))
+            assert set(threading.enumerate()) - before
+        assert set(threading.enumerate()) == before
+
+
+async def test_a_locked_store_is_one_clear_error(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        with pytest.raises(
+            BackendUnavailable, match=r"open elsewhere; .*memory\.backends\.mem0\.path, or configure"
+        ):
+            async with opened(tmp_path):
+                pass
+        await slot.record_event(event("still mine"))
+        assert await found(slot, "mine") == ["still mine"]
+    async with opened(tmp_path) as slot:
+        assert await found(slot, "mine") == ["still mine"]
+
+
+async def test_a_store_locked_by_another_process_is_the_same_error(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    holder = subprocess.Popen(  # noqa: ASYNC220 (a process of its own is the point)
+        [
+            sys.executable,
+            "-c",
+            "import sys; from qdrant_client import QdrantClient; c = QdrantClient(path=sys.argv[1]);"
+            "print('locked', flush=True); sys.stdin.read(); c.close()",
+            str(tmp_path / "mem0" / "qdrant"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(BackendUnavailable, match="open elsewhere"):
+            async with opened(tmp_path):
+                pass
+        holder.stdin.close()
+    async with opened(tmp_path):
+        pass
+
+
+async def test_health_of_a_locked_store_is_unavailable(tmp_path: Path) -> None:
+    async with opened(tmp_path), open_memory(config(tmp_path)) as other:
+        health = await other.health()
+    assert health.status == "unavailable"
+    assert "open elsewhere" in health.warnings[0]
+
+
+async def test_vectors_of_another_length_are_noticed_at_once_and_leave_no_lock(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    with pytest.raises(
+        ConfigError, match=r"mem0\.dimensions: the collection 'memslot' holds vectors of 1024"
+    ):
+        async with opened(tmp_path, dimensions=256):
+            pass
+    async with opened(tmp_path, dimensions=256, collection="other") as slot:
+        await slot.record_event(event("tea"))
+
+
+async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"mem0\.path: cannot be created"):
+        async with opened(tmp_path, path=str(tmp_path / "file" / "below")):
+            pass
+
+
+async def test_health_says_what_is_on_and_what_is_off(tmp_path: Path) -> None:
+    async with opened(tmp_path, rerank=True) as slot:
+        health = await slot.health()
+    assert health.status == "ok"
+    assert health.latency_ms is not None
+    assert health.versions.keys() == {"mem0ai", "qdrant-client"}
+    assert health.details["embedder"].startswith("lexical")
+    assert health.details["dimensions"] == 1024
+    assert health.details["vector_store"] == "qdrant (embedded)"
+    assert health.native_ingest_modes == ("verbatim",)
+    assert any("rerank: true does nothing" in warning for warning in health.warnings)
+    assert not any("telemetry" in warning for warning in health.warnings)
+
+
+async def test_health_warns_of_telemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as slot:
+        monkeypatch.setattr("mem0.memory.telemetry.MEM0_TELEMETRY", True)
+        assert any("telemetry on" in warning for warning in (await slot.health()).warnings)
+
+
+async def test_mem0_logs_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with opened(tmp_path) as slot:
+        (native_id,) = (await slot.record_event(event("my secret passport"))).native_ids
+        await mutate(slot, "update", native_id, text="another secret passport")
+        await found(slot, "secret passport")
+    own = [record for record in caplog.records if record.name.startswith("mem0")]
+    assert own, "mem0 logs what it does"
+    assert not any("passport" in record.getMessage() for record in own)
+
+
+def test_nothing_is_written_to_the_home_directory_and_no_network_is_touched(tmp_path: Path) -> None:
+    """In a fresh process with a home of its own: what mem0 does at import is part of it."""
+    home, data = tmp_path / "home", tmp_path / "data"
+    home.mkdir()
+    code = f"""
+import asyncio, socket, sys
+def refuse(*arguments, **options): raise AssertionError("network")
+socket.getaddrinfo = socket.socket.connect = refuse
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from mem0_support import *
+async def main():
+    async with opened(Path({str(data)!r})) as slot:
+        await slot.record_event(event("I drink oolong."))
+        print(await found(slot, "oolong"), (await slot.health()).warnings)
+asyncio.run(main())
+"""
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("['I drink oolong.']")
+    assert "telemetry" not in done.stdout
+    assert done.stderr == ""
+    assert list(home.iterdir()) == []
+
+
+# -- lost answers -------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_is_lost_is_looked_up(tmp_path: Path) -> None:
+    """The native call goes on after its deadline; the slot finds what it stored instead of sending it again."""
+    async with opened(tmp_path, deadlines={"write_s": 0.1}) as slot:
+        memory = slot._adapter._native.open()  # type: ignore[attr-defined]
+        native, slow = memory.vector_store.insert, threading.Event()
+
+        def insert(**rows: Any) -> Any:
+            slow.wait(0.4)
+            return native(**rows)
+
+        memory.vector_store.insert = insert
+        receipt = await slot.record_event(event("tea"))
+        assert receipt.status == "committed"
+        assert receipt.warnings == ("confirmed by look-up after the answer was lost",)
+        assert [row["id"] for row in await stored(slot)] == list(receipt.native_ids)
+
+
+async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
+    """The event under way ends; those behind it are not written behind the caller's back."""
+    async with opened(tmp_path) as slot:
+        adapter: Any = slot._adapter
+        events = [event(f"tea {number}") for number in range(50)]
+        native = adapter._native.open().vector_store.insert
+        adapter._native.open().vector_store.insert = lambda **rows: (
+            threading.Event().wait(0.02),
+            native(**rows),
+        )[1]
+        with anyio.move_on_after(0.1):
+            await adapter.record_events(events)
+        await adapter.worker.idle()
+        written = len(await stored(slot))
+        assert 0 < written < 16
+        await anyio.sleep(0.1)
+        assert len(await stored(slot)) == written
+
+
+def test_event_time_is_kept_to_the_microsecond() -> None:
+    moment = datetime(2023, 5, 8, 13, 56, 1, 123457, tzinfo=UTC)
+    told: MemoryEvent = event("x", timestamp=moment)
+    assert told.timestamp == moment

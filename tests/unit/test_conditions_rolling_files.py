@@ -1,0 +1,181 @@
+"""rolling_summary on disk, and its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rolling_support import ALICE, BOB, Host, Noting, event
+
+from conditions import rolling_summary
+from memory import (
+    BackendProtocolError,
+    ConfigError,
+    open_memory,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
+
+
+# -- files ----------------------------------------------------------------------------------------------
+
+
+def only_directory(path: Path) -> Path:
+    (directory,) = [item for item in path.iterdir() if any(item.iterdir())]
+    return directory
+
+
+@pytest.mark.anyio
+async def test_everything_outlives_the_process(tmp_path: Path) -> None:
+    async with Host(path=tmp_path) as host:
+        await host.write(
+            event(1, "I prefer oolong tea."), event(2, "Books about ships please.", session="s2")
+        )
+        before = await host.ask()
+    directory = only_directory(tmp_path)
+    assert "I prefer oolong tea." in (directory / "MEMORY.md").read_text(encoding="utf-8")
+    assert "1 messages until" in (directory / "HISTORY.md").read_text(encoding="utf-8")
+    async with Host(path=tmp_path) as host:
+        after = await host.ask()
+        assert (after.raw, after.entries) == (before.raw, before.entries)
+        assert await host.native("pending") == ["[2026-01-01 10:02] USER: Books about ships please."]
+        (again,) = await host.write(event(1, "I prefer coffee."))
+        assert again.warnings
+        assert (await host.ready()).state == "ready"
+        assert "Books about ships" in (await host.ask()).formatted_context
+        assert len(await host.native("history")) == 2
+        assert (await host.slot.reset_scope(ALICE)).verified
+    assert list_directory(tmp_path) == []
+
+
+def list_directory(path: Path) -> list[str]:
+    return sorted(item.name for item in path.iterdir())
+
+
+@pytest.mark.anyio
+async def test_reset_leaves_other_scopes_and_foreign_files(tmp_path: Path) -> None:
+    async with Host(path=tmp_path) as host:
+        await host.write(event(1, "I prefer tea."), event(2, "I prefer coffee.", scope=BOB))
+        await host.ready(ALICE)
+        await host.ready(BOB)
+        mine = tmp_path / host.adapter.native_scope(ALICE)["directory"]
+        (mine / "notes.txt").write_text("my own")
+        assert (await host.slot.reset_scope(ALICE)).verified
+        assert list_directory(mine) == ["notes.txt"]
+        assert "I prefer coffee." in (await host.ask(BOB)).formatted_context
+    async with Host(path=tmp_path) as host:
+        assert (await host.ask()).formatted_context == ""
+        assert "I prefer coffee." in (await host.ask(BOB)).formatted_context
+
+
+@pytest.mark.anyio
+async def test_the_memory_may_be_edited_by_hand(tmp_path: Path) -> None:
+    async with Host(path=tmp_path) as host:
+        await host.write(event(1, "I prefer oolong tea."))
+        await host.ready()
+    memory = only_directory(tmp_path) / "MEMORY.md"
+    memory.write_text("She is called Alice.\n\n" + memory.read_text(encoding="utf-8"), encoding="utf-8")
+    async with Host(path=tmp_path) as host:
+        assert (await host.ask()).entries[0].text == "She is called Alice."
+        await host.write(event(2, "Never call me before nine."))
+        await host.ready()
+        lines = (await host.ask()).raw["memory"].splitlines()
+    assert lines[0] == "She is called Alice."
+    assert len([line for line in lines if line.startswith("- ")]) == 2
+
+
+@pytest.mark.anyio
+async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
+    noting = Noting()
+    noting.faults = 3
+    async with Host(noting, path=tmp_path) as host:
+        await host.write(event(1, "one\n\n\n\ntwo"))
+        await host.ready()
+    async with Host(Noting(), path=tmp_path) as host:
+        state = await host.state()
+        assert state.state == "failed"
+        assert "BackendUnavailable, HTTP 503" in state.detail
+        (entry,) = await host.native("history")
+        assert "one\ntwo" in entry
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("state.json", b"{"),
+        ("state.json", b"[]"),
+        ("state.json", b'{"consolidated": 1}'),
+        ("MEMORY.md", b"\xff"),
+    ],
+)
+async def test_damaged_files_are_an_error(tmp_path: Path, name: str, content: bytes) -> None:
+    async with Host(path=tmp_path) as host:
+        await host.write(event(1, "I prefer oolong tea."))
+        await host.ready()
+    (only_directory(tmp_path) / name).write_bytes(content)
+    with pytest.raises(BackendProtocolError, match=name):
+        async with Host(path=tmp_path):
+            pass
+
+
+@pytest.mark.anyio
+async def test_a_lost_event_log_is_an_error(tmp_path: Path) -> None:
+    async with Host(path=tmp_path) as host:
+        await host.write(event(1, "I prefer oolong tea."))
+        await host.ready()
+    (only_directory(tmp_path) / "events.jsonl").unlink()
+    with pytest.raises(BackendProtocolError, match=r"events\.jsonl lacks"):
+        async with Host(path=tmp_path):
+            pass
+
+
+@pytest.mark.anyio
+async def test_a_crash_between_the_files_loses_nothing(tmp_path: Path) -> None:
+    """state.json is written last: without it, the messages are simply summarised again."""
+    async with Host(path=tmp_path) as host:
+        await host.write(event(1, "I prefer oolong tea."))
+        await host.ready()
+        before = (await host.ask()).raw["memory"]
+    (only_directory(tmp_path) / "state.json").unlink()
+    async with Host(path=tmp_path) as host:
+        assert (await host.state()).pending_count == 1
+        await host.ready()
+        assert (await host.ask()).raw["memory"] == before
+
+
+# -- configuration --------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"summariser": "llm"}, "summariser llm needs the block llm with base_url and model"),
+        ({"llm": {"base_url": "http://x/v1", "model": "m"}}, "llm is given but summariser is extractive"),
+        ({"summariser": "llm", "llm": {"base_url": "x", "model": "m"}}, "rolling_summary.llm.base_url"),
+        ({"summariser": "llm", "llm": {"base_url": "http://x", "model": " "}}, "rolling_summary.llm.model"),
+        ({"max_tokens": 0}, "rolling_summary.max_tokens"),
+        ({"context_window_tokens": 5120}, "rolling_summary.context_window_tokens"),
+        ({"update_policy": "always"}, "rolling_summary.update_policy"),
+    ],
+)
+async def test_wrong_options_name_the_field(options: dict[str, Any], message: str) -> None:
+    config = {"memory": {"condition": "rolling_summary", "conditions": {"rolling_summary": options}}}
+    with pytest.raises(ConfigError) as caught:
+        async with open_memory(config, scope=ALICE):
+            pass
+    assert message in str(caught.value)
+
+
+@pytest.mark.anyio
+async def test_from_configuration() -> None:
+    config = {"memory": {"condition": "rolling_summary", "conditions": {"rolling_summary": {}}}}
+    async with open_memory(config, scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I prefer oolong tea.")
+        await slot.after_turn(session_id="s2", user="Hello again.")
+        assert "I prefer oolong tea." in await slot.before_turn("?", session_id="s2")

@@ -1,0 +1,147 @@
+"""Capabilities and the outbox behind the slot's rules."""
+
+import anyio
+import anyio.lowlevel
+import pytest
+from slot_support import ALICE, BOB, QUICK, Obedient, Sink, event
+
+from memory import (
+    AdapterMode,
+    BackendReadiness,
+    BackendUnavailable,
+    InputError,
+    MemorySlot,
+    NativeMutationReceipt,
+    NativeMutationRequest,
+    ScopeError,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsReadiness,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+@pytest.fixture
+async def adapter():
+    return Obedient()
+
+
+@pytest.fixture
+async def sink():
+    return Sink()
+
+
+@pytest.fixture
+async def slot(adapter, sink):
+    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK, trace_sink=sink) as opened:
+        await opened.setup_scope(BOB)
+        sink.clear()
+        yield opened
+
+
+async def test_capabilities_are_offered_only_where_they_exist(slot):
+    assert slot.capabilities() == frozenset()
+    assert slot.capability(SupportsReadiness) is None
+    assert not isinstance(slot, SupportsReadiness | SupportsFeedback | SupportsBulkIngest)
+    with pytest.raises(InputError, match="SupportsReadiness"):
+        slot.capability(dict)
+
+
+class Bulk(Obedient):
+    async def record_events(self, events):
+        receipts = []
+        for one in events:
+            try:
+                receipts.append(await self.record_event(one))
+            except ConnectionRefusedError as error:
+                failure = BackendUnavailable("down", sent=False)
+                failure.receipts = tuple(receipts)
+                raise failure from error
+        return receipts
+
+    async def readiness(self, scope):
+        return BackendReadiness(state="ready")
+
+    async def wait_until_ready(self, scope, timeout_s):
+        await anyio.sleep_forever()
+
+    async def native_mutation(self, request):
+        return NativeMutationReceipt(status="committed", native_ids=(request.native_id,))
+
+
+async def test_bulk_goes_scope_by_scope_and_answers_in_order(sink):
+    adapter = Bulk()
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+        await slot.setup_scope(BOB)
+        bulk = slot.capability(SupportsBulkIngest)
+        receipts = await bulk.record_events([event(1), event(2, BOB), event(3)])
+        assert [receipt.event_id for receipt in receipts] == ["e1", "e2", "e3"]
+        assert adapter.calls == ["e1", "e3", "e2"]
+        assert sink[-1].native_ids == ("n-e2",)
+        with pytest.raises(InputError, match="share an event_id"):
+            await bulk.record_events([event(4), event(4)])
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert [one.status for one in await bulk.record_events([event(5), event(6, BOB)])] == [
+            "skipped_read_only"
+        ] * 2
+    assert adapter.calls == ["e1", "e3", "e2"]
+
+
+async def test_a_bulk_write_that_fails_midway_loses_no_receipt():
+    adapter = Bulk()
+    adapter.next_write = [lambda: anyio.lowlevel.checkpoint(), ConnectionRefusedError("x")]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        with pytest.raises(BackendUnavailable) as caught:
+            await slot.capability(SupportsBulkIngest).record_events([event(1), event(2), event(3)])
+    assert [receipt.event_id for receipt in caught.value.receipts] == ["e1"]
+
+
+async def test_waiting_for_readiness_ends_as_pending():
+    async with MemorySlot(Bulk(), scope=ALICE) as slot:
+        readiness = slot.capability(SupportsReadiness)
+        assert (await readiness.readiness(ALICE)).state == "ready"
+        assert (await readiness.wait_until_ready(ALICE, 0.01)).state == "pending"
+        with pytest.raises(ScopeError):
+            await readiness.readiness(BOB)
+
+
+async def test_native_mutation_obeys_the_mode():
+    request = NativeMutationRequest(scope=ALICE, operation="delete", native_id="n1")
+    async with MemorySlot(Bulk(), scope=ALICE) as slot:
+        mutation = slot.capability(SupportsNativeMutation)
+        assert (await mutation.native_mutation(request)).status == "committed"
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert (await mutation.native_mutation(request)).status == "skipped_read_only"
+
+
+class Box:
+    def __init__(self):
+        self.log = []
+
+    async def append(self, one):
+        self.log.append(("append", one.event_id))
+
+    async def settle(self, receipt):
+        self.log.append(("settle", receipt.event_id))
+
+
+async def test_the_outbox_keeps_what_is_not_confirmed(adapter):
+    box = Box()
+    adapter.next_write = [
+        lambda: anyio.lowlevel.checkpoint(),
+        ConnectionResetError("x"),
+        ConnectionRefusedError("x"),
+    ]
+    async with MemorySlot(adapter, scope=ALICE, outbox=box) as slot:
+        await slot.record_event(event(1))
+        await slot.record_event(event(2))
+        with pytest.raises(BackendUnavailable):
+            await slot.record_event(event(3))
+    assert box.log == [("append", "e1"), ("settle", "e1"), ("append", "e2"), ("append", "e3")]
