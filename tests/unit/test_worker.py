@@ -61,14 +61,18 @@ async def test_a_call_given_up_while_waiting_never_runs():
 
 async def test_idle_waits_for_abandoned_calls():
     worker = NativeWorker()
-    finished = threading.Event()
+    begun, finished = threading.Event(), threading.Event()
 
     def call():
+        begun.set()
         time.sleep(0.05)
         finished.set()
 
-    with anyio.move_on_after(0.005):
-        await worker.run(call)
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run, call)
+        while not begun.is_set():  # noqa: ASYNC110 (set on the worker)
+            await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
     assert not finished.is_set()
     await worker.idle()
     assert finished.is_set()
@@ -88,8 +92,12 @@ async def test_closing_leaves_no_thread_and_refuses_calls():
 async def test_the_last_call_runs_once_and_on_the_worker():
     worker = NativeWorker(name="lasttest")
     ran = []
-    with anyio.move_on_after(0.005):
-        await worker.run(lambda: (time.sleep(0.03), ran.append("abandoned")))
+    begun = threading.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run, lambda: (begun.set(), time.sleep(0.03), ran.append("abandoned")))
+        while not begun.is_set():  # noqa: ASYNC110 (set on the worker)
+            await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
     assert await worker.aclose(lambda: ran.append(threading.current_thread().name))
     assert await worker.aclose(lambda: ran.append("again"))
     assert ran == ["abandoned", "lasttest-0"]
