@@ -1,0 +1,1 @@
+"""Stigmem: facts with sources on a node over HTTP."""
