@@ -187,6 +187,8 @@ def _number(value: Any) -> int | float:
         finite = False
     if not finite:
         raise ValueError("must be a finite number")
+    if float(value) != value:
+        raise ValueError("is too large to come back exactly, because nodes keep floats; send it as a string")
     return value
 
 

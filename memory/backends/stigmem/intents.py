@@ -223,7 +223,7 @@ class IntentEnvelope(IntentRecord):
     """An envelope to be sent; every rule of section 4 holds.
 
     ``IntentEnvelope(**{"from": ...})`` and ``IntentEnvelope(from_=...)`` are the same. ``id`` is a new UUID and
-    ``created_at`` the present moment where they are left out.
+    ``created_at`` the present moment where they are left out. ``scope`` is where Spec-19 12.4.5 has agents look.
 
     Raises:
         InputError: names the field and the fix.
@@ -233,6 +233,7 @@ class IntentEnvelope(IntentRecord):
     from_: Annotated[Uri, Field(alias="from")]
     to: Annotated[tuple[Uri, ...], Field(min_length=1, max_length=MAX_PARTS)]
     goal: Goal
+    scope: Literal["company"] = "company"
     escalation: EscalationPolicy
     handoff: HandoffPayload | None = None
     created_at: AwareDatetime = Field(default_factory=_now)
