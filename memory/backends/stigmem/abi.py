@@ -90,7 +90,7 @@ class StigmemAbi:
         try:
             if url is not None:
                 self._surfaces = _surfaces(url, source, authority)
-                self._open_node()  # checks the key; opens no connection
+                self.open_node()  # checks the key; opens no connection
             elif archetype == "process":
                 raise ConfigError("STIGMEM_URL: is not set; set it to the node, e.g. http://127.0.0.1:8765")
         except (InputError, ConfigError) as error:
@@ -99,7 +99,7 @@ class StigmemAbi:
                 raise ConfigError(str(error)) from None
             self.problem = str(error)
             log.warning("stigmem: is off: %s", error)
-        self._queue = WriteQueue(self._open_node, max_facts=max_queued_facts)
+        self._queue = WriteQueue(self.open_node, max_facts=max_queued_facts)
 
     @classmethod
     def from_env(
@@ -157,7 +157,7 @@ class StigmemAbi:
             ConfigError: Stigmem is off.
         """
         self.surfaces  # noqa: B018 (raises)
-        async with self._open_node(retry_pause_s=0.0) as node:
+        async with self.open_node(retry_pause_s=0.0) as node:
             return await probe(node)
 
     async def boot(
@@ -182,7 +182,7 @@ class StigmemAbi:
         pulls = ContextPulls(self._surfaces.source)
         try:
             with anyio.move_on_after(self._boot_timeout_s) as limit:
-                async with self._open_node(retry_pause_s=0.0) as node:
+                async with self.open_node(retry_pause_s=0.0) as node:
                     await probe(node)
                     if self.archetype == "middleware":
                         await pulls.run(node, user_entity, project_entities, namespaces)
@@ -202,19 +202,19 @@ class StigmemAbi:
 
     def checkout(self, task: str) -> Ticket:
         """The agent claimed a task, given by id or URI."""
-        return self._fire("checkout", lambda build: build.checkout(task))
+        return self.fire("checkout", lambda build: build.checkout(task))
 
     def done(self, task: str) -> Ticket:
         """The agent completed a task."""
-        return self._fire("done", lambda build: build.done(task))
+        return self.fire("done", lambda build: build.done(task))
 
     def blocked(self, task: str, blocked_by: str | None = None) -> Ticket:
         """The agent is stuck on a task, if known because of another one."""
-        return self._fire("blocked", lambda build: build.blocked(task, blocked_by))
+        return self.fire("blocked", lambda build: build.blocked(task, blocked_by))
 
     def ping(self, task: str, at: datetime | None = None) -> Ticket:
         """The agent works on a task. Stays on the node; skipped within a minute of the last one."""
-        return self._fire("activity", lambda build: build.activity(task, at))
+        return self.fire("activity", lambda build: build.activity(task, at))
 
     def handoff(
         self,
@@ -224,19 +224,43 @@ class StigmemAbi:
         continuation: str | None = None,
     ) -> Ticket:
         """The agent hands its work over; see :meth:`Surfaces.handoff`."""
-        return self._fire("handoff", lambda build: build.handoff(to, summary, fact_refs, continuation))
+        return self.fire("handoff", lambda build: build.handoff(to, summary, fact_refs, continuation))
 
     def decide(self, decision: str, summary: str) -> Ticket:
         """The agent made a significant choice; see :meth:`Surfaces.decision`."""
-        return self._fire("decision", lambda build: build.decision(decision, summary))
+        return self.fire("decision", lambda build: build.decision(decision, summary))
 
     def escalate(self, to: str, goal: str, priority: Priority) -> Ticket:
         """The agent cannot go on; see :meth:`Surfaces.escalation`."""
-        return self._fire("escalation", lambda build: build.escalation(to, goal, priority))
+        return self.fire("escalation", lambda build: build.escalation(to, goal, priority))
+
+    def fire(self, what: str, build: Callable[[Surfaces], Write]) -> Ticket:
+        """A write by its builder, such as ``lambda surfaces: surfaces.done("PROJ-12")``."""
+        if self._surfaces is None:
+            return Ticket(what, None, "skipped")
+        try:
+            write = build(self._surfaces)
+        except Exception as error:
+            # Also what is no error of ours, such as an argument of the wrong type: it must not end the agent.
+            refusal = error if isinstance(error, MemslotError) else InputError(f"{type(error).__name__}")
+            log.error("stigmem: %s refused: %s", what, refusal)
+            return Ticket(what, None, "refused", refusal)
+        if what == "activity" and not self._ping_is_due(write.entity):
+            return Ticket(what, write.entity, "skipped")
+        return self._queue.submit(write)
 
     def write(self, write: Write) -> Ticket:
         """A write built or changed by hand; held to the same rules."""
-        return self._fire(write.what, lambda _: check_write(write))
+        return self.fire(write.what, lambda _: check_write(write))
+
+    def open_node(self, *, retry_pause_s: float | None = None) -> StigmemNode:
+        """A client of the node for whoever calls, who closes it.
+
+        Raises:
+            InputError: Stigmem is off.
+        """
+        pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
+        return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
 
     async def perform(self, write: Write) -> tuple[Fact, ...]:
         """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure.
@@ -246,7 +270,7 @@ class StigmemAbi:
             ConfigError: Stigmem is off.
         """
         self.surfaces  # noqa: B018 (raises)
-        async with self._open_node() as node:
+        async with self.open_node() as node:
             return await carry_out(node, write)
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -280,24 +304,6 @@ class StigmemAbi:
         await self.aclose()
 
     # -- inside ------------------------------------------------------------------------------------------
-
-    def _open_node(self, retry_pause_s: float | None = None) -> StigmemNode:
-        pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
-        return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
-
-    def _fire(self, what: str, build: Callable[[Surfaces], Write]) -> Ticket:
-        if self._surfaces is None:
-            return Ticket(what, None, "skipped")
-        try:
-            write = build(self._surfaces)
-        except Exception as error:
-            # Also what is no error of ours, such as an argument of the wrong type: it must not end the agent.
-            refusal = error if isinstance(error, MemslotError) else InputError(f"{type(error).__name__}")
-            log.error("stigmem: %s refused: %s", what, refusal)
-            return Ticket(what, None, "refused", refusal)
-        if what == "activity" and not self._ping_is_due(write.entity):
-            return Ticket(what, write.entity, "skipped")
-        return self._queue.submit(write)
 
     def _ping_is_due(self, entity: str) -> bool:
         """Pings of a task contradict each other while both are valid, so the next waits for the last to expire."""

@@ -97,7 +97,8 @@ class Write:
     """The facts of one lifecycle event, in the order they are sent.
 
     Attributes:
-        what: ``checkout``, ``done``, ``blocked``, ``activity``, ``handoff``, ``decision``, ``escalation`` or ``intent``.
+        what: ``checkout``, ``done``, ``blocked``, ``activity``, ``handoff``, ``decision``,
+            ``escalation``, or ``intent`` for an envelope.
         entity: the URI all of them are about.
         facts: one or more.
     """
