@@ -35,10 +35,15 @@ def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: 
     if not ordered:
         return ""
     groups: dict[str, list[str]] = {}
+    names = _Names()
     for fact in ordered:
-        groups.setdefault(fact.relation.partition(":")[0], []).append(_line(fact, max_value_chars))
-    blocks = [f"## Stigmem context — {_name(user_entity)}\n"]
-    blocks += ["\n".join((f"### {_name(namespace)}", *lines, "")) for namespace, lines in groups.items()]
+        # Relation and entity stand inside markup of ours, which they must not close.
+        relation, entity = names[fact.relation].replace("*", "%2A"), names[fact.entity]
+        note = f" _(confidence: {fact.confidence:.2f})_" if fact.confidence < 1.0 else ""
+        line = f"- **{relation}** on `{entity}`: {render_value(fact, max_value_chars)}{note}"
+        groups.setdefault(fact.relation.partition(":")[0], []).append(line)
+    blocks = [f"## Stigmem context — {names[user_entity]}\n"]
+    blocks += ["\n".join((f"### {names[namespace]}", *lines, "")) for namespace, lines in groups.items()]
     return "\n".join(blocks).rstrip()
 
 
@@ -57,15 +62,12 @@ def _rank(fact: Fact) -> tuple[float, tuple[int, int]]:
     return fact.confidence, fact.hlc_order
 
 
-def _line(fact: Fact, max_chars: int | None) -> str:
-    # Relation and entity stand inside markup of ours, which they must not close.
-    relation = _name(fact.relation).replace("*", "%2A")
-    note = f" _(confidence: {fact.confidence:.2f})_" if fact.confidence < 1.0 else ""
-    return f"- **{relation}** on `{_name(fact.entity)}`: {render_value(fact, max_chars)}{note}"
+class _Names(dict[str, str]):
+    """Names made safe, each once: thousands of facts share a few."""
 
-
-def _name(text: str) -> str:
-    return _one_line(text.replace("`", "%60"))
+    def __missing__(self, name: str) -> str:
+        safe = self[name] = _one_line(name.replace("`", "%60"))
+        return safe
 
 
 def _one_line(text: str) -> str:
