@@ -275,6 +275,11 @@ class StigmemAbi:
 
     # -- the end -----------------------------------------------------------------------------------------
 
+    @property
+    def queued_facts(self) -> int:
+        """Facts waiting or under way."""
+        return self._queue.queued_facts
+
     def report(self) -> QueueReport:
         """What became of the writes so far."""
         return self._queue.report()
