@@ -162,8 +162,7 @@ async def _lint(wire: Wire, vector: Mapping[str, Any]) -> None:
     for fact in vector.get("setup", []):
         (await wire.send("POST", "/v1/facts", json=filled(fact))).expect_status(201)
     answer = await wire.send("POST", "/v1/lint", json=vector["request"])
-    answer.expect_status(200)
-    check_findings(answer.object(), vector["expected"])
+    check_findings(await wire.finished(answer, "/v1/lint/jobs"), vector["expected"])
 
 
 async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Context) -> AsyncIterator[Row]:
@@ -192,7 +191,10 @@ async def _numbered(
     context.done.add(vector["id"])
     if answer.status == 501 and "requires_plugin" in group:
         raise NotRun(f"needs the node's {group['requires_plugin']} plugin")
-    check_expectations(answer, vector, context.statuses(vector))
+    allowed = context.statuses(vector)
+    if vector.get("requires_auth") and answer.is_absent and answer.status not in allowed:
+        raise NotRun("the node does not offer the route, which belongs to a plugin")
+    check_expectations(answer, vector, allowed)
 
 
 async def _prepare(

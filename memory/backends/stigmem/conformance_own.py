@@ -12,9 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-import anyio
-
-from memory.backends.stigmem.conformance_wire import Answer, NotRun, Problem, Row, Wire, judged
+from memory.backends.stigmem.conformance_wire import NotRun, Problem, Row, Wire, judged
 from memory.backends.stigmem.facts import FactScope, FactValue, NewFact, build_uri
 
 __all__ = ["DECAY_IDS", "SYNTHESIS_IDS", "decay_rows", "synthesis_rows"]
@@ -23,7 +21,6 @@ _AUTHORITY = "conformance.example"
 _SOURCE = build_uri(_AUTHORITY, "agent", "conformance")
 _FLOOR = 1e-6
 _BELOW = 5e-7
-_JOB_PATIENCE_S = 30.0
 
 
 async def _store(
@@ -65,24 +62,7 @@ def _entity() -> str:
 
 async def _sweep(wire: Wire, scope: FactScope, **params: Any) -> dict[str, Any]:
     answer = await wire.send("POST", "/v1/decay/sweep", params={"scope": scope, **params})
-    answer.expect_status(200, 202)
-    return answer.object() if answer.status == 200 else await _job(wire, answer)
-
-
-async def _job(wire: Wire, accepted: Answer) -> dict[str, Any]:
-    """A large scope is swept in the background."""
-    job_id = accepted.object().get("job_id")
-    with anyio.move_on_after(_JOB_PATIENCE_S):
-        while True:
-            answer = await wire.send("GET", f"/v1/decay/jobs/{job_id}")
-            answer.expect_status(200)
-            state = answer.object().get("status")
-            if state == "done":
-                return dict(answer.object().get("result") or {})
-            if state == "failed":
-                raise Problem("the sweep's job failed")
-            await anyio.sleep(0.2)
-    raise Problem(f"the sweep's job did not end within {_JOB_PATIENCE_S:.0f} s")
+    return await wire.finished(answer, "/v1/decay/jobs")
 
 
 async def _decay_confidence_reduction(wire: Wire) -> None:

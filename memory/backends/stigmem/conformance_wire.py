@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import anyio
 import httpx
 
 __all__ = ["Answer", "NotRun", "Problem", "Row", "Status", "Wire", "judged"]
+
+
+_JOB_PATIENCE_S = 30.0
 
 
 class Status(Enum):
@@ -54,6 +58,12 @@ class Answer:
     status: int
     body: Any
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether the node has no such route, which is another 404 than that of a record it does not know."""
+        words = {404: "Not Found", 405: "Method Not Allowed"}
+        return isinstance(self.body, dict) and self.body == {"detail": words.get(self.status)}
+
     def expect_status(self, *allowed: int) -> None:
         """Raises Problem for any other status."""
         if self.status not in allowed:
@@ -91,6 +101,24 @@ class Wire:
         except ValueError:
             body = None
         return Answer(response.status_code, body)
+
+    async def finished(self, answer: Answer, jobs: str) -> dict[str, Any]:
+        """What came of a request that a node with many facts answers with 202 and carries out afterwards."""
+        answer.expect_status(200, 202)
+        if answer.status == 200:
+            return answer.object()
+        job = f"{jobs}/{answer.object().get('job_id')}"
+        with anyio.move_on_after(_JOB_PATIENCE_S):
+            while True:
+                told = await self.send("GET", job)
+                told.expect_status(200)
+                state = told.object().get("status")
+                if state == "done":
+                    return dict(told.object().get("result") or {})
+                if state == "failed":
+                    raise Problem("the node's job failed")
+                await anyio.sleep(0.2)
+        raise Problem(f"the node's job did not end within {_JOB_PATIENCE_S:.0f} s")
 
 
 async def judged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,28 +71,37 @@ class IntentBoard:
 
     Args:
         node: the client; not closed here.
-        route: ``native`` or ``facts`` instead of the probe's answer, for new envelopes.
+        route: ``native`` or ``facts`` for new envelopes, instead of what the node offers.
     """
 
     def __init__(self, node: StigmemNode, *, route: Route | None = None) -> None:
         self._node = node
         self._route = route
+        self._native: bool | None = None
         self._authority: str | None = None
 
     async def route(self) -> Route:
-        """How this node takes envelopes. The probe is an empty envelope, which no node accepts.
+        """How new envelopes are sent: ``native`` where the node offers it, unless told otherwise.
 
         Raises:
             BackendError: the node cannot be asked.
         """
-        if self._route is None:
+        return self._route or ("native" if await self.offers_native() else "facts")
+
+    async def offers_native(self) -> bool:
+        """Whether the node has ``/v1/intents``. The probe is an empty envelope, which no such node accepts.
+
+        Raises:
+            BackendError: the node cannot be asked.
+        """
+        if self._native is None:
             try:
                 await self._node.request("POST", "/v1/intents", json={})
             except BackendRejected as error:
-                self._route = "native" if error.diagnostics.get("status") in (400, 422) else "facts"
+                self._native = error.diagnostics.get("status") in (400, 422)
             else:
-                self._route = "facts"
-        return self._route
+                self._native = False
+        return self._native
 
     async def authority(self) -> str:
         """The node's authority, such as ``localhost:8765``, which names the entities of plain-fact envelopes."""
@@ -148,15 +158,12 @@ class IntentBoard:
         if "://" in entity:
             facts = await self._node.query(entity=entity)
             return from_facts(facts)
-        if await self._offers_native():
+        if await self.offers_native():
             found = await self._get_natively(entity if entity.startswith("intent:") else f"intent:{entity}")
             if found is not None or entity.startswith("intent:"):
                 return found
         bare = entity.removeprefix("intent:")
         return from_facts(await self._node.query(entity=build_uri(await self.authority(), "intent", bare)))
-
-    async def _offers_native(self) -> bool:
-        return await self.route() == "native"
 
     async def _get_natively(self, entity: str) -> IntentRecord | None:
         try:
@@ -190,7 +197,7 @@ class IntentBoard:
         envelopes: dict[str, IntentRecord] = {}
         unreadable: dict[str, str] = {}
         for fact in goals:
-            if not is_root(fact.entity) or (goal is not None and fact.value.v != goal):
+            if not is_root(fact.entity) or (goal is not None and _folded(fact.value.v) != _folded(goal)):
                 continue
             try:
                 found = await self.get(fact.entity)
@@ -240,11 +247,21 @@ class IntentBoard:
         return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
 
 
-def _comparable(envelope: IntentRecord) -> dict[str, Any]:
+def _comparable(envelope: IntentRecord) -> Any:
     """What makes an envelope the same one; the node's native route sets ``created_at`` and orders lists itself."""
     body = envelope.body()
     del body["created_at"]
     body["to"] = sorted(body["to"])
     if body["handoff"]:
         body["handoff"]["fact_refs"] = sorted(body["handoff"]["fact_refs"])
-    return body
+    return _folded(body)
+
+
+def _folded(value: Any) -> Any:
+    """Text as the node's sanitizer returns it: compatibility forms folded, invisible characters gone."""
+    if isinstance(value, str):
+        folded = unicodedata.normalize("NFKC", value)
+        return "".join(char for char in folded if unicodedata.category(char) not in ("Cc", "Cf"))
+    if isinstance(value, dict):
+        return {name: _folded(item) for name, item in value.items()}
+    return [_folded(item) for item in value] if isinstance(value, list) else value

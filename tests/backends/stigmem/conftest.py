@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import stigmem_double_more  # noqa: F401 (registers lint, decay, synthesis, intents and gardens)
 from stigmem_double import StigmemDouble
 
 
