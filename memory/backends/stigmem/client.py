@@ -7,6 +7,7 @@ text on a connection that the node then resets, so that connection is not used a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
@@ -77,6 +78,21 @@ def check_url(url: str, where: str = "url") -> str:
     return url.strip().rstrip("/")
 
 
+class _Body(httpx.AsyncByteStream):
+    """A request body that may be given up half-way: httpx's own is a generator, and trio warns of those."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = [data] if data else []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
 class _Pool:
     """Connections that are given up together, once nobody uses them any more."""
 
@@ -94,6 +110,43 @@ class _Pool:
         if self.retired and not self.users:
             with anyio.CancelScope(shield=True):
                 await self.http.aclose()
+
+
+class _Connections:
+    """The way to one origin, shared by all keys used there."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._secure = url.startswith("https")
+        self._url = url
+        self._timeout_s = timeout_s
+        self._pool: _Pool | None = None
+
+    @property
+    def pool(self) -> _Pool:
+        if self._pool is None:
+            self._pool = _Pool(
+                httpx.AsyncClient(
+                    base_url=self._url,
+                    timeout=self._timeout_s,
+                    follow_redirects=False,
+                    # Loading the certificates takes 70 ms; plain http has no use for them.
+                    verify=self._secure,
+                    # Through a proxy an http request would show the key to it; https only tunnels.
+                    trust_env=self._secure,
+                )
+            )
+        return self._pool
+
+    def retire(self, pool: _Pool) -> None:
+        """The next call opens a new connection."""
+        pool.retired = True
+        if self._pool is pool:
+            self._pool = None
+
+    async def aclose(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.http.aclose()
 
 
 class StigmemNode:
@@ -114,14 +167,15 @@ class StigmemNode:
         self, url: str, api_key: str | None = None, *, timeout_s: float = 10.0, retry_pause_s: float = 2.0
     ) -> None:
         self.url = check_url(url)
-        if api_key is not None and not (
-            api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key
-        ):
-            raise InputError("api_key: holds characters that cannot stand in an HTTP header; copy it again")
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._timeout_s = timeout_s
+        self._headers = _bearer(api_key)
         self._retry_pause_s = retry_pause_s
-        self._pool: _Pool | None = None
+        self._connections = _Connections(self.url, timeout_s)
+
+    def with_key(self, api_key: str) -> StigmemNode:
+        """The same node asked with another key, over the same connections; closing either closes both."""
+        other = copy.copy(self)
+        other._headers = _bearer(api_key)
+        return other
 
     async def __aenter__(self) -> Self:
         return self
@@ -272,39 +326,31 @@ class StigmemNode:
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent; a later call opens new ones."""
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            await pool.http.aclose()
+        await self._connections.aclose()
 
     async def _once(self, operation: str, method: str, path: str, arguments: Mapping[str, Any]) -> Any:
-        pool = self._pool = self._pool or _Pool(self._connect())
+        pool = self._connections.pool
         try:
             async with pool as http:
-                response = await http.request(method, path, **arguments)
+                request = http.build_request(method, path, headers=self._headers, **arguments)
+                request.stream = _Body(request.content)
+                response = await http.send(request)
                 if response.status_code >= 500 and not is_json(response):
-                    self._retire(pool)
+                    self._connections.retire(pool)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            self._retire(pool)
+            self._connections.retire(pool)
             raise normalise_error(error, backend_name=BACKEND, operation=operation) from error
         except (TypeError, ValueError) as error:
             raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
         return content(response, operation)
 
-    def _retire(self, pool: _Pool) -> None:
-        """The next call opens a new connection."""
-        pool.retired = True
-        if self._pool is pool:
-            self._pool = None
 
-    def _connect(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            base_url=self.url,
-            headers=self._headers,
-            timeout=self._timeout_s,
-            follow_redirects=False,
-            # Through a proxy an http request would show the key to it; https only tunnels.
-            trust_env=self.url.startswith("https"),
-        )
+def _bearer(api_key: str | None) -> dict[str, str]:
+    if not api_key:
+        return {}
+    if not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
+        raise InputError("api_key: holds characters that cannot stand in an HTTP header; copy it again")
+    return {"Authorization": f"Bearer {api_key}"}
 
 
 def _segment(value: str) -> str:
