@@ -10,7 +10,7 @@ from typing import Any
 from memory.backends.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.backends.stigmem.facts import Fact
 from memory.backends.stigmem.rendering import render_context
-from memory.errors import BackendError, BackendProtocolError
+from memory.errors import BackendAuthError, BackendError, BackendProtocolError
 
 __all__ = ["BootContext", "ContextPulls", "probe"]
 
@@ -104,8 +104,9 @@ class ContextPulls:
         try:
             found = await node.query(scope="company", **query)
         except BackendError as error:
-            status = error.diagnostics.get("status", 500)
-            self.note(what, str(error), logging.DEBUG if status < 500 else logging.WARNING)
+            # 12.6: 4xx is an empty answer; but a wrong key would make every boot empty, and nobody would know.
+            refused = error.diagnostics.get("status", 500) < 500 and not isinstance(error, BackendAuthError)
+            self.note(what, str(error), logging.DEBUG if refused else logging.WARNING)
             return []
         if len(found) >= MAX_LIMIT:
             self.note(what, f"the node answered with its most, {MAX_LIMIT} facts; older ones are left out")
