@@ -133,7 +133,8 @@ class IntentBoard:
         try:
             answer = await self._node.request("POST", "/v1/intents", json=native_body(envelope))
         except BackendError as error:
-            doubtful = error.diagnostics.get("status") == 409 or error.ambiguous
+            status = error.diagnostics.get("status", 0)
+            doubtful = error.ambiguous or status == 409 or status >= 500
             if not (doubtful and await self._is_there(entity, envelope)):
                 raise
             return IntentReceipt(entity, "native", existed=True)
