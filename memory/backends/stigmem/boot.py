@@ -98,8 +98,13 @@ class ContextPulls:
         self.facts.setdefault(fact.id, fact)
 
     async def _pull(self, node: StigmemNode, what: str, **query: Any) -> list[Fact]:
-        if not query.get("entity", "given").strip():
+        entity = query.get("entity", "given")
+        if not entity.strip():
             self.note(what, "the entity is blank, and a node would answer with everybody's facts")
+            return []
+        if entity != entity.lower() or " " in entity:
+            # Folding it as the node did when it was written would show one user what is another's.
+            self.note(what, "the entity holds capitals or spaces, and a node knows none such; escape them")
             return []
         try:
             found = await node.query(scope="company", **query)

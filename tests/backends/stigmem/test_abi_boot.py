@@ -229,6 +229,21 @@ async def test_a_blank_user_is_not_everybody(double: StigmemDouble) -> None:
     assert len(context.problems) == 2
 
 
+@pytest.mark.parametrize("user", ["stigmem://node/user/Alice", "stigmem://node/user/al ice"])
+async def test_a_user_the_node_cannot_know_is_said_and_not_folded_into_another(
+    double: StigmemDouble, user: str
+) -> None:
+    await fill(double.url)
+    context = await agent(double).boot(user)
+    assert not any(one.relation == "preference:tea" for one in context.facts)
+    assert "the entity holds capitals or spaces" in context.problems[0]
+
+
+async def test_an_informal_user_is_asked_for(double: StigmemDouble) -> None:
+    assert (await agent(double).boot("user:alice")).problems == ()
+    assert asked(double)[1][1]["entity"] == "user:alice"
+
+
 async def test_a_withheld_handoff_ref_is_nobodys(double: StigmemDouble) -> None:
     async with StigmemNode(double.url) as node:
         await node.request(
