@@ -32,11 +32,11 @@ def attempt(process: bool, call: Callable[[], Awaitable[T]]) -> T | None:
     try:
         return anyio.run(call)
     except Exception as error:
-        problem = _single(error)
+        problem: Exception = error
         if isinstance(problem, ModuleNotFoundError) and problem.name == "httpx":
             problem = ConfigError("httpx is not installed; run: pip install 'memslot[stigmem]'")
         if process:
-            raise problem from None
+            raise problem from error.__cause__
         line = str(problem) if isinstance(problem, MemslotError) else f"unexpected {type(problem).__name__}"
         typer.echo(f"warning: {' '.join(line.split())}", err=True)
         return None
@@ -45,9 +45,3 @@ def attempt(process: bool, call: Callable[[], Awaitable[T]]) -> T | None:
 def from_stdin(text: str) -> str:
     """``text``, or what stands on stdin where it is ``-``; the limits of the write apply to both."""
     return sys.stdin.read(_LONGEST_STDIN).strip() if text == "-" else text
-
-
-def _single(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

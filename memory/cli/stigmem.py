@@ -18,8 +18,9 @@ from memory.cli._stigmem import AsProcess, attempt, from_stdin
 from memory.cli.backends import AsJson
 
 if TYPE_CHECKING:
+    from memory.backends.stigmem.intents import Priority
     from memory.backends.stigmem.queue import Ticket
-    from memory.backends.stigmem.writers import Priority, Surfaces, Write
+    from memory.backends.stigmem.writers import Surfaces, Write
 
 __all__ = ["commands"]
 

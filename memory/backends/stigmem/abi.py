@@ -30,10 +30,10 @@ import anyio
 from memory.backends.stigmem.boot import BootContext, ContextPulls, probe
 from memory.backends.stigmem.client import NodeInfo, StigmemNode, check_url
 from memory.backends.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
+from memory.backends.stigmem.intents import Priority
 from memory.backends.stigmem.queue import MAX_QUEUED_FACTS, QueueReport, Ticket, WriteQueue
 from memory.backends.stigmem.writers import (
     PING_LIFETIME,
-    Priority,
     Surfaces,
     Write,
     carry_out,

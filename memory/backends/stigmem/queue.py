@@ -8,6 +8,7 @@ and counted, never waited for. Failures are logged as Spec-19 12.6 asks and neve
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import queue
 import threading
@@ -28,6 +29,7 @@ __all__ = ["MAX_QUEUED_FACTS", "QueueReport", "Ticket", "WriteQueue", "WriteStat
 
 MAX_QUEUED_FACTS = 1000
 _CANCEL_GRACE_S = 1.0
+_EXIT_GRACE_S = 1.0
 
 WriteState = Literal["queued", "written", "failed", "refused", "dropped", "abandoned", "skipped"]
 
@@ -102,8 +104,8 @@ class WriteQueue:
         open_node: makes the client; called on the queue's thread, with the first write.
         max_facts: facts waiting or under way at most.
 
-    The thread starts with the first write and is a daemon: it never keeps a process alive. Close the queue to
-    have its last writes sent.
+    The thread starts with the first write. Close the queue to have its last writes sent; where nobody does, the end
+    of the process waits a second for them.
     """
 
     def __init__(self, open_node: Callable[[], StigmemNode], *, max_facts: int = MAX_QUEUED_FACTS) -> None:
@@ -143,13 +145,15 @@ class WriteQueue:
         return Ticket(write.what, write.entity, "dropped")
 
     def _has_thread(self) -> bool:
-        if self._thread is None:
+        # After a fork, the child has the queue and no thread.
+        if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._run, name="memslot-stigmem", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the interpreter is ending, or the process has no thread left
                 return False
             self._thread = thread
+            atexit.register(self.close, _EXIT_GRACE_S)
         return True
 
     @property
@@ -168,6 +172,7 @@ class WriteQueue:
         Blocks, up to a second longer where a write must be cancelled; on an event loop use :meth:`aclose`.
         """
         deadline = time.monotonic() + timeout_s
+        atexit.unregister(self.close)
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -207,7 +212,7 @@ class WriteQueue:
 
     def _run(self) -> None:
         with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
+            self._loop, self._node = runner.get_loop(), None
             while (job := self._jobs.get()) is not None:
                 runner.run(self._send(*job))
             runner.run(self._close_node())

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 from memory.backends.stigmem.facts import (
     MAX_GOAL_BYTES,
@@ -32,21 +32,19 @@ from memory.backends.stigmem.facts import (
     check_summary,
     check_uri,
 )
+from memory.backends.stigmem.intents import PRIORITIES, Priority
 from memory.errors import BackendError, InputError
 
 __all__ = [
     "MAX_FACT_REFS",
     "PING_LIFETIME",
     "IncompleteWrite",
-    "Priority",
     "Surfaces",
     "Write",
     "carry_out",
     "check_fact",
     "check_write",
 ]
-
-Priority = Literal["low", "medium", "high", "critical"]
 
 MAX_FACT_REFS = 64
 """Context facts a handoff may refer to. Ours: a node stores three rows for every pair of them."""
@@ -74,7 +72,7 @@ _RULES: Mapping[str, _Rule] = {
     "intent:context_ref": _Rule("ref"),
     "intent:continuation": _Rule("text"),
     "roadmap:decision": _Rule("text", max_bytes=MAX_SUMMARY_BYTES),
-    "intent:escalation": _Rule("string", values=get_args(Priority)),
+    "intent:escalation": _Rule("string", values=PRIORITIES),
     "intent:escalate_to": _Rule("ref"),
     "intent:goal": _Rule("text", max_bytes=MAX_GOAL_BYTES),
 }
@@ -294,8 +292,8 @@ class Surfaces:
             goal: what could not be completed, at most 2048 bytes of UTF-8.
             priority: ``low``, ``medium``, ``high`` or ``critical``.
         """
-        if priority not in get_args(Priority):
-            raise InputError(f"priority: must be one of {', '.join(get_args(Priority))}")
+        if priority not in PRIORITIES:
+            raise InputError(f"priority: must be one of {', '.join(PRIORITIES)}")
         entity = self._minted("escalation")
         facts = (
             self._fact(entity, "intent:goal", "text", check_goal(_text(goal, "goal"))),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -203,6 +206,42 @@ def test_closing_in_the_middle_of_a_handoff_counts_it_and_knows_what_exists(
         assert "6 of 6 writes were abandoned" in caplog.text
         assert node.posted == ["intent:handoff_summary", "intent:context_ref", "intent:continuation"]
     assert threads() == []
+
+
+def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: StigmemDouble) -> None:
+    def script(url: str) -> subprocess.CompletedProcess[str]:
+        code = (
+            "from memory.backends.stigmem.abi import StigmemAbi; "
+            f"abi = StigmemAbi({url!r}); abi.done('t-1'); abi.checkout('t-2'); raise SystemExit(7)"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    good = script(double.url)
+    assert (good.returncode, good.stderr) == (7, "")
+    assert [fact["relation"] for fact in double.node.facts] == [
+        "paperclip:issue_status",
+        "paperclip:checkout",
+    ]
+    with silent_port() as url:
+        slow = script(url)
+    assert (slow.returncode, slow.stderr) == (7, "stigmem: 2 of 2 writes were abandoned on close\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
+    code = (
+        "import os, sys; from memory.backends.stigmem.abi import StigmemAbi; "
+        f"abi = StigmemAbi({double.url!r}); assert abi.done('parent').wait(10); child = os.fork(); "
+        "ticket = abi.done('child') if not child else None; "
+        "sys.exit(0 if (ticket.wait(10) if ticket else os.waitpid(child, 0)[1] == 0) else 1)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [fact["entity"].rpartition("/")[2] for fact in double.node.facts] == ["parent", "child"]
 
 
 def test_a_queue_that_was_never_used_has_no_thread_to_close(double: StigmemDouble) -> None:
