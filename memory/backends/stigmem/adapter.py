@@ -55,7 +55,7 @@ __all__ = ["StigmemAdapter"]
 
 T = TypeVar("T")
 _MAX_TOKEN_BUDGET = 200_000
-_CLOSE_S = 10.0
+_CLOSE_S = 8.0
 _QUERY_ARGUMENTS = frozenset(
     {"entity", "relation", "min_confidence", "include_contradicted", "include_expired", "after", "limit"}
 )
@@ -327,7 +327,7 @@ class StigmemAdapter(BaseAdapter):
         )
 
     async def aclose(self) -> None:
-        """Wait for writes under way, at most ten seconds, and close the connections. Idempotent."""
+        """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
         with anyio.move_on_after(_CLOSE_S):
             await self._writes.idle()
         await self._scopes.aclose()

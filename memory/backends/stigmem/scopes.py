@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from contextlib import suppress
 from dataclasses import dataclass
+
+import anyio
 
 from memory import (
     BackendAuthError,
+    BackendError,
     BackendProtocolError,
     BackendRejected,
     ConfigError,
     MemoryScope,
     ScopeError,
 )
+from memory.backends.stigmem.answers import mapping
 from memory.backends.stigmem.client import StigmemNode
 from memory.backends.stigmem.facts import FactValue, NewFact, build_uri
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
@@ -30,6 +35,7 @@ AUTHORITY = "memslot"
 
 _GENERATION = "x-memslot:generation"
 _ROTATIONS = 64  # keys live 90 days, so this lasts 15 years
+_DROP_S = 5.0
 
 
 def scope_id(scope: MemoryScope) -> str:
@@ -82,6 +88,7 @@ class Scopes:
         self._owner = owner
         self._nodes: dict[str, StigmemNode] = {}
         self._homes: dict[str, Home] = {}
+        self._made: dict[str, StigmemNode] = {}  # key id -> the node asked with that key
 
     def address(self, scope: MemoryScope) -> NodeAddress:
         """The node of a scope.
@@ -134,7 +141,15 @@ class Scopes:
         return old, await self._settle(scope, node, old.generation + 1)
 
     async def aclose(self) -> None:
-        """Close every connection. Idempotent."""
+        """Delete the keys made here, as far as the nodes answer soon, and close every connection. Idempotent.
+
+        A node tries every live key on each request, so none should outlive its use; opening again makes them anew.
+        """
+        with anyio.move_on_after(_DROP_S):
+            for key_id, tenant in self._made.items():
+                with suppress(BackendError):
+                    await tenant.request("DELETE", f"/v1/auth/keys/{key_id}")
+        self._made.clear()
         while self._nodes:
             _, node = self._nodes.popitem()
             await node.aclose()
@@ -174,24 +189,24 @@ class Scopes:
             raw_key = hmac.new(secret, f"{home.name}/{rotation}".encode(), hashlib.sha256).hexdigest()
             made = await self._make_key(node, home, raw_key)
             tenant = node.with_key(raw_key)
+            if made is not None:
+                self._made[made] = tenant
             try:
                 who = await tenant.me()
             except BackendAuthError:
-                if made:
+                if made is not None:
                     raise
                 continue  # this one has expired
             if who.get("tenant_id") == home.name:
                 return tenant
-            if made:
-                await _drop_keys(tenant)
             raise ConfigError(
                 f"{self._owner}.isolation: the node puts every key into one tenant, so scopes would share memory; "
                 "turn its multi-tenant plugin on, or set isolation: node"
             )
         raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
 
-    async def _make_key(self, node: StigmemNode, home: Home, raw_key: str) -> bool:
-        """Register a key of the home's tenant; False where it is registered already."""
+    async def _make_key(self, node: StigmemNode, home: Home, raw_key: str) -> str | None:
+        """Register a key of the home's tenant and return its id; None where it is registered already."""
         body = {
             "raw_key": raw_key,
             "entity_uri": build_uri(AUTHORITY, "agent", home.mark),
@@ -200,22 +215,22 @@ class Scopes:
             "description": "memslot scope",
         }
         try:
-            await node.request("POST", "/v1/auth/keys", json=body)
+            made = mapping(await node.request("POST", "/v1/auth/keys", json=body), "POST /v1/auth/keys")
         except BackendRejected as error:
             if error.diagnostics.get("status") != 409:
                 raise
-            return False
+            return None
         except BackendAuthError as error:
             if error.diagnostics.get("status") != 403:
                 raise
             raise ConfigError(
                 f"{self._owner}.api_key: is no admin key, and isolation: tenant makes a key for each scope"
             ) from error
-        return True
+        return str(made.get("id"))
 
 
 async def _drop_keys(tenant: StigmemNode) -> None:
-    """Delete a tenant's keys, the one in use last: only its own entity may."""
+    """Delete a tenant's keys, the newest, which is in use, last: only their own entity may."""
     for key in reversed(await tenant.request("GET", "/v1/auth/keys")):
         await tenant.request("DELETE", f"/v1/auth/keys/{key['id']}")
 

@@ -177,8 +177,7 @@ class NodeModel:
             **fields,
         }
         self.facts.append(row)
-        value = row["value"]["v"]
-        text = value if isinstance(value, str) else json.dumps(value) if value is not None else ""
+        text = row.setdefault("text", encoded(row["value"]["type"], row["value"]["v"]))
         self._fts.execute(
             "INSERT INTO fts (rowid, entity, relation, value_v) VALUES (?, ?, ?, ?)",
             (len(self.facts), row["entity"], row["relation"], text),
@@ -214,12 +213,18 @@ class NodeModel:
         return {row["id"]: row["confidence"] / best for row in hits} if best > 0 else {}
 
 
+def encoded(kind: str, v: Any) -> str:
+    """A value as the node keeps it, indexes it and counts it into the content id: as it was sent."""
+    if kind == "null":
+        return "null"
+    return ("true" if v else "false") if kind == "boolean" else str(v)
+
+
 def live(row: Mapping[str, Any]) -> bool:
     return row["valid_until"] is None or row["valid_until"] > now()
 
 
 def content_id(row: Mapping[str, Any]) -> str:
-    value = row["value"]["v"]
     body = {
         "confidence": row["confidence"],
         "entity": row["entity"],
@@ -227,7 +232,7 @@ def content_id(row: Mapping[str, Any]) -> str:
         "scope": row["scope"],
         "source": row["source"],
         "value_type": row["value"]["type"],
-        "value_v": value if isinstance(value, str) else "" if value is None else json.dumps(value),
+        "value_v": row["text"],
     }
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"

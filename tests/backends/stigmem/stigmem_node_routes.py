@@ -16,6 +16,7 @@ from stigmem_node_model import (
     Request,
     Unhandled,
     content_id,
+    encoded,
     invalid,
     live,
     normalised,
@@ -144,6 +145,7 @@ def _checked(body: Any) -> dict[str, Any]:
         raise invalid("scope", "value_error", "Value error, scope must be one of", scope)
     if confidence > 1:
         raise invalid("confidence", "less_than_equal", "Input should be less than or equal to 1", confidence)
+    text = encoded(kind, v)
     if kind == "number":
         try:
             v = float(v)
@@ -157,6 +159,7 @@ def _checked(body: Any) -> dict[str, Any]:
         "entity": normalised(body["entity"], "entity"),
         "relation": body["relation"],
         "value": {**body["value"], "v": v},
+        "text": text,
         "source": normalised(body["source"], "source"),
         "confidence": float(confidence),
         "scope": scope,
@@ -277,7 +280,7 @@ def recall(node: NodeModel, caller: Caller, groups: Groups, request: Request) ->
         limit,
     )
     found = [row for row in node.facts if row["id"] in scores]
-    weights = {"lexical": 0.4, "semantic": 0.3, "graph": 0.2, "recency": 0.1, **(body.get("weights") or {})}
+    weights = {"lexical": 0.3, "semantic": 0.35, "graph": 0.15, "recency": 0.1, **(body.get("weights") or {})}
     hits = _scored(node, found, scores, weights, scope)
     hits.sort(key=lambda hit: -hit["score"])
     packed, used = [], 0
@@ -364,6 +367,7 @@ def _card(node: NodeModel, entity: str, scope: str, tenant: str) -> dict[str, An
         "cid": None,
         "confidence": average,
         "derived_from": [],
+        "contradicted": False,
     }
     return {**record(row, read=False), "warnings": []}
 
