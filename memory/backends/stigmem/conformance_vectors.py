@@ -16,7 +16,7 @@ __all__ = ["Context", "Problem", "check_expectations", "check_facts", "check_fin
 _PLUS_SECONDS = re.compile(r"__now_plus_(\d+)s__")
 _GARDEN = re.compile(r"stigmem://testnode/garden/")
 _GARDEN_IN_PATH = re.compile(r"stigmem%3A%2F%2Ftestnode%2Fgarden%2F")
-_SLUG = re.compile(r"\bconf-(?!bad)")
+_SLUG = re.compile(r"(?<![a-z0-9-])conf-(?!bad)")
 _ENTITY = re.compile(r"\A(stigmem://[^/]+/(?!garden/)[a-z-]+/|[a-z]+:(?!/))")
 _ENTITY_IN_PATH = re.compile(r"(testnode%2F(?!garden)[a-z-]+%2F|entity=user%3A)")
 _ENTITY_KEYS = frozenset({"entity", "entity_uri"})

@@ -62,7 +62,14 @@ def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Reques
 def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
     if "as_of" in request["params"]:
         raise Refused(501, NO_TIME_TRAVEL)
-    return core.query_facts(node, caller, groups, request)
+    answer = core.query_facts(node, caller, groups, request)
+    if "garden_id" in request["params"]:
+        gardens = _gardens(node).values()
+        ids = [one["id"] for one in gardens if one["garden_id"] == request["params"]["garden_id"]]
+        if not ids:
+            raise Refused(404, "garden not found")
+        answer.body["facts"] = [fact for fact in answer.body["facts"] if fact["garden_id"] in ids]
+    return answer
 
 
 @route("POST", "/v1/recall")

@@ -391,6 +391,9 @@ def test_tags_reach_entities_and_gardens_and_leave_words_alone():
         "source": "stigmem://testnode/agent/test",
         "value": {"type": "ref", "v": "stigmem://testnode/agent/t1-bob"},
     }
+    query = {"path": "/v1/facts?garden_id=stigmem%3A%2F%2Ftestnode%2Fgarden%2Fconf-garden"}
+    garden = "stigmem%3A%2F%2Fnode%3A8765%2Fgarden%2Fconf-t1-garden"
+    assert retagged(query, "t1", "node:8765")["path"] == f"/v1/facts?garden_id={garden}"
     plain = retagged(vector, "", "node:8765")
     assert plain["body"]["entity"] == "user:alice"
     assert plain["body"]["garden_id"] == "stigmem://node:8765/garden/conf-alpha"
