@@ -5,7 +5,8 @@
 
 Two sources of vectors. Those of the Stigmem project are data the caller brings: the sets of its Python SDK
 (ASSERT, QUERY, NODE_INFO, LINT) and its numbered conformance files. The DECAY and SYNTHESIS sets that Spec-19
-names were never published; ours (:mod:`memory.backends.stigmem.conformance_own`) are marked ``ours``.
+names were never published; ours (:mod:`memory.backends.stigmem.conformance_own`) are marked ``ours``, and so is
+the gate that Spec-19 asks of each adapter for its own writes (:mod:`memory.backends.stigmem.conformance_gate`).
 
 A node has no way to delete a fact, so a run leaves its facts behind. Against a node that holds facts of a run
 already, give a ``tag``: facts of equal content are one fact to a node, and keep their first ``valid_until``.
@@ -17,13 +18,15 @@ import json
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from memory.backends.stigmem.client import check_url
+from memory.backends.stigmem.client import StigmemNode
+from memory.backends.stigmem.conformance_gate import gate_rows
 from memory.backends.stigmem.conformance_own import decay_rows, synthesis_rows
 from memory.backends.stigmem.conformance_vectors import (
     Context,
@@ -93,12 +96,18 @@ async def run_conformance(
     if tag.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):
         raise InputError("tag: use lower-case letters, digits and dashes")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    async with httpx.AsyncClient(
-        base_url=check_url(url), headers=headers, timeout=timeout_s, follow_redirects=False
-    ) as http:
+    async with (
+        StigmemNode(url, api_key, timeout_s=timeout_s, retry_pause_s=0.1) as node,
+        httpx.AsyncClient(
+            base_url=node.url, headers=headers, timeout=timeout_s, trust_env=node.url.startswith("https")
+        ) as http,
+    ):
         wire = Wire(http)
         context = await _context(wire, url, bool(api_key))
-        rows = [row async for row in _own_and_given(wire, vectors or {}, context, tag, expire_scope)]
+        rows = [row async for row in _given_rows(wire, vectors or {}, context, tag)]
+        rows += [row async for row in decay_rows(wire, expire_scope=expire_scope)]
+        rows += [row async for row in synthesis_rows(wire)]
+        rows += [row async for row in gate_rows(node)]
     return rows
 
 
@@ -112,8 +121,8 @@ async def _context(wire: Wire, url: str, has_key: bool) -> Context:
     return Context(authority=authority, auth=told.get("auth"), has_key=has_key)
 
 
-async def _own_and_given(
-    wire: Wire, vectors: Mapping[str, Any], context: Context, tag: str, expire_scope: bool
+async def _given_rows(
+    wire: Wire, vectors: Mapping[str, Any], context: Context, tag: str
 ) -> AsyncIterator[Row]:
     sdk = retagged(vectors.get("sdk_py", {}), tag, context.authority)
     for group, run in (
@@ -128,10 +137,6 @@ async def _own_and_given(
     for name, group in vectors.get("data_conformance", {}).items():
         async for row in _file(wire, name, retagged(group, tag, context.authority), context):
             yield row
-    async for row in decay_rows(wire, expire_scope=expire_scope):
-        yield row
-    async for row in synthesis_rows(wire):
-        yield row
 
 
 async def _assert(wire: Wire, vector: Mapping[str, Any]) -> None:
@@ -169,7 +174,8 @@ async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Contex
     by_id = {vector["id"]: vector for vector in group["vectors"]}
     seed = group.get("seed_fact")
     if seed is not None:
-        await wire.send("POST", "/v1/facts", json=seed)
+        with suppress(httpx.HTTPError):  # the vectors that rest on it will tell
+            await wire.send("POST", "/v1/facts", json=seed)
     for vector in group["vectors"]:
         run = _numbered(wire, vector, group, by_id, context)
         yield await judged(vector["id"], name.removesuffix(".json"), run)

@@ -66,8 +66,8 @@ class InFlight:
 class IntentBoard:
     """The envelopes of one node.
 
-    A node's native route keeps envelopes in its default tenant, readable by every key of the node. Belongs to
-    the event loop of its client. The route is probed once, at the first call.
+    Belongs to the event loop of its client. The route is probed once, at the first call. An envelope that somebody
+    contradicts by facts of their own leaves the node's default queries, and so is no longer in flight.
 
     Args:
         node: the client; not closed here.
@@ -89,7 +89,9 @@ class IntentBoard:
         return self._route or ("native" if await self.offers_native() else "facts")
 
     async def offers_native(self) -> bool:
-        """Whether the node has ``/v1/intents``. The probe is an empty envelope, which no such node accepts.
+        """Whether the node has ``/v1/intents`` for us. The probe is an empty envelope, which no such node accepts.
+
+        A key of a tenant is not offered it: the route writes to the node's default tenant, for every key to read.
 
         Raises:
             BackendError: the node cannot be asked.
@@ -98,9 +100,10 @@ class IntentBoard:
             try:
                 await self._node.request("POST", "/v1/intents", json={})
             except BackendRejected as error:
-                self._native = error.diagnostics.get("status") in (400, 422)
+                offered = error.diagnostics.get("status") in (400, 422)
             else:
-                self._native = False
+                offered = False
+            self._native = offered and (await self._node.me()).get("tenant_id") in (None, "default")
         return self._native
 
     async def authority(self) -> str:
@@ -116,10 +119,12 @@ class IntentBoard:
         """Send an envelope; its goal fact exists when this returns. Sending the same one again changes nothing.
 
         Raises:
-            InputError: it makes more facts than the node can return, or its id belongs to another envelope.
+            InputError: it has expired, makes more facts than the node can return, or has another envelope's id.
             IncompleteWrite: some of its facts exist and some do not; says which. Submit it again to complete it.
             BackendError: the node failed, and nothing is stored or (``ambiguous``) nothing is known.
         """
+        if envelope.is_expired():
+            raise InputError("expires_at: has passed; the envelope would never be in flight")
         if await self.route() == "native":
             return await self._submit_natively(envelope)
         write = envelope_write(envelope, await self.authority())
@@ -157,14 +162,14 @@ class IntentBoard:
             BackendError: the node failed.
         """
         if "://" in entity:
-            facts = await self._node.query(entity=entity)
-            return from_facts(facts)
+            return from_facts(await self._node.query(entity=entity, scope="company"))
         if await self.offers_native():
             found = await self._get_natively(entity if entity.startswith("intent:") else f"intent:{entity}")
             if found is not None or entity.startswith("intent:"):
                 return found
         bare = entity.removeprefix("intent:")
-        return from_facts(await self._node.query(entity=build_uri(await self.authority(), "intent", bare)))
+        plain = build_uri(await self.authority(), "intent", bare)
+        return from_facts(await self._node.query(entity=plain, scope="company"))
 
     async def _get_natively(self, entity: str) -> IntentRecord | None:
         try:

@@ -15,6 +15,7 @@ import pytest
 from stigmem_double import ADMIN_KEY, StigmemDouble
 from stigmem_node_model import ROUTES
 
+from memory.backends.stigmem import conformance_gate
 from memory.backends.stigmem.conformance import (
     KNOWN_DEVIATIONS,
     Row,
@@ -23,6 +24,7 @@ from memory.backends.stigmem.conformance import (
     render_table,
     run_conformance,
 )
+from memory.backends.stigmem.conformance_gate import GATE_IDS
 from memory.backends.stigmem.conformance_own import DECAY_IDS, SYNTHESIS_IDS
 from memory.backends.stigmem.conformance_vectors import check_expectations, check_findings, retagged
 from memory.backends.stigmem.conformance_wire import Answer, Problem
@@ -39,7 +41,7 @@ needs_vectors = pytest.mark.skipif(
     not HAS_VECTORS,
     reason="the Stigmem project's vectors are absent; MEMSLOT_STIGMEM_VECTORS names their file",
 )
-OWN = (*DECAY_IDS, *SYNTHESIS_IDS)
+OWN = (*DECAY_IDS, *SYNTHESIS_IDS, *GATE_IDS)
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ async def test_our_vectors_pass_on_the_model_node_and_are_marked(double):
     assert [row.id for row in rows] == list(OWN)
     assert all(row.ours for row in rows)
     assert by_status(rows, Status.PASSED) == set(OWN) - {"synthesis-min-confidence"}
-    assert render_table(rows).count("_VECTORS (ours)") == len(OWN)
+    assert render_table(rows).count(" (ours)") == len(OWN)
 
 
 async def test_both_shapes_of_synthesis_are_understood(double):
@@ -300,6 +302,34 @@ async def test_a_node_that_goes_away_fails_rows_and_one_that_is_not_there_raises
     double.fault = "reset"
     with pytest.raises(BackendUnavailable):
         await run_conformance(double.url)
+
+
+@needs_vectors
+async def test_a_node_that_stops_answering_fails_every_row(double, monkeypatch):
+    answer = double.answer
+    monkeypatch.setattr(
+        double, "answer", lambda *given: answer(*given) if given[1] == "/.well-known/stigmem" else None
+    )
+    rows = await run_conformance(double.url, load_vectors(VECTORS))
+    passed = by_status(rows, Status.PASSED)
+    assert all(name.startswith(("wellknown", "node-info", "fed-", "sec-", "instruction-")) for name in passed)
+    assert any(row.why.startswith("no answer (") for row in rows)
+
+
+@pytest.mark.parametrize("vector_id", GATE_IDS)
+async def test_the_gate_finds_an_adapter_that_does_not_write_what_it_should(
+    double, mutate, monkeypatch, vector_id
+):
+    if vector_id in ("gate-wrong-scope", "gate-low-confidence"):
+
+        async def unchecked(node, write):
+            return tuple([await node.assert_fact(fact) for fact in write.facts])
+
+        monkeypatch.setattr(conformance_gate, "carry_out", unchecked)
+    else:
+        mutate("query_facts", answering(facts=[]))
+    rows = await run_conformance(double.url)
+    assert vector_id in by_status(rows, Status.FAILED)
 
 
 async def test_bad_arguments_are_refused(tmp_path, double):

@@ -70,7 +70,11 @@ async def test_the_route_is_probed_once_and_nothing_is_stored_by_it(double):
         for _ in range(3):
             await board.route()
             await board.authority()
-        assert [request["path"] for request in double.requests] == ["/v1/intents", "/.well-known/stigmem"]
+        assert [request["path"] for request in double.requests] == [
+            "/v1/intents",
+            "/v1/me",
+            "/.well-known/stigmem",
+        ]
 
 
 async def test_a_node_that_cannot_be_asked_is_asked_again(double):
@@ -284,6 +288,30 @@ async def test_a_forced_route_still_finds_the_other_kind(double):
         entities = {(await board.submit(full())).entity for board in (plain, native)}
         for board in (plain, native):
             assert set((await board.in_flight()).envelopes) == entities
+
+
+async def test_a_tenants_envelopes_stay_in_the_tenant(tenant_double):
+    tenant_double.node.add_key("k" * 40, READER, ["read", "write"], "s-one", None)
+    tenant_double.node.add_key("o" * 40, READER, ["read", "write"], "s-two", None)
+    async with (
+        StigmemNode(tenant_double.url, "k" * 40) as node,
+        StigmemNode(tenant_double.url, "o" * 40) as other,
+    ):
+        board = IntentBoard(node)
+        envelope = full()
+        receipt = await board.submit(envelope)
+        assert receipt.route == "facts"
+        assert same(await board.get(receipt.entity), envelope)
+        assert await IntentBoard(other).get(receipt.entity) is None
+        assert {fact["tenant_id"] for fact in tenant_double.node.facts} == {"s-one"}
+
+
+async def test_an_envelope_that_has_expired_is_not_sent(board, double):
+    past = datetime.now(UTC) - timedelta(hours=2)
+    envelope = IntentEnvelope(**fields(created_at=past, expires_at=past + timedelta(hours=1)))
+    with pytest.raises(InputError, match=r"^expires_at: has passed"):
+        await board.submit(envelope)
+    assert double.node.facts == []
 
 
 async def test_a_key_that_may_not_read_is_not_an_empty_board(tenant_double):
