@@ -260,16 +260,26 @@ async def test_a_withheld_handoff_ref_is_nobodys(double: StigmemDouble) -> None:
     assert (await agent(double).boot(USER)).facts == []
 
 
-@pytest.mark.parametrize("position", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize(
+    ("position", "what"),
+    [
+        (2, "user facts"),
+        (3, "project constraints"),
+        (4, "handoffs"),
+        (5, "escalations"),
+        (6, "handoff details"),
+    ],
+)
 @pytest.mark.parametrize("fault", ["bad", "garbage", "quota"])
-async def test_each_pull_is_non_fatal(position: int, fault: str) -> None:
+async def test_each_pull_is_non_fatal_and_is_named(position: int, what: str, fault: str) -> None:
     with FaultyNode() as node:
         await fill(node.url)
         whole = await agent(node).boot(USER, [PROJECT])
         start = len(node.requests)
         node.faults = {start + position: fault}
         context = await agent(node).boot(USER, [PROJECT])
-    assert len(context.problems) == 1
+    (problem,) = context.problems
+    assert problem.startswith(f"{what}: stigmem: GET /v1/facts")
     assert 0 < len(context.facts) < len(whole.facts)
     assert {one.id for one in context.facts} < {one.id for one in whole.facts}
     assert context.summary
