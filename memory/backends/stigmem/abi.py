@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from memory import ConfigError, InputError, MemslotError
 from memory.backends.stigmem.boot import BootContext, ContextPulls, probe
 from memory.backends.stigmem.client import NodeInfo, StigmemNode, check_url
 from memory.backends.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
@@ -39,7 +40,6 @@ from memory.backends.stigmem.writers import (
     carry_out,
     check_write,
 )
-from memory.errors import ConfigError, InputError, MemslotError
 
 __all__ = ["Archetype", "BootContext", "StigmemAbi"]
 

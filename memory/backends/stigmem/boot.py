@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from memory import BackendAuthError, BackendError, BackendProtocolError
 from memory.backends.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.backends.stigmem.facts import Fact
 from memory.backends.stigmem.rendering import render_context
-from memory.errors import BackendAuthError, BackendError, BackendProtocolError
 
 __all__ = ["BootContext", "ContextPulls", "probe"]
 

@@ -20,10 +20,10 @@ from typing import Any, Literal
 import anyio
 import anyio.to_thread
 
+from memory import BackendError, MemslotError
 from memory.backends.stigmem.client import StigmemNode
 from memory.backends.stigmem.facts import Fact
 from memory.backends.stigmem.writers import Write, carry_out
-from memory.errors import BackendError, MemslotError
 
 __all__ = ["MAX_QUEUED_FACTS", "QueueReport", "Ticket", "WriteQueue", "WriteState"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from memory import clean_text
 from memory.backends.stigmem.facts import Fact
-from memory.formatting import clean_text
 
 __all__ = ["render_context", "render_value"]
 

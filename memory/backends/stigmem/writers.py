@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from memory import BackendError, InputError
 from memory.backends.stigmem.facts import (
     MAX_GOAL_BYTES,
     MAX_SUMMARY_BYTES,
@@ -33,7 +34,6 @@ from memory.backends.stigmem.facts import (
     check_uri,
 )
 from memory.backends.stigmem.intents import PRIORITIES, Priority
-from memory.errors import BackendError, InputError
 
 __all__ = [
     "MAX_FACT_REFS",
