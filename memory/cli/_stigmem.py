@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
@@ -22,11 +23,15 @@ T = TypeVar("T")
 
 
 def attempt(process: bool, call: Callable[[], Awaitable[T]]) -> T | None:
-    """Run ``call``. A failure is the command's own in a process; in middleware it is one line on stderr, and None.
+    """Run ``call``; in middleware without ``STIGMEM_URL``, do nothing.
+
+    A failure is the command's own in a process; in middleware it is one line on stderr, and None.
 
     Raises:
         MemslotError: in a process.
     """
+    if not (process or os.environ.get("STIGMEM_URL", "").strip()):
+        return None  # before anything is imported: hooks run after every step of an agent
     import anyio
 
     try:
