@@ -308,13 +308,18 @@ class StigmemAdapter(BaseAdapter):
                 "permissions": who.get("permissions"),
             }
         warnings = []
+        unfit = self._options.isolation == "tenant" and not all(
+            "admin" in (node["permissions"] or ()) for node in nodes.values()
+        )
+        if unfit:
+            warnings.append("api_key is no admin key, so no scope can be set up")
         if self._options.allow_sharing:
             warnings.append("allow_sharing: scopes share a node; a mark in the facts alone keeps them apart")
         if not nodes:
             warnings.append("no scope is set up yet, so there is no node to ask")
         versions = {str(node["version"]) for node in nodes.values() if node["version"]}
         return BackendHealth(
-            status="ok" if nodes else "degraded",
+            status="ok" if nodes and not unfit else "degraded",
             backend_name=self.backend_name,
             consistency_model=self.traits.consistency,
             cs_filtering=self.traits.cs_filtering,

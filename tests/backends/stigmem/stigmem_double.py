@@ -93,7 +93,7 @@ class StigmemDouble:
             if fault is not None and self.fault_left is not None:
                 self.fault_left -= 1
                 if self.fault_left <= 0:
-                    self.fault = None
+                    self.fault = self.fault_left = None
         if fault == "stall":
             self._stop.wait(self.stall_s)
         if fault == "reset":

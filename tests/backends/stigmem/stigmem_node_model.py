@@ -127,7 +127,7 @@ class NodeModel:
 
     def _caller(self, headers: Mapping[str, str]) -> Caller:
         given = headers.get("authorization", "")
-        if not given and not self.auth:
+        if not self.auth:
             return Caller()
         if not given.startswith("Bearer "):
             raise Refused(401, "Authorization header required")
