@@ -275,9 +275,15 @@ class StigmemAdapter(BaseAdapter):
         facts any more; on a node without tenants its other clients still can.
         """
         await self._writes.idle(scope_id(scope))
-        before = await self._scopes.enter(scope, again=True)
-        old = await before.node.query(source=before.source, scope=FACT_SCOPE, include_contradicted=True)
-        _, home = await self._scopes.renew(scope)
+        await self._scopes.enter(scope, again=True)
+
+        async def look(home: Home) -> tuple[Home, list[Fact]]:
+            return home, await home.node.query(
+                source=home.source, scope=FACT_SCOPE, include_contradicted=True
+            )
+
+        before, old = await self._at_home(scope, look)
+        home = await self._scopes.renew(scope, before)
         found = await home.node.query(
             source=home.source, scope=FACT_SCOPE, include_contradicted=True, limit=1
         )
@@ -345,4 +351,5 @@ class StigmemAdapter(BaseAdapter):
         except BackendAuthError as error:
             if self._options.isolation != "tenant" or error.diagnostics.get("status") != 401:
                 raise
-        return await call(await self._scopes.enter(scope, again=True))
+        self._scopes.forget(scope)
+        return await call(await self._scopes.enter(scope))

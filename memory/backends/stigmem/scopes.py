@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -52,12 +52,14 @@ class Home:
         generation: how often it was reset.
         node: asked with the scope's own key.
         marked: a recall must ask for the mark, because other facts are on the same node.
+        key_id: of the tenant's key, where it was made by this process.
     """
 
     scope_id: str
     generation: int
     node: StigmemNode
     marked: bool
+    key_id: str | None = None
 
     @property
     def name(self) -> str:
@@ -88,7 +90,7 @@ class Scopes:
         self._owner = owner
         self._nodes: dict[str, StigmemNode] = {}
         self._homes: dict[str, Home] = {}
-        self._made: dict[str, StigmemNode] = {}  # key id -> the node asked with that key
+        self._tenants_kept_apart: set[str] = set()  # nodes seen to do so
 
     def address(self, scope: MemoryScope) -> NodeAddress:
         """The node of a scope.
@@ -119,7 +121,7 @@ class Scopes:
         """The scope's home, made where there is none.
 
         Args:
-            again: ask the node even where the home is known: another host may have reset the scope.
+            again: ask the node for the generation even where a home is known: another host may have reset it.
 
         Raises:
             ConfigError: the key is no admin key, or the node puts every key into one tenant.
@@ -129,16 +131,22 @@ class Scopes:
         if known is not None and not again:
             return known
         node = self._node(self.address(scope))
-        return await self._settle(scope, node, await self._generation(node, scope))
+        generation = await self._generation(node, scope)
+        if known is not None and known.generation == generation:
+            return known
+        return await self._settle(scope, node, generation)
 
-    async def renew(self, scope: MemoryScope) -> tuple[Home, Home]:
-        """Begin the scope's next generation; returns the old home and the new one."""
-        old = await self.enter(scope, again=True)
+    async def renew(self, scope: MemoryScope, old: Home) -> Home:
+        """End a generation and begin the next."""
         node = self._node(self.address(scope))
         await node.assert_fact(_generation_fact(old.scope_id, old.generation + 1))
         if self._options.isolation == "tenant":
-            await _drop_keys(old.node)
-        return old, await self._settle(scope, node, old.generation + 1)
+            await _drop_keys(old)
+        return await self._settle(scope, node, old.generation + 1)
+
+    def forget(self, scope: MemoryScope) -> None:
+        """The scope's key works no longer; the next ``enter`` makes or finds another."""
+        self._homes.pop(scope_id(scope), None)
 
     async def aclose(self) -> None:
         """Delete the keys made here, as far as the nodes answer soon, and close every connection. Idempotent.
@@ -146,14 +154,14 @@ class Scopes:
         A node tries every live key on each request, so none should outlive its use; opening again makes them anew.
         """
         with anyio.move_on_after(_DROP_S):
-            for key_id, tenant in self._made.items():
-                with suppress(BackendError):
-                    await tenant.request("DELETE", f"/v1/auth/keys/{key_id}")
-        self._made.clear()
+            for home in self._homes.values():
+                if home.key_id is not None:
+                    with suppress(BackendError):
+                        await _drop_keys(home)
+        self._homes.clear()
         while self._nodes:
             _, node = self._nodes.popitem()
             await node.aclose()
-        self._homes.clear()
 
     def _node(self, address: NodeAddress) -> StigmemNode:
         if address.url not in self._nodes:
@@ -177,35 +185,37 @@ class Scopes:
         marked = self._options.allow_sharing or generation > 0
         home = Home(scope_id(scope), generation, node, marked)
         if self._options.isolation == "tenant":
-            home = Home(home.scope_id, generation, await self._tenant(node, home), marked=False)
+            home = await self._tenant(replace(home, marked=False))
         self._homes[home.scope_id] = home
         return home
 
-    async def _tenant(self, node: StigmemNode, home: Home) -> StigmemNode:
-        """The node asked with the key of the home's tenant, which is made where it does not exist."""
+    async def _tenant(self, home: Home) -> Home:
+        """The home in a tenant of its own, with a key that is made where it does not exist."""
         assert self._options.api_key is not None
         secret = self._options.api_key.get_secret_value().encode()
         for rotation in range(_ROTATIONS):
             raw_key = hmac.new(secret, f"{home.name}/{rotation}".encode(), hashlib.sha256).hexdigest()
-            made = await self._make_key(node, home, raw_key)
-            tenant = node.with_key(raw_key)
-            if made is not None:
-                self._made[made] = tenant
+            key_id = await self._make_key(home, raw_key)
+            tenant = replace(home, node=home.node.with_key(raw_key), key_id=key_id)
+            if key_id is not None and home.node.url in self._tenants_kept_apart:
+                return tenant
             try:
-                who = await tenant.me()
+                who = await tenant.node.me()
             except BackendAuthError:
-                if made is not None:
+                if key_id is not None:
                     raise
                 continue  # this one has expired
             if who.get("tenant_id") == home.name:
+                self._tenants_kept_apart.add(home.node.url)
                 return tenant
+            await _drop_keys(tenant)
             raise ConfigError(
                 f"{self._owner}.isolation: the node puts every key into one tenant, so scopes would share memory; "
                 "turn its multi-tenant plugin on, or set isolation: node"
             )
         raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
 
-    async def _make_key(self, node: StigmemNode, home: Home, raw_key: str) -> str | None:
+    async def _make_key(self, home: Home, raw_key: str) -> str | None:
         """Register a key of the home's tenant and return its id; None where it is registered already."""
         body = {
             "raw_key": raw_key,
@@ -215,7 +225,7 @@ class Scopes:
             "description": "memslot scope",
         }
         try:
-            made = mapping(await node.request("POST", "/v1/auth/keys", json=body), "POST /v1/auth/keys")
+            made = mapping(await home.node.request("POST", "/v1/auth/keys", json=body), "POST /v1/auth/keys")
         except BackendRejected as error:
             if error.diagnostics.get("status") != 409:
                 raise
@@ -229,10 +239,13 @@ class Scopes:
         return str(made.get("id"))
 
 
-async def _drop_keys(tenant: StigmemNode) -> None:
-    """Delete a tenant's keys, the newest, which is in use, last: only their own entity may."""
-    for key in reversed(await tenant.request("GET", "/v1/auth/keys")):
-        await tenant.request("DELETE", f"/v1/auth/keys/{key['id']}")
+async def _drop_keys(home: Home) -> None:
+    """Delete the key of a tenant, or all where ours was made elsewhere: the newest, which we use, last."""
+    ids = [home.key_id] if home.key_id else []
+    if not ids:
+        ids = [str(key["id"]) for key in reversed(await home.node.request("GET", "/v1/auth/keys"))]
+    for key_id in ids:
+        await home.node.request("DELETE", f"/v1/auth/keys/{key_id}")
 
 
 def _generation_source(name: str) -> str:

@@ -54,7 +54,7 @@ def message_facts(event: MemoryEvent, home: Home) -> list[NewFact]:
 
 def _message_fact(event: MemoryEvent, index: int, message: Message, home: Home) -> NewFact:
     text = message.content or json.dumps(message.tool_calls, ensure_ascii=False)
-    digest = hashlib.sha256(json.dumps([home.name, event.event_id, index]).encode()).hexdigest()[:32]
+    digest = hashlib.sha256(json.dumps([event.event_id, index]).encode()).hexdigest()[:32]
     return NewFact(
         entity=f"stigmem://{AUTHORITY}/{home.mark}/{digest}",
         relation=UTTERANCE,
