@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import httpx
 
-from memory.errors import BackendError, BackendProtocolError, normalise_error
+from memory import BackendError, BackendProtocolError, normalise_error
 
 __all__ = ["BACKEND", "content", "is_json", "mapping", "may_pass", "route", "rows"]
 

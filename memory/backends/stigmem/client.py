@@ -9,53 +9,47 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
 import anyio
 import httpx
-from pydantic import ConfigDict
 
-from memory._model import Frozen
+from memory import BackendError, InputError, normalise_error
 from memory.backends.stigmem.answers import BACKEND, content, is_json, mapping, may_pass, route, rows
 from memory.backends.stigmem.facts import Fact, FactScope, NewFact
-from memory.errors import (
-    BackendError,
-    BackendProtocolError,
-    InputError,
-    MemslotError,
-    normalise_error,
-)
 
 __all__ = ["MAX_LIMIT", "NodeInfo", "StigmemNode", "check_url"]
 
 MAX_LIMIT = 500
 """The most rows a node returns at once; there is no second page, because its cursor loses rows."""
 
-_IDEMPOTENT_POSTS = frozenset(
-    {"/v1/facts", "/v1/recall"}
-)  # a fact sent twice is the same fact, by its content id
+_SAID = ("version", "node_id", "node_url", "auth", "federation")
+# A fact sent twice is the same fact, by its content id.
+_IDEMPOTENT_POSTS = frozenset({"/v1/facts", "/v1/recall"})
 
 
-class NodeInfo(Frozen):
-    """What a node says of itself (``GET /.well-known/stigmem``); further fields are kept as extras.
+@dataclass(frozen=True)
+class NodeInfo:
+    """What a node says of itself (``GET /.well-known/stigmem``).
 
     Attributes:
         version: of the protocol, as the node states it; ``"1.0"`` today where Spec-19 says ``"0.8"``.
         node_id: such as ``stigmem:node:<uuid>``.
-        node_url: the node's own idea of its address; its host names gardens and our entities.
+        node_url: the node's own idea of its address.
         auth: ``none``, ``required`` ...
+        federation: ``disabled`` ...
+        raw: all it said.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
-    _error: ClassVar[type[MemslotError]] = BackendProtocolError
-
-    version: str | None = None
-    node_id: str | None = None
-    node_url: str | None = None
-    auth: str | None = None
-    federation: Any = None
+    version: str | None
+    node_id: str | None
+    node_url: str | None
+    auth: str | None
+    federation: str | None
+    raw: Mapping[str, Any]
 
 
 def check_url(url: str, where: str = "url") -> str:
@@ -189,7 +183,10 @@ class StigmemNode:
 
     async def well_known(self) -> NodeInfo:
         """``GET /.well-known/stigmem``; needs no key."""
-        return NodeInfo(**mapping(await self.request("GET", "/.well-known/stigmem"), "/.well-known/stigmem"))
+        raw = mapping(await self.request("GET", "/.well-known/stigmem"), "/.well-known/stigmem")
+        return NodeInfo(
+            **{name: None if raw.get(name) is None else str(raw[name]) for name in _SAID}, raw=raw
+        )
 
     async def me(self) -> dict[str, Any]:
         """``GET /v1/me``: ``entity_uri``, ``permissions``, ``tenant_id`` of the key."""

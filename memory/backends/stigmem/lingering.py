@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 import anyio
 from anyio.lowlevel import current_token
 
-from memory.errors import BackendUnavailable
+from memory import BackendUnavailable
 
 __all__ = ["Lingering"]
 

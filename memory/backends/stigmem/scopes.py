@@ -51,7 +51,8 @@ class Home:
         scope_id: the scope, whatever its generation.
         generation: how often it was reset.
         node: asked with the scope's own key.
-        marked: a recall must ask for the mark, because other facts are on the same node.
+        marked: a recall must ask for the mark, because a node without tenants may hold other facts: of earlier
+            generations, of other clients, of other scopes. Where it holds none, the mark costs no rank (bm25).
         key_id: of the tenant's key, where it was made by this process.
     """
 
@@ -182,10 +183,10 @@ class Scopes:
         return max((int(one) for one in numbers if isinstance(one, (int, float))), default=0)
 
     async def _settle(self, scope: MemoryScope, node: StigmemNode, generation: int) -> Home:
-        marked = self._options.allow_sharing or generation > 0
-        home = Home(scope_id(scope), generation, node, marked)
-        if self._options.isolation == "tenant":
-            home = await self._tenant(replace(home, marked=False))
+        tenant = self._options.isolation == "tenant"
+        home = Home(scope_id(scope), generation, node, marked=not tenant)
+        if tenant:
+            home = await self._tenant(home)
         self._homes[home.scope_id] = home
         return home
 

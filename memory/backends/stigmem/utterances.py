@@ -113,7 +113,7 @@ def to_entry(hit: Mapping[str, Any], home: Home) -> ContextEntry:
             score=score,
             timestamp=fact.stored_at,
             labels=(("about", fact.entity),),
-            # A row without our label may stand on a node of its own scope, but not on a shared one.
+            # In the scope's own tenant nobody else writes unasked; on a node without tenants anybody may.
             scope_ids={"scope": "unlabelled"} if home.marked else None,
         )
     return ContextEntry(
