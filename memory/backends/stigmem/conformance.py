@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from memory import InputError, normalise_error
 from memory.backends.stigmem.client import StigmemNode
 from memory.backends.stigmem.conformance_gate import gate_rows
 from memory.backends.stigmem.conformance_own import decay_rows, synthesis_rows
@@ -38,7 +39,6 @@ from memory.backends.stigmem.conformance_vectors import (
     retagged,
 )
 from memory.backends.stigmem.conformance_wire import NotRun, Row, Status, Wire, judged
-from memory.errors import InputError, normalise_error
 
 __all__ = ["KNOWN_DEVIATIONS", "Row", "Status", "load_vectors", "render_table", "run_conformance"]
 

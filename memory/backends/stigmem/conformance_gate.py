@@ -8,11 +8,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 
+from memory import BackendError, InputError
 from memory.backends.stigmem.client import StigmemNode
 from memory.backends.stigmem.conformance_wire import Problem, Row, judged
 from memory.backends.stigmem.facts import FACT_SCOPES, NewFact, build_uri
 from memory.backends.stigmem.writers import Surfaces, Write, carry_out
-from memory.errors import BackendError, InputError
 
 __all__ = ["GATE_IDS", "gate_rows"]
 

@@ -16,9 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
+from memory import BackendProtocolError, IdAlphabet, InputError, MemslotError
 from memory._model import AwareDatetime, Frozen, JsonObject, Text, _check_aware, _check_text
-from memory.errors import BackendProtocolError, InputError, MemslotError
-from memory.scope import IdAlphabet
 
 __all__ = [
     "FACT_SCOPES",

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
+from memory import BackendError, BackendRejected, InputError
 from memory.backends.stigmem.answers import mapping
 from memory.backends.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.backends.stigmem.facts import Fact, build_uri
@@ -24,7 +25,6 @@ from memory.backends.stigmem.intent_facts import (
 )
 from memory.backends.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.backends.stigmem.writers import Surfaces, carry_out
-from memory.errors import BackendError, BackendRejected, InputError
 
 __all__ = ["InFlight", "IntentBoard", "IntentReceipt"]
 

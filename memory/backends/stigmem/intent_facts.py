@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from memory import BackendProtocolError, InputError
 from memory.backends.stigmem.facts import (
     MAX_VALUE_BYTES,
     Fact,
@@ -26,7 +27,6 @@ from memory.backends.stigmem.facts import (
 )
 from memory.backends.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.backends.stigmem.writers import Surfaces, Write, check_write
-from memory.errors import BackendProtocolError, InputError
 
 __all__ = [
     "GOAL",

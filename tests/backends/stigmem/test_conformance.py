@@ -395,6 +395,10 @@ def test_findings_are_held_to_check_count_and_severity():
     for found in ([], [{"check": "orphan", "severity": "warning"}], [{"check": "stale", "severity": "info"}]):
         with pytest.raises(Problem):
             check_findings({"findings": found}, wanted)
+    with pytest.raises(Problem, match="1 findings of stale instead of 2"):
+        check_findings(
+            {"findings": [{"check": "stale", "severity": "warning"}]}, {**wanted, "findings_min": 2}
+        )
     check_findings({"findings": []}, {"findings_empty": True})
     with pytest.raises(Problem):
         check_findings({"findings": [{}]}, {"findings_empty": True})

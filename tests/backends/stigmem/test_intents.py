@@ -5,7 +5,7 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from intent_samples import AGENT, BOSS, ENVELOPES, READER, SENDER, fields, full
 
@@ -108,6 +108,8 @@ def test_what_section_4_requires_is_required(missing):
 
 
 @given(st.floats() | st.integers(-2, 2))
+@example(math.nextafter(1.0, 2.0))
+@example(math.nextafter(0.0, -1.0))
 def test_weights_are_from_0_to_1(weight):
     preference = {"kind": "k", "value": {"type": "null"}, "weight": weight}
     if not math.isnan(weight) and 0 <= weight <= 1:
