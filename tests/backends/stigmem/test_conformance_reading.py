@@ -1,4 +1,4 @@
-"""How conformance vectors are read: each kind of expectation can hold and can fail, and tags go where they should."""
+"""How conformance vectors are read: each expectation can hold and can fail, and tags go where they should."""
 
 from __future__ import annotations
 
