@@ -85,10 +85,6 @@ class StigmemOptions(PluginOptions):
                 raise ValueError("nodes and {scope} belong to isolation: node; set that, or give one url")
             if self.allow_sharing:
                 raise ValueError("allow_sharing belongs to isolation: node; set that, or drop allow_sharing")
-            if self.api_key is None:
-                raise ValueError(
-                    "isolation: tenant needs api_key, an admin key of the node; or set isolation: node"
-                )
         elif not self.allow_sharing:
             if not self.nodes and SCOPE_FIELD not in self.url:
                 raise ValueError(

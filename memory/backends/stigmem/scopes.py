@@ -84,9 +84,17 @@ class Scopes:
     Args:
         options: the plugin's block.
         owner: names the block in errors, such as ``memory.backends.stigmem``.
+
+    Raises:
+        ConfigError: ``isolation: tenant`` without a key.
     """
 
     def __init__(self, options: StigmemOptions, owner: str) -> None:
+        if options.isolation == "tenant" and options.api_key is None:
+            raise ConfigError(
+                f"{owner}.api_key: is missing; isolation: tenant needs an admin key of the node; "
+                "give one, or set isolation: node"
+            )
         self._options = options
         self._owner = owner
         self._nodes: dict[str, StigmemNode] = {}
