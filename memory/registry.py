@@ -173,7 +173,7 @@ class MemoryAdapterRegistry:
         other: ConditionKind = "control" if kind == "architecture" else "architecture"
         if (other, name) in self._points:
             raise PluginNotFound(f"{_FIELD[kind]}: {name} is selected by {_FIELD[other]}: {name}")
-        close = difflib.get_close_matches(name, self.names(kind), n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name, self.names(kind), n=3, cutoff=0.6)
         known = f"installed: {', '.join(self.names(kind)) or 'none'}"
         hint = f"did you mean {' or '.join(close)}?" if close else known
         raise PluginNotFound(f"{_FIELD[kind]}: no plugin is named {name!r}; {hint}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, TypeAdapter
@@ -131,6 +131,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The model a field may hold, if it may hold one."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
+    if get_origin(annotation) is dict:
+        return None  # models under names of the user's own are not one block
     return next((model for part in get_args(annotation) if (model := _model_in(part))), None)
 
 

@@ -1,0 +1,35 @@
+"""Stigmem: facts with sources, on nodes over HTTP. Backend, agent adapter (Spec-19) and intent envelopes.
+
+The plugin module of the entry point ``stigmem``. The HTTP client is imported by the factory alone.
+"""
+
+from __future__ import annotations
+
+from memory import AdapterSettings, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
+from memory.backends.stigmem.options import StigmemOptions
+
+__all__ = ["StigmemOptions", "memslot_create", "memslot_describe"]
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """What this plugin is; imports no SDK."""
+    return PluginInfo(
+        name="stigmem",
+        kind="architecture",
+        summary="Stigmem: every message a fact with its source, on a node over HTTP, found by words (FTS5, bm25)",
+        capabilities=frozenset({"bulk_ingest", "readiness", "provenance", "native_query"}),
+        consistency="immediate",
+        sdk_modules=("httpx",),
+        install='pip install "memslot[stigmem]"',
+        options=StigmemOptions,
+        alphabet=IdAlphabet(safe="", escape="-", separator=".", max_length=63),
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[StigmemOptions]) -> MemoryAdapter:
+    """Build the adapter; no network until a scope is set up."""
+    from memory.backends.stigmem.adapter import StigmemAdapter
+
+    return StigmemAdapter(settings)

@@ -1,0 +1,355 @@
+"""Stigmem as a memory backend: every message a fact on a node, found again by recall (facts measured on a node).
+
+What is here is translation: events into facts, requests into recalls, hits into entries. The context section is
+the shared one and not Spec-19's (:mod:`rendering`): utterances all have one relation and one confidence, so that
+form would lose their rank, their time and who spoke, which are all a reader has to go by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio
+
+from memory import (
+    AdapterMode,
+    AdapterSettings,
+    AdapterTraits,
+    BackendAuthError,
+    BackendError,
+    BackendHealth,
+    BackendReadiness,
+    BaseAdapter,
+    CapabilityNotSupported,
+    InputError,
+    MemoryEvent,
+    MemoryScope,
+    ModeReceipt,
+    NativeQueryRequest,
+    NativeQueryResult,
+    ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    ScopeError,
+    WriteReceipt,
+)
+from memory.backends.stigmem.client import MAX_LIMIT
+from memory.backends.stigmem.facts import Fact, NewFact
+from memory.backends.stigmem.lingering import Lingering
+from memory.backends.stigmem.options import StigmemOptions
+from memory.backends.stigmem.scopes import Home, Scopes, scope_id
+from memory.backends.stigmem.utterances import (
+    FACT_SCOPE,
+    MAX_TERMS,
+    message_facts,
+    recall_query,
+    search_terms,
+    to_entry,
+)
+
+__all__ = ["StigmemAdapter"]
+
+T = TypeVar("T")
+_MAX_TOKEN_BUDGET = 200_000
+_CLOSE_S = 8.0
+_QUERY_ARGUMENTS = frozenset(
+    {"entity", "relation", "min_confidence", "include_contradicted", "include_expired", "after", "limit"}
+)
+
+
+class StigmemAdapter(BaseAdapter):
+    """One or more nodes, a tenant or a node for each scope.
+
+    Args:
+        settings: of the plugin ``stigmem``.
+    """
+
+    traits = AdapterTraits(
+        consistency="immediate",
+        cs_filtering="soft",  # their words join the question; nothing is filtered by them
+        max_concurrency=64,
+        write_retries=1,  # safe: a fact of the same content is the same fact
+    )
+
+    def __init__(self, settings: AdapterSettings[StigmemOptions]) -> None:
+        self.backend_name = settings.name
+        self._options = settings.options
+        self._scopes = Scopes(settings.options, f"memory.backends.{settings.name}")
+        self._writes = Lingering()
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """The scope's id, of which its tenants and marks are made, and its node where it has one of its own."""
+        native = {"scope": scope_id(scope)}
+        if self._options.isolation == "node":
+            native["node"] = self._scopes.address(scope).url
+        return native
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Find the scope's generation on its node; with ``isolation: tenant`` make the tenant's key."""
+        await self._scopes.enter(scope, again=True)
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Wait for writes that were given up at their deadline: none may land after the switch."""
+        await self._writes.idle()
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """``POST /v1/facts`` for each message, in order. The same event again gives the same facts."""
+
+        async def write(home: Home) -> WriteReceipt:
+            facts = message_facts(event, home)
+            return await self._writes.run(home.scope_id, lambda: self._post(event, home, facts))
+
+        return await self._at_home(event.scope, write)
+
+    async def _post(self, event: MemoryEvent, home: Home, facts: Sequence[NewFact]) -> WriteReceipt:
+        stored: list[Fact] = []
+        for fact in facts:
+            try:
+                stored.append(await home.node.assert_fact(fact))
+            except BackendError as error:
+                if stored:
+                    error.diagnostics["stored_messages"] = len(stored)
+                    error.args = (
+                        f"{error}; {len(stored)} of {len(facts)} messages are stored, write it again",
+                    )
+                raise
+        warnings: tuple[str, ...] = ()
+        if any(fact.contradicted for fact in stored):
+            warnings = ("this event_id was recorded before with another text; the node keeps both",)
+        return WriteReceipt(
+            event_id=event.event_id,
+            status="committed",
+            native_ids=tuple(fact.id for fact in stored),
+            warnings=warnings,
+            trace=self.trace(event.scope, "POST /v1/facts"),
+        )
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """One event after the other: the node has no batch route."""
+        receipts: list[WriteReceipt] = []
+        for event in events:
+            try:
+                receipts.append(await self.record_event(event))
+            except BackendError as error:
+                error.receipts = tuple(receipts)
+                raise
+        return receipts
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """``POST /v1/recall`` with the question's words joined by OR; the budget goes with it."""
+        terms = search_terms([request.query, *request.cs_filters.values()])
+        warnings = []
+        if len(terms) > MAX_TERMS:
+            warnings.append(
+                f"the question has {len(terms)} different words; the first {MAX_TERMS} were asked for"
+            )
+        if not terms:
+            warnings.append("the question holds no word that the node could look for")
+        answer: dict[str, Any] = {"facts": []}
+        home = await self._scopes.enter(request.scope)
+        if terms:
+            home, answer = await self._at_home(
+                request.scope, lambda home: self._recall(home, terms[:MAX_TERMS], request)
+            )
+        cards = sum(hit.get("from_card") is True for hit in answer["facts"])
+        if cards:
+            warnings.append(
+                f"{cards} cards left out: summaries of other clients' facts, without id, time or rank"
+            )
+        return RetrieveResult(
+            request=request,
+            raw=answer,
+            entries=tuple(to_entry(hit, home) for hit in answer["facts"] if hit.get("from_card") is not True),
+            trace=self.trace(
+                request.scope, "POST /v1/recall", consistency="committed", warnings=tuple(warnings)
+            ),
+        )
+
+    async def _recall(
+        self, home: Home, terms: Sequence[str], request: RetrieveRequest
+    ) -> tuple[Home, dict[str, Any]]:
+        budget, semantic = request.budget, self._options.semantic_weight
+        weights = {
+            "lexical": 0.95 - semantic,
+            "semantic": semantic,
+            "graph": 0.0,
+            "source_trust": 0.0,
+            "recency": 0.05,
+        }
+        answer = await home.node.recall(
+            recall_query(terms, home),
+            scope=FACT_SCOPE,
+            token_budget=min(budget.max_tokens or _MAX_TOKEN_BUDGET, _MAX_TOKEN_BUDGET),
+            limit=min(budget.max_items or self._options.top_k, MAX_LIMIT),
+            weights=weights,
+        )
+        return home, answer
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """Facts can be recalled once the node has answered; pending only while a given-up write is under way."""
+        if self._writes.busy(scope_id(scope)):
+            return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
+        return BackendReadiness(state="ready", detail="facts can be recalled at once")
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Wait for writes under way, at most ``timeout_s`` seconds."""
+        started = time.perf_counter()
+        with anyio.move_on_after(timeout_s):
+            await self._writes.idle(scope_id(scope))
+        state = await self.readiness(scope)
+        return state.model_copy(update={"waited_ms": (time.perf_counter() - started) * 1000})
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """``GET /v1/facts/{id}`` and ``/provenance`` for one fact, or the scope's facts stored in a time range.
+
+        Times are the node's clock: when a fact was stored, not when it was said.
+        """
+
+        async def ask(home: Home) -> ProvenanceResult:
+            facts: list[Fact]
+            if request.native_id is not None:
+                facts = [await self._own_fact(home, request.native_id)]
+                raw: Any = {
+                    "fact": facts[0].model_dump(mode="json"),
+                    "provenance": await home.node.provenance(facts[0].id),
+                }
+            else:
+                since, until = request.since, request.until
+                found = await home.node.query(
+                    source=home.source, scope=FACT_SCOPE, after=since.isoformat() if since else None
+                )
+                facts = [fact for fact in found if not until or (fact.stored_at and fact.stored_at <= until)]
+                raw = {"facts": [fact.model_dump(mode="json") for fact in facts]}
+            said = [one for fact in facts for one in fact.derived_from if isinstance(one, dict)]
+            events = dict.fromkeys(str(one["event_id"]) for one in said if "event_id" in one)
+            ids = tuple(fact.id for fact in facts)
+            trace = self.trace(request.scope, "GET /v1/facts", native_ids=ids)
+            return ProvenanceResult(raw=raw, native_ids=ids, event_ids=tuple(events), trace=trace)
+
+        return await self._at_home(request.scope, ask)
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """``facts``: ``GET /v1/facts`` of this scope, narrowed by its own parameters.
+
+        Raises:
+            CapabilityNotSupported: another operation.
+            InputError: an argument that ``facts`` does not have.
+        """
+        if request.operation != "facts":
+            raise CapabilityNotSupported(
+                f"{self.backend_name}: native_query knows the operation 'facts' only"
+            )
+        unknown = request.arguments.keys() - _QUERY_ARGUMENTS
+        if unknown:
+            known = ", ".join(sorted(_QUERY_ARGUMENTS))
+            raise InputError(f"arguments.{min(unknown)}: is not known; 'facts' takes {known}")
+
+        async def ask(home: Home) -> NativeQueryResult:
+            found = await home.node.query(source=home.source, scope=FACT_SCOPE, **request.arguments)
+            raw = {"facts": [fact.model_dump(mode="json") for fact in found]}
+            return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
+
+        return await self._at_home(request.scope, ask)
+
+    async def _own_fact(self, home: Home, native_id: str) -> Fact:
+        fact = await home.node.get_fact(native_id)
+        if fact.source != home.source:
+            raise ScopeError("native_id: belongs to another scope, or to none")
+        return fact
+
+    # -- the rest of the contract -----------------------------------------------------------------------
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Begin a new generation, which is empty, and look whether it is.
+
+        Facts cannot be deleted. With ``isolation: tenant`` the old tenant loses its key, so no route reaches its
+        facts any more; on a node without tenants its other clients still can.
+        """
+        await self._writes.idle(scope_id(scope))
+        await self._scopes.enter(scope, again=True)
+
+        async def look(home: Home) -> tuple[Home, list[Fact]]:
+            return home, await home.node.query(
+                source=home.source, scope=FACT_SCOPE, include_contradicted=True
+            )
+
+        before, old = await self._at_home(scope, look)
+        home = await self._scopes.renew(scope, before)
+        found = await home.node.query(
+            source=home.source, scope=FACT_SCOPE, include_contradicted=True, limit=1
+        )
+        left: tuple[str, ...] = ()
+        if old or home.generation > 1:
+            reachable = (
+                "unreachable" if self._options.isolation == "tenant" else "readable by its other clients"
+            )
+            left = (f"facts of earlier generations, on the node's disk, {reachable}",)
+        return ResetReceipt(
+            scope=scope,
+            verified=not found,
+            removed=len(old) if len(old) < MAX_LIMIT else None,
+            left=left,
+            trace=self.trace(scope, "POST /v1/facts"),
+        )
+
+    async def health(self) -> BackendHealth:
+        """Ask every known node who it is, and who the key makes us."""
+        nodes = {}
+        for node in self._scopes.probes():
+            info = await node.well_known()
+            who = await node.me()
+            nodes[node.url] = {
+                "node_id": info.node_id,
+                "version": info.version,
+                "auth": info.auth,
+                "permissions": who.get("permissions"),
+            }
+        warnings = []
+        unfit = self._options.isolation == "tenant" and not all(
+            "admin" in (node["permissions"] or ()) for node in nodes.values()
+        )
+        if unfit:
+            warnings.append("api_key is no admin key, so no scope can be set up")
+        if self._options.allow_sharing:
+            warnings.append("allow_sharing: scopes share a node; a mark in the facts alone keeps them apart")
+        if not nodes:
+            warnings.append("no scope is set up yet, so there is no node to ask")
+        versions = {str(node["version"]) for node in nodes.values() if node["version"]}
+        return BackendHealth(
+            status="ok" if nodes and not unfit else "degraded",
+            backend_name=self.backend_name,
+            consistency_model=self.traits.consistency,
+            cs_filtering=self.traits.cs_filtering,
+            native_memory_types=("fact",),
+            native_ingest_modes=("utterance",),
+            native_query_modes=("lexical", "semantic") if self._options.semantic_weight else ("lexical",),
+            versions={"stigmem": ", ".join(sorted(versions))} if versions else {},
+            details={"isolation": self._options.isolation, "nodes": nodes},
+            warnings=tuple(warnings),
+        )
+
+    async def aclose(self) -> None:
+        """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
+        with anyio.move_on_after(_CLOSE_S):
+            await self._writes.idle()
+        await self._scopes.aclose()
+
+    async def _at_home(self, scope: MemoryScope, call: Callable[[Home], Awaitable[T]]) -> T:
+        """``call`` with the scope's home; once more where its key has ended, say by another host's reset."""
+        home = await self._scopes.enter(scope)
+        try:
+            return await call(home)
+        except BackendAuthError as error:
+            if self._options.isolation != "tenant" or error.diagnostics.get("status") != 401:
+                raise
+        self._scopes.forget(scope)
+        return await call(await self._scopes.enter(scope))

@@ -1,0 +1,356 @@
+"""A Stigmem node over HTTP: one method per route we use, errors mapped, nothing hidden (facts measured on a node).
+
+What a node does that its specification does not say, and what follows here: its cursor loses rows, so no method
+pages; a ``Stigmem-Session`` header turns later writes into 403, so none is ever sent; an unhandled error is plain
+text on a connection that the node then resets, so that connection is not used again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import quote, urlsplit
+
+import anyio
+import httpx
+
+from memory import BackendError, InputError, normalise_error
+from memory.backends.stigmem.answers import BACKEND, content, is_json, mapping, may_pass, route, rows
+from memory.backends.stigmem.facts import Fact, FactScope, NewFact
+
+__all__ = ["MAX_LIMIT", "NodeInfo", "StigmemNode", "check_url"]
+
+MAX_LIMIT = 500
+"""The most rows a node returns at once; there is no second page, because its cursor loses rows."""
+
+_SAID = ("version", "node_id", "node_url", "auth", "federation")
+# A fact sent twice is the same fact, by its content id.
+_IDEMPOTENT_POSTS = frozenset({"/v1/facts", "/v1/recall"})
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """What a node says of itself (``GET /.well-known/stigmem``).
+
+    Attributes:
+        version: of the protocol, as the node states it; ``"1.0"`` today where Spec-19 says ``"0.8"``.
+        node_id: such as ``stigmem:node:<uuid>``.
+        node_url: the node's own idea of its address.
+        auth: ``none``, ``required`` ...
+        federation: ``disabled`` ...
+        raw: all it said.
+    """
+
+    version: str | None
+    node_id: str | None
+    node_url: str | None
+    auth: str | None
+    federation: str | None
+    raw: Mapping[str, Any]
+
+
+def check_url(url: str, where: str = "url") -> str:
+    """A node's address without its trailing slash.
+
+    Raises:
+        InputError: not http(s), without a host, or with credentials, a query or a fragment.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        raise InputError(f"{where}: is not a URL; write e.g. http://127.0.0.1:8765") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
+        raise InputError(f"{where}: must be an http or https URL with a host, e.g. http://127.0.0.1:8765")
+    if parts.username is not None or parts.password is not None:
+        raise InputError(f"{where}: must not hold credentials; give the key as api_key")
+    if parts.query or parts.fragment:
+        raise InputError(f"{where}: must not hold a query or fragment; give the node's address alone")
+    return url.strip().rstrip("/")
+
+
+class _Body(httpx.AsyncByteStream):
+    """A request body that may be given up half-way: httpx's own is a generator, and trio warns of those."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = [data] if data else []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
+class _Pool:
+    """Connections that are given up together, once nobody uses them any more."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+        self.users = 0
+        self.retired = False
+
+    async def __aenter__(self) -> httpx.AsyncClient:
+        self.users += 1
+        return self.http
+
+    async def __aexit__(self, *_: object) -> None:
+        self.users -= 1
+        if self.retired and not self.users:
+            with anyio.CancelScope(shield=True):
+                await self.http.aclose()
+
+
+class _Connections:
+    """The way to one origin, shared by all keys used there."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._secure = url.startswith("https")
+        self._url = url
+        self._timeout_s = timeout_s
+        self._pool: _Pool | None = None
+
+    @property
+    def pool(self) -> _Pool:
+        if self._pool is None:
+            self._pool = _Pool(
+                httpx.AsyncClient(
+                    base_url=self._url,
+                    timeout=self._timeout_s,
+                    follow_redirects=False,
+                    # Loading the certificates takes 70 ms; plain http has no use for them.
+                    verify=self._secure,
+                    # Through a proxy an http request would show the key to it; https only tunnels.
+                    trust_env=self._secure,
+                )
+            )
+        return self._pool
+
+    def retire(self, pool: _Pool) -> None:
+        """The next call opens a new connection."""
+        pool.retired = True
+        if self._pool is pool:
+            self._pool = None
+
+    async def aclose(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.http.aclose()
+
+
+class StigmemNode:
+    """A client of one node. Works on asyncio and trio; belongs to the event loop that first uses it.
+
+    Args:
+        url: the node's address, such as ``http://127.0.0.1:8765``.
+        api_key: sent as bearer token to that address and to no other; None for a node without auth.
+        timeout_s: for each request, in seconds.
+        retry_pause_s: wait before the one retry of a request that may be sent twice (reads, facts, recall) and
+            was answered with 5xx or not at all; 4xx is never retried.
+
+    Raises:
+        InputError: the address is no http(s) URL, or the key cannot stand in a header.
+    """
+
+    def __init__(
+        self, url: str, api_key: str | None = None, *, timeout_s: float = 10.0, retry_pause_s: float = 2.0
+    ) -> None:
+        self.url = check_url(url)
+        self._headers = _bearer(api_key)
+        self._retry_pause_s = retry_pause_s
+        self._connections = _Connections(self.url, timeout_s)
+
+    def with_key(self, api_key: str) -> StigmemNode:
+        """The same node asked with another key, over the same connections; closing either closes both."""
+        other = copy.copy(self)
+        other._headers = _bearer(api_key)
+        return other
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- what the node is -------------------------------------------------------------------------------
+
+    async def well_known(self) -> NodeInfo:
+        """``GET /.well-known/stigmem``; needs no key."""
+        raw = mapping(await self.request("GET", "/.well-known/stigmem"), "/.well-known/stigmem")
+        return NodeInfo(
+            **{name: None if raw.get(name) is None else str(raw[name]) for name in _SAID}, raw=raw
+        )
+
+    async def me(self) -> dict[str, Any]:
+        """``GET /v1/me``: ``entity_uri``, ``permissions``, ``tenant_id`` of the key."""
+        return mapping(await self.request("GET", "/v1/me"), "/v1/me")
+
+    # -- facts ------------------------------------------------------------------------------------------
+
+    async def assert_fact(self, fact: NewFact) -> Fact:
+        """``POST /v1/facts``. The same content again gives the record that is already there, unchanged."""
+        return Fact(**mapping(await self.request("POST", "/v1/facts", json=fact.body()), "/v1/facts"))
+
+    async def query(
+        self,
+        *,
+        entity: str | None = None,
+        relation: str | None = None,
+        source: str | None = None,
+        scope: FactScope | None = None,
+        min_confidence: float | None = None,
+        include_contradicted: bool = False,
+        include_expired: bool = False,
+        after: str | None = None,
+        limit: int = MAX_LIMIT,
+    ) -> list[Fact]:
+        """``GET /v1/facts``, newest first. One page: narrow the question where more than ``limit`` may match.
+
+        Args:
+            min_confidence: 0 to 1; the node's default is 0.
+            after: ISO time; facts stored later by the node's clock.
+            limit: 1 to 500 rows.
+        """
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InputError(
+                f"limit: must be from 1 to {MAX_LIMIT}; the node has no second page that is complete"
+            )
+        params = {
+            "entity": entity,
+            "relation": relation,
+            "source": source,
+            "scope": scope,
+            "min_confidence": min_confidence,
+            "include_contradicted": include_contradicted,
+            "include_expired": include_expired,
+            "after": after,
+            "limit": limit,
+        }
+        answer = mapping(await self.request("GET", "/v1/facts", params=params), "/v1/facts")
+        return [Fact(**mapping(row, "/v1/facts")) for row in rows(answer, "facts", "/v1/facts")]
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        scope: FactScope,
+        token_budget: int | None = None,
+        limit: int | None = None,
+        weights: Mapping[str, float] | None = None,
+        include_neighbors: bool = False,
+        min_confidence: float | None = None,
+        depth: int | None = None,
+    ) -> dict[str, Any]:
+        """``POST /v1/recall``; the answer as the node gave it, with ``facts`` known to be a list of objects.
+
+        Args:
+            query: FTS terms: words are AND-ed by the node, capital OR joins them.
+            scope: one of the four; required, because the node's default (``local``) is silently empty.
+            token_budget: 1 to 200000 of the node's tokens; its default is 4000.
+            limit: 1 to 500 facts; its default is 100.
+            weights: of ``lexical``, ``semantic``, ``graph``, ``source_trust``, ``recency``.
+        """
+        body = {
+            "query": query,
+            "scope": scope,
+            "token_budget": token_budget,
+            "limit": limit,
+            "weights": dict(weights) if weights is not None else None,
+            "include_neighbors": include_neighbors,
+            "min_confidence": min_confidence,
+            "depth": depth,
+        }
+        body = {name: value for name, value in body.items() if value is not None}
+        answer = mapping(await self.request("POST", "/v1/recall", json=body), "/v1/recall")
+        for row in rows(answer, "facts", "/v1/recall"):
+            mapping(mapping(row, "/v1/recall").get("fact"), "/v1/recall")
+        return answer
+
+    async def get_fact(self, fact_id: str) -> Fact:
+        """``GET /v1/facts/{id}``, by id or ``sha256:`` content id."""
+        path = f"/v1/facts/{_segment(fact_id)}"
+        return Fact(**mapping(await self.request("GET", path), "/v1/facts/{id}"))
+
+    async def provenance(self, fact_id: str) -> dict[str, Any]:
+        """``GET /v1/facts/{id}/provenance``: ``fact_id``, ``cid``, ``derived_from``."""
+        path = f"/v1/facts/{_segment(fact_id)}/provenance"
+        return mapping(await self.request("GET", path), "/v1/facts/{id}/provenance")
+
+    # -- any route --------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+    ) -> Any:
+        """One call of the node: its JSON, or None for an empty answer.
+
+        Args:
+            path: from the root, such as ``/v1/facts``; ids in it are the caller's to escape.
+            params: None values are left out.
+            json: the body.
+
+        Raises:
+            BackendError: by HTTP status, transport failure or unreadable answer. ``diagnostics`` hold what may be
+                logged (``status``, ``code``, ``fields``, ``retry_after_s``); the node's text is in ``__cause__``.
+            InputError: ``path`` does not start with one slash.
+        """
+        if not path.startswith("/") or path.startswith("//"):
+            raise InputError("path: must start with one '/', so that the key goes to this node alone")
+        operation = f"{method} {route(path)}"
+        may_repeat = method == "GET" or (method == "POST" and path in _IDEMPOTENT_POSTS)
+        arguments = {
+            "params": {name: value for name, value in (params or {}).items() if value is not None},
+            "json": json,
+        }
+        try:
+            return await self._once(operation, method, path, arguments)
+        except BackendError as error:
+            if not (may_repeat and may_pass(error)):
+                raise
+        await anyio.sleep(self._retry_pause_s)
+        return await self._once(operation, method, path, arguments)
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent; a later call opens new ones."""
+        await self._connections.aclose()
+
+    async def _once(self, operation: str, method: str, path: str, arguments: Mapping[str, Any]) -> Any:
+        pool = self._connections.pool
+        try:
+            async with pool as http:
+                request = http.build_request(method, path, headers=self._headers, **arguments)
+                request.stream = _Body(request.content)
+                response = await http.send(request)
+                if response.status_code >= 500 and not is_json(response):
+                    self._connections.retire(pool)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            self._connections.retire(pool)
+            raise normalise_error(error, backend_name=BACKEND, operation=operation) from error
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
+        return content(response, operation)
+
+
+def _bearer(api_key: str | None) -> dict[str, str]:
+    if not api_key:
+        return {}
+    if not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
+        raise InputError("api_key: holds characters that cannot stand in an HTTP header; copy it again")
+    return {"Authorization": f"Bearer {api_key}"}
+
+
+def _segment(value: str) -> str:
+    if not value.strip():
+        raise InputError("fact_id: must not be blank")
+    return quote(value, safe=":")

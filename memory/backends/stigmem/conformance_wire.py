@@ -1,0 +1,138 @@
+"""What conformance runs share: the bare wire to a node, and the rows that come out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import anyio
+import httpx
+
+__all__ = ["Answer", "NotRun", "Problem", "Row", "Status", "Wire", "judged"]
+
+
+_JOB_PATIENCE_S = 30.0
+
+
+class Status(Enum):
+    """How a vector came out. A vector that was not run has proved nothing."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    DEVIATION = "known deviation"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One vector's outcome.
+
+    Attributes:
+        id: the vector's.
+        group: the set it belongs to, such as ``LINT_VECTORS`` or ``v1.0/01_fact_assert``.
+        why: empty where it passed; else what differs, or what it would need.
+        ours: written here from the specification, not published by the Stigmem project.
+    """
+
+    id: str
+    group: str
+    status: Status
+    why: str = ""
+    ours: bool = False
+
+
+class Problem(Exception):
+    """The node's answer is not what the vector expects."""
+
+
+class NotRun(Exception):
+    """The vector does not apply to this node or this run."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A node's answer: its status, and its JSON or None."""
+
+    status: int
+    body: Any
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the node has no such route, which is another 404 than that of a record it does not know."""
+        words = {404: "Not Found", 405: "Method Not Allowed"}
+        return isinstance(self.body, dict) and self.body == {"detail": words.get(self.status)}
+
+    def expect_status(self, *allowed: int) -> None:
+        """Raises Problem for any other status."""
+        if self.status not in allowed:
+            raise Problem(f"HTTP {self.status} instead of {' or '.join(map(str, allowed))}")
+
+    def object(self) -> dict[str, Any]:
+        """The JSON object answered; Problem where it is something else."""
+        if not isinstance(self.body, dict):
+            raise Problem("the answer is no JSON object")
+        return self.body
+
+
+class Wire:
+    """Requests without interpretation: vectors look at statuses and bodies that our client turns into errors."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: Mapping[str, Any] | None = None,
+        without_key: bool = False,
+    ) -> Answer:
+        """One request. Raises httpx.HTTPError where no answer comes."""
+        request = self._http.build_request(method, path, json=json, params=params)
+        if without_key:
+            request.headers.pop("authorization", None)
+        response = await self._http.send(request)
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        return Answer(response.status_code, body)
+
+    async def finished(self, answer: Answer, jobs: str) -> dict[str, Any]:
+        """What came of a request that a node with many facts answers with 202 and carries out afterwards."""
+        answer.expect_status(200, 202)
+        if answer.status == 200:
+            return answer.object()
+        job = f"{jobs}/{answer.object().get('job_id')}"
+        with anyio.move_on_after(_JOB_PATIENCE_S):
+            while True:
+                told = await self.send("GET", job)
+                told.expect_status(200)
+                state = told.object().get("status")
+                if state == "done":
+                    return dict(told.object().get("result") or {})
+                if state == "failed":
+                    raise Problem("the node's job failed")
+                await anyio.sleep(0.2)
+        raise Problem(f"the node's job did not end within {_JOB_PATIENCE_S:.0f} s")
+
+
+async def judged(
+    vector_id: str, group: str, run: Awaitable[None], *, deviation: str | None = None, ours: bool = False
+) -> Row:
+    """Await a vector's run and say how it came out."""
+    try:
+        await run
+    except NotRun as reason:
+        return Row(vector_id, group, Status.NOT_RUN, str(reason), ours)
+    except Problem as problem:
+        if deviation is not None:
+            return Row(vector_id, group, Status.DEVIATION, f"{problem}: {deviation}", ours)
+        return Row(vector_id, group, Status.FAILED, str(problem), ours)
+    except httpx.HTTPError as error:
+        return Row(vector_id, group, Status.FAILED, f"no answer ({type(error).__name__})", ours)
+    return Row(vector_id, group, Status.PASSED, "", ours)

@@ -1,0 +1,99 @@
+"""What a ``stigmem`` block may say. Imports no HTTP client."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from memory import PluginOptions
+
+__all__ = ["SCOPE_FIELD", "NodeAddress", "StigmemOptions"]
+
+SCOPE_FIELD = "{scope}"
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        well_formed = parts.scheme in ("http", "https") and bool(parts.hostname)
+        well_formed = well_formed and (parts.port is None or parts.port > 0)
+    except ValueError:
+        well_formed = False
+    if not well_formed:
+        raise ValueError("must be an http or https URL with a host, e.g. http://127.0.0.1:8765")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(
+            "must be the node's address alone, without credentials, query or fragment; see api_key"
+        )
+    return url.rstrip("/")
+
+
+class NodeAddress(PluginOptions):
+    """One node of ``nodes``; a bare URL will do where the key is that of the block."""
+
+    url: str
+    """The node's address."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """A key with read and write permission there. None: the block's ``api_key``."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        return _address(url)
+
+
+class StigmemOptions(PluginOptions):
+    """The block ``memory.backends.stigmem``."""
+
+    url: str = "http://127.0.0.1:8765"
+    """The node's address. With ``isolation: node`` it may hold ``{scope}``, such as ``http://{scope}.mem.internal``."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """The bearer key. With ``isolation: tenant`` an admin key, from which the key of each scope is derived."""
+    isolation: Literal["tenant", "node"] = "tenant"
+    """What keeps scopes apart: a tenant each (the node runs the multi-tenant plugin), or a node each."""
+    nodes: dict[str, NodeAddress] = Field(default_factory=dict)
+    """With ``isolation: node``: scope (``run_id:persona_id``, as traces show it) -> its node."""
+    allow_sharing: bool = False
+    """With ``isolation: node``: let scopes share a node, kept apart by nothing but a mark in their facts."""
+    top_k: int = Field(default=100, gt=0, le=500)
+    """How many facts a recall returns where the request sets no ``max_items``; 100 is the node's own default."""
+    semantic_weight: float = Field(default=0.0, ge=0.0, le=0.95)
+    """Weight of meaning over words in recall; above 0 only on a node that embeds."""
+    timeout_s: float = Field(default=10.0, gt=0)
+    """For each request, seconds."""
+    retry_pause_s: float = Field(default=2.0, ge=0)
+    """Wait before the one retry after a 5xx answer or a lost one, seconds."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        return _address(url.replace(SCOPE_FIELD, "scope")) and url.rstrip("/")
+
+    @field_validator("nodes", mode="before")
+    @classmethod
+    def _accept_bare_urls(cls, nodes: Any) -> Any:
+        if not isinstance(nodes, dict):
+            return nodes
+        return {scope: {"url": one} if isinstance(one, str) else one for scope, one in nodes.items()}
+
+    @model_validator(mode="after")
+    def _isolates(self) -> Self:
+        if self.isolation == "tenant":
+            if self.nodes or SCOPE_FIELD in self.url:
+                raise ValueError("nodes and {scope} belong to isolation: node; set that, or give one url")
+            if self.allow_sharing:
+                raise ValueError("allow_sharing belongs to isolation: node; set that, or drop allow_sharing")
+        elif not self.allow_sharing:
+            if not self.nodes and SCOPE_FIELD not in self.url:
+                raise ValueError(
+                    "one url for every scope shares the node between them: put {scope} into url, list nodes, use "
+                    "isolation: tenant, or set allow_sharing: true if a mark in the facts is separation enough"
+                )
+            urls = [node.url for node in self.nodes.values()]
+            if len(set(urls)) < len(urls):
+                raise ValueError(
+                    "nodes gives two scopes the same url; give each its own, or set allow_sharing"
+                )
+        return self

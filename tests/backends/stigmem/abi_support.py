@@ -1,0 +1,67 @@
+"""What the ABI's tests share: an agent, and a node that fails at chosen requests."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from stigmem_double import StigmemDouble
+
+from memory.backends.stigmem.abi import StigmemAbi
+from memory.backends.stigmem.writers import Surfaces
+
+AGENT = "stigmem://node/agent/coder"
+OTHER = "stigmem://node/agent/reviewer"
+USER = "stigmem://node/user/alice"
+
+surfaces = Surfaces(AGENT, "node")
+
+
+class FaultyNode(StigmemDouble):
+    """A double with faults at some of its requests, counted from 1: ``{2: "busy"}``.
+
+    Further faults: ``stuck`` (no answer until the test is over), ``bad`` (a 422 that echoes what was sent).
+    """
+
+    def __init__(self, faults: dict[int, str] | None = None) -> None:
+        super().__init__()
+        self.faults = faults or {}
+        self.stall_s = 30.0
+
+    def answer(self, method: str, path: str, request: dict[str, Any]) -> Any:
+        fault = self.faults.get(len(self.requests) + 1)
+        if fault == "bad":
+            request = {**request, "json": {**(request["json"] or {}), "scope": "galaxy", "entity": ""}}
+            request["params"] = {**request["params"], "scope": "galaxy"}
+        elif fault is not None:
+            self.fault, self.fault_left = {"stuck": "stall"}.get(fault, fault), 1
+        return super().answer(method, path, request)
+
+    @property
+    def posted(self) -> list[str]:
+        """Relations of the facts that were sent, in order."""
+        return [sent["json"]["relation"] for sent in self.requests if sent["path"] == "/v1/facts"]
+
+
+def agent(node: StigmemDouble | None, **options: Any) -> StigmemAbi:
+    """A middleware agent at ``node``, quick to retry."""
+    options = {"retry_pause_s": 0.01, **options}
+    return StigmemAbi(node.url if node else closed_port(), None, AGENT, **options)
+
+
+def closed_port() -> str:
+    """A URL nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+@contextmanager
+def silent_port() -> Iterator[str]:
+    """A URL where connections are taken and never answered."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -1,0 +1,358 @@
+"""Further routes of the model node: lint, decay, synthesis, intents, gardens, graph, content ids.
+
+Import adds them. Modelled on a live node: a retraction leaves its sibling live, a sweep takes query parameters and
+ends facts by expiry, ``/v1/intents`` makes facts of an envelope itself and returns typed values as text.
+Two switches on the model, for nodes of another kind: ``lacks`` (names of route groups that answer 404) and
+``posts_synthesis`` (the specification's ``POST /v1/synthesis`` instead of the GET that nodes have).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import stigmem_node_routes as core
+from stigmem_node_model import SCOPES, Answer, Caller, NodeModel, Refused, Request, invalid, live, now, route
+
+Groups = tuple[str, ...]
+
+
+def _missing(node: NodeModel, group: str) -> bool:
+    return group in getattr(node, "lacks", ())
+
+
+NO_TIME_TRAVEL = {
+    "code": "time_travel_plugin_not_loaded",
+    "message": "time-travel queries require stigmem-plugin-time-travel",
+}
+NOT_FOUND = Answer(404, {"detail": "Not Found"})
+
+
+@route("GET", "/healthz")
+def healthz(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    return Answer(200, {"status": "ok"})
+
+
+# -- facts: what the first model leaves out -----------------------------------------------------------------
+
+
+@route("POST", "/v1/facts")
+def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    body = request["json"] or {}
+    if isinstance(body.get("confidence"), (int, float)) and body["confidence"] < 0:
+        raise invalid("confidence", "greater_than_equal", "Input should be 0 or more", body["confidence"])
+    garden_id = body.get("garden_id")
+    if not garden_id or not hasattr(node, "gardens"):
+        return core.assert_fact(node, caller, groups, request)
+    garden = next((one for one in node.gardens.values() if one["garden_id"] == garden_id), None)
+    if garden is None:
+        raise Refused(404, "garden not found")
+    if garden["scope"] != body.get("scope", "local"):
+        raise Refused(422, "garden scope mismatch")
+    plain = {name: value for name, value in body.items() if name != "garden_id"}
+    answer = core.assert_fact(node, caller, groups, {**request, "json": plain})
+    row = next(row for row in node.facts if row["id"] == answer.body["id"])
+    row["garden_id"] = garden["id"]
+    return Answer(answer.status, {**answer.body, "garden_id": garden["id"]})
+
+
+@route("GET", "/v1/facts")
+def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    if "as_of" in request["params"]:
+        raise Refused(501, NO_TIME_TRAVEL)
+    answer = core.query_facts(node, caller, groups, request)
+    if "garden_id" in request["params"]:
+        gardens = _gardens(node).values()
+        ids = [one["id"] for one in gardens if one["garden_id"] == request["params"]["garden_id"]]
+        if not ids:
+            raise Refused(404, "garden not found")
+        answer.body["facts"] = [fact for fact in answer.body["facts"] if fact["garden_id"] in ids]
+    return answer
+
+
+@route("POST", "/v1/recall")
+def recall(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    if "as_of" in request["json"]:
+        raise Refused(501, NO_TIME_TRAVEL)
+    return core.recall(node, caller, groups, request)
+
+
+@route("POST", "/v1/facts/([^/]+)/verify-cid")
+def verify_cid(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    row = next((one for one in node.of(caller.tenant_id) if one["id"] == groups[0]), None)
+    if row is None:
+        raise Refused(404, "fact not found")
+    told = {"computed_cid": row["cid"], "stored_cid": row["cid"], "mismatch_reason": None}
+    return Answer(200, {"cid_valid": True, **told})
+
+
+@route("GET", "/v1/graph/neighbors")
+def neighbors(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    entity, depth = request["params"].get("entity", ""), int(request["params"].get("depth", 1))
+    if depth > 3:
+        raise Refused(400, "depth_cap_exceeded: at most 3")
+    found = [
+        {"entity": row["value"]["v"], "relation": row["relation"], "hops": 1, "confidence": row["confidence"]}
+        for row in node.of(caller.tenant_id)
+        if row["entity"] == entity and row["value"]["type"] == "ref" and live(row)
+    ]
+    told = {"entity": entity, "depth": depth, "neighbors": found}
+    return Answer(200, {**told, "next_cursor": None, "total_hint": len(found)})
+
+
+@route("GET", "/v1/federation/(peers|facts|tombstones)")
+def federation(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    raise Refused(403, "federate permission required")
+
+
+@route("GET", "/v1/admin/cid-backfill/status")
+def backfill(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    raise Refused(403, "admin permission required")
+
+
+# -- gardens ------------------------------------------------------------------------------------------------
+
+
+def _gardens(node: NodeModel) -> dict[str, dict[str, Any]]:
+    if not hasattr(node, "gardens"):
+        node.gardens = {}  # type: ignore[attr-defined]
+    return node.gardens  # type: ignore[attr-defined, no-any-return]
+
+
+def _garden(node: NodeModel, slug: str) -> dict[str, Any]:
+    if slug not in _gardens(node):
+        raise Refused(404, "garden not found")
+    return _gardens(node)[slug]
+
+
+def _member(entity_uri: str, role: str) -> dict[str, Any]:
+    return {"entity_uri": entity_uri, "role": role, "added_by": "anon:trusted", "added_at": now()}
+
+
+@route("POST", "/v1/gardens")
+def create_garden(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    body = request["json"]
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", body["slug"]):
+        raise invalid("slug", "string_pattern_mismatch", "String should match pattern", body["slug"])
+    if body["scope"] not in SCOPES:
+        raise invalid("scope", "value_error", "Value error, scope must be one of", body["scope"])
+    if body["slug"] in _gardens(node):
+        raise Refused(409, "garden already exists")
+    garden = {
+        "id": str(uuid.uuid4()),
+        "garden_id": f"stigmem://{request['headers']['host']}/garden/{body['slug']}",
+        **{name: body[name] for name in ("slug", "name", "scope")},
+        "description": body.get("description"),
+        "created_by": caller.entity_uri,
+        "created_at": now(),
+        "members": [_member(caller.entity_uri, "admin")],
+        "quarantine": False,
+    }
+    _gardens(node)[body["slug"]] = garden
+    return Answer(201, garden)
+
+
+@route("GET", "/v1/gardens")
+def list_gardens(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    return Answer(200, list(_gardens(node).values()))
+
+
+@route("GET", "/v1/gardens/([^/]+)")
+def get_garden(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    return Answer(200, _garden(node, groups[0]))
+
+
+@route("DELETE", "/v1/gardens/([^/]+)")
+def delete_garden(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    _garden(node, groups[0])
+    del _gardens(node)[groups[0]]
+    return Answer(204, "")
+
+
+@route("GET", "/v1/gardens/([^/]+)/members")
+def list_members(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    return Answer(200, _garden(node, groups[0])["members"])
+
+
+@route("POST", "/v1/gardens/([^/]+)/members")
+def add_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    members, body = _garden(node, groups[0])["members"], request["json"]
+    if any(one["entity_uri"] == body["entity_uri"] for one in members):
+        raise Refused(409, "already a member")
+    members.append(_member(body["entity_uri"], body["role"]))
+    return Answer(201, members[-1])
+
+
+@route("PATCH", "/v1/gardens/([^/]+)/members/(.+)")
+def change_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    for one in _garden(node, groups[0])["members"]:
+        if one["entity_uri"] == groups[1]:
+            one["role"] = request["json"]["role"]
+            return Answer(200, one)
+    raise Refused(404, "member not found")
+
+
+@route("DELETE", "/v1/gardens/([^/]+)/members/(.+)")
+def remove_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    garden = _garden(node, groups[0])
+    garden["members"] = [one for one in garden["members"] if one["entity_uri"] != groups[1]]
+    return Answer(204, "")
+
+
+# -- lint ---------------------------------------------------------------------------------------------------
+
+_CHECKS = ("contradiction", "stale", "orphan", "broken_ref", "namespacing")
+
+
+@route("POST", "/v1/lint")
+def lint(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    body = request["json"]
+    rows = [
+        row
+        for row in node.facts
+        if row["scope"] == body["scope"] and body.get("entity") in (None, row["entity"])
+    ]
+    checks = body.get("checks") or _CHECKS
+    ahead = (datetime.now(UTC) + timedelta(seconds=body.get("stale_lookahead_s", 0))).isoformat()
+    findings = [finding for check in checks for finding in _findings(node, check, rows, ahead)]
+    told = {"findings": findings, "checked_at": now(), "scope": body["scope"]}
+    return Answer(200, {**told, "checks_run": list(checks), "fact_count": len(rows)})
+
+
+def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: str) -> list[dict[str, Any]]:
+    def finding(row: dict[str, Any], severity: str) -> dict[str, Any]:
+        where = {"entity": row["entity"], "relation": row["relation"], "fact_ids": [row["id"]]}
+        return {"check": check, "severity": severity, **where, "detail": check}
+
+    alive = [row for row in rows if row["confidence"] > 0]
+    if check == "contradiction":
+        return [finding(row, "error") for row in rows if row["contradicted"]][1::2]
+    if check == "stale":
+        ending = [row for row in alive if row["valid_until"] is not None and row["valid_until"] <= ahead]
+        return [finding(row, "info" if live(row) else "warning") for row in ending]
+    if check == "orphan":
+        told = {row["entity"] for row in alive if live(row)}
+        return [finding(row, "info") for row in rows if row["entity"] not in told]
+    if check == "broken_ref":
+        known = {row["entity"] for row in node.facts if row["confidence"] > 0 and live(row)}
+        broken = [row for row in alive if row["value"]["type"] == "ref" and row["value"]["v"] not in known]
+        routing = ("intent:handoff_to", "intent:context_ref")
+        return [finding(row, "error" if row["relation"] in routing else "warning") for row in broken]
+    return [finding(row, "warning") for row in alive if ":" not in row["relation"]]
+
+
+# -- decay and synthesis ------------------------------------------------------------------------------------
+
+
+@route("POST", "/v1/decay/sweep")
+def decay_sweep(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    params = request["params"]
+    scope, floor = params.get("scope"), float(params.get("min_confidence", 0))
+    old = "ttl_seconds" in params
+    before = (datetime.now(UTC) - timedelta(seconds=int(params.get("ttl_seconds", 0)))).isoformat()
+    rows = [
+        row
+        for row in node.facts
+        if scope in (None, row["scope"])
+        and not row["relation"].startswith("stigmem:")
+        and live(row)
+        and (
+            0 < row["confidence"] < floor
+            or (old and row["valid_until"] is None and row["timestamp"] <= before)
+        )
+    ]
+    dry = params.get("dry_run") == "true"
+    for row in () if dry else rows:
+        row["valid_until"] = now()
+    return Answer(200, {"scanned": len(rows), "decayed": 0 if dry else len(rows), "dry_run": dry})
+
+
+def _entries(node: NodeModel, scope: str) -> list[dict[str, Any]]:
+    rows = [row for row in node.facts if row["scope"] == scope and live(row)]
+    places = [(row["entity"], row["relation"]) for row in rows]
+    rows.sort(key=lambda row: row["timestamp"], reverse=True)
+    rows.sort(key=lambda row: row["confidence"], reverse=True)
+    names = ("id", "entity", "relation", "value", "confidence", "timestamp", "valid_until", "source", "hlc")
+    return [
+        {
+            **{name: row[name] for name in names},
+            "is_expired": False,
+            "contradicted": places.count((row["entity"], row["relation"])) > 1,
+        }
+        for row in rows
+    ]
+
+
+@route("GET", "/v1/scopes/([^/]+)/synthesize")
+def synthesize(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    entries = _entries(node, groups[0])[: int(request["params"].get("limit", 200))]
+    disputed = sum(entry["contradicted"] for entry in entries)
+    told = {"scope": groups[0], "fact_count": len(entries), "facts": entries, "synthesized_at": now()}
+    return Answer(200, {**told, "contradiction_count": disputed})
+
+
+@route("POST", "/v1/synthesis")
+def synthesis(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    if not getattr(node, "posts_synthesis", False):
+        return NOT_FOUND
+    body = request["json"]
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
+    for entry in _entries(node, body["scope"]):
+        if body.get("entity") in (None, entry["entity"]):
+            entries.setdefault((entry["entity"], entry["relation"]), entry)
+    kept = [one for one in entries.values() if one["confidence"] >= body.get("min_confidence", 0)]
+    told = {"scope": body["scope"], "fact_count": len(entries), "filtered_count": len(entries) - len(kept)}
+    return Answer(200, {"summary": kept, **told, "synthesized_at": now()})
+
+
+# -- intents ------------------------------------------------------------------------------------------------
+
+
+@route("POST", "/v1/intents")
+def submit_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    if _missing(node, "intents"):
+        return NOT_FOUND
+    body = request["json"]
+    for name in ("from", "to", "goal"):
+        if not body.get(name):
+            raise invalid(name, "missing", "Field required", body)
+    intent_id = body.get("id") or f"intent:{uuid.uuid4()}"
+    if intent_id in node.intents:
+        raise Refused(
+            409, f"intent {intent_id!r} already exists; supply a new id or omit for auto-generation"
+        )
+    envelope = {
+        "constraint": [], "preference": [], "deference": [], "escalation": None, "scope": "company",
+        "expires_at": None, **body, "id": intent_id, "created_at": now(), "handoff": body.get("handoff"),
+    }  # fmt: skip
+    node.intents[intent_id] = envelope
+    told = [("intent:from", "ref", body["from"]), ("intent:goal", "text", body["goal"])]
+    told += [("intent:to", "ref", one) for one in body["to"]]
+    rows = [
+        node.add(
+            "default", entity=intent_id, relation=relation, value={"type": kind, "v": v}, source=body["from"],
+            scope=envelope["scope"], confidence=1.0, valid_until=envelope["expires_at"],
+        )
+        for relation, kind, v in told
+    ]  # fmt: skip
+    return Answer(201, {**envelope, "fact_ids": [row["id"] for row in rows]})
+
+
+@route("GET", "/v1/intents/(.+)")
+def get_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    if _missing(node, "intents"):
+        return NOT_FOUND
+    envelope = node.intents.get(groups[0])
+    if envelope is None or not live({"valid_until": envelope["expires_at"]}):
+        raise Refused(404, "intent not found")
+    shown = {name: [_as_text(one) for one in envelope[name]] for name in ("constraint", "preference")}
+    return Answer(200, {**envelope, **shown, "fact_ids": []})
+
+
+def _as_text(entry: dict[str, Any]) -> dict[str, Any]:
+    name = "limit" if "limit" in entry else "value"
+    kind, v = entry[name]["type"], entry[name].get("v")
+    text = {"null": "null", "boolean": "true" if v else "false"}.get(kind, str(v))
+    return {**entry, name: {"type": kind, "v": text, "interpret_as": "content"}}

@@ -1,0 +1,252 @@
+"""``memslot stigmem`` as hooks use it: 0 whatever the node does, unless ``--process`` is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port, silent_port
+from stigmem_double import StigmemDouble
+from typer.testing import CliRunner
+
+from memory.cli.app import app
+
+WRITES: dict[str, list[str]] = {
+    "checkout": ["checkout", "t-1"],
+    "done": ["done", "t-1"],
+    "blocked": ["blocked", "t-1", "--by", "t-2"],
+    "handoff": ["handoff", "--to", OTHER, "--summary", "s", "--ref", "f1", "--continuation", "c"],
+    "decide": ["decide", "use-sqlite", "--summary", "s"],
+    "escalate": ["escalate", "--to", OTHER, "--goal", "g", "--priority", "high"],
+}
+INTENT = ["intent", "create", "--goal", "book a table", "--to", OTHER, "--escalate-to", USER]
+READS: dict[str, list[str]] = {
+    "boot": ["boot", USER],
+    "intent create": INTENT,
+    "intent list": ["intent", "list"],
+    "intent show": ["intent", "show", "5b8c5a7e-52d1-4c43-a0dd-0d35b0d6f1f6"],
+}
+ALL = {**WRITES, **READS}
+every = pytest.mark.parametrize("command", ALL)
+
+
+def run(*arguments: str, url: str | None, stdin: str | None = None, source: str | None = AGENT) -> Any:
+    env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
+    return CliRunner().invoke(app, ["stigmem", *arguments], env=env, input=stdin)
+
+
+def relations(node: StigmemDouble) -> list[str]:
+    return [fact["relation"] for fact in node.node.facts]
+
+
+# -- what they do -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("checkout", ["paperclip:checkout"]),
+        ("done", ["paperclip:issue_status"]),
+        ("blocked", ["paperclip:issue_status", "paperclip:blocked_by"]),
+        (
+            "handoff",
+            ["intent:handoff_summary", "intent:context_ref", "intent:continuation", "intent:handoff_to"],
+        ),
+        ("decide", ["roadmap:decision"]),
+        ("escalate", ["intent:goal", "intent:escalate_to", "intent:escalation"]),
+    ],
+)
+@pytest.mark.parametrize("flags", [[], ["--process"]])
+def test_each_write_stores_its_facts_and_prints_its_uri(
+    double: StigmemDouble, command: str, expected: list[str], flags: list[str]
+) -> None:
+    result = run(*WRITES[command], *flags, url=double.url)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert relations(double) == expected
+    assert {fact["entity"] for fact in double.node.facts} == {result.stdout.strip()}
+    assert {fact["source"] for fact in double.node.facts} == {AGENT}
+
+
+def test_a_write_as_json(double: StigmemDouble) -> None:
+    told = json.loads(run(*WRITES["decide"], "--json", url=double.url).stdout)
+    assert told == {
+        "what": "decision",
+        "entity": "stigmem://node/decision/use-sqlite",
+        "state": "written",
+        "facts": {double.node.facts[0]["id"]: "roadmap:decision"},
+        "error": None,
+    }
+
+
+def test_a_long_text_comes_from_stdin(double: StigmemDouble) -> None:
+    text = "line one\nline two: $HOME `x`"
+    assert run("handoff", "--to", OTHER, "--summary", "-", url=double.url, stdin=text + "\n").exit_code == 0
+    assert double.node.facts[0]["value"]["v"] == text
+
+
+def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double: StigmemDouble) -> None:
+    assert run("boot", USER, url=double.url).output == ""
+    run("handoff", "--to", AGENT, "--summary", "half done", url=double.url)
+    result = run("boot", USER, url=double.url)
+    assert result.stdout.startswith(f"## Stigmem context — {USER}\n\n### intent\n- **intent:handoff_")
+    assert result.stderr == ""
+    told = json.loads(run("boot", USER, "--json", "--process", url=double.url).stdout)
+    assert told["summary"] + "\n" == result.stdout
+    assert [fact["relation"] for fact in told["facts"]] == ["intent:handoff_to", "intent:handoff_summary"]
+    assert told["problems"] == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--process"]])
+def test_an_intent_is_sent_listed_and_shown(double: StigmemDouble, flags: list[str]) -> None:
+    created = run(*INTENT, "--priority", "high", "--expires-in", "3600", *flags, url=double.url)
+    assert (created.exit_code, created.stderr) == (0, "")
+    entity = created.stdout.strip()
+    listed = run("intent", "list", "--to", OTHER, *flags, url=double.url)
+    assert entity in listed.stdout
+    assert "book a table" in listed.stdout
+    assert run("intent", "list", "--to", USER, *flags, url=double.url).stdout == ""
+    assert entity in json.loads(run("intent", "list", "--json", url=double.url).stdout)["envelopes"]
+    shown = json.loads(run("intent", "show", entity, *flags, url=double.url).stdout)
+    assert (shown["from"], shown["to"], shown["escalation"]["priority"]) == (AGENT, [OTHER], "high")
+
+
+def test_a_whole_intent_comes_from_a_file(double: StigmemDouble, tmp_path: Path) -> None:
+    file = tmp_path / "intent.json"
+    body = {
+        "to": [OTHER],
+        "goal": "replaced",
+        "escalation": {"escalate_to": USER, "priority": "low"},
+        "constraint": [{"kind": "budget", "limit": {"type": "number", "v": 50}, "unit": "EUR"}],
+    }
+    file.write_text(json.dumps(body), encoding="utf-8")
+    more = ["--goal", "g", "--priority", "critical", "--summary", "s", "--ref", "stigmem://node/fact/f"]
+    result = run("intent", "create", "--file", str(file), *more, "--json", "--process", url=double.url)
+    assert result.exit_code == 0, result.stderr
+    entity = json.loads(result.stdout)["entity"]
+    shown = json.loads(run("intent", "show", entity, url=double.url).stdout)
+    assert (shown["goal"], shown["escalation"]["priority"]) == ("g", "critical")
+    assert shown["constraint"][0]["limit"]["v"] == 50
+    assert shown["handoff"]["fact_refs"] == ["stigmem://node/fact/f"]
+    file.write_text("[1]", encoding="utf-8")
+    assert "is not a JSON object" in run("intent", "create", "--file", str(file), url=double.url).stderr
+    missing = str(tmp_path / "absent.json")
+    assert run("intent", "create", "--file", missing, url=double.url).exit_code == 0
+    assert run("intent", "create", "--file", missing, "--process", url=double.url).exit_code == 2
+
+
+# -- how they fail ----------------------------------------------------------------------------------------
+
+
+@every
+def test_without_a_url_middleware_is_silent_and_a_process_fails(command: str) -> None:
+    result = run(*ALL[command], url=None)
+    assert (result.exit_code, result.output) == (0, "")
+    failed = run(*ALL[command], "--process", url=None)
+    assert failed.exit_code == 2
+    assert failed.stdout == ""
+    assert failed.stderr.startswith("error: STIGMEM_URL: is not set; set it to the node")
+    assert failed.stderr.count("\n") == 1
+
+
+@every
+@pytest.mark.parametrize("fault", ["refused", "down", "garbage", "redirect", "reset", "quota"])
+def test_whatever_the_node_does_middleware_exits_with_0_and_a_process_with_1(
+    command: str, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("anyio.sleep", _no_pause)
+    faults = dict.fromkeys(range(1, 99), fault) if fault != "refused" else {}
+    with FaultyNode(faults) as node:
+        url = node.url if faults else closed_port()
+        result = run(*ALL[command], url=url)
+        assert (result.exit_code, result.stdout) == (0, ""), result.output
+        assert result.stderr + caplog.text != ""
+        failed = run(*ALL[command], "--process", url=url)
+    assert failed.exit_code == 1, failed.output
+    assert failed.stdout == ""
+    assert failed.stderr.startswith("error: stigmem: ")
+
+
+async def _no_pause(seconds: float) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["escalate", "--to", "agent:b", "--goal", "g"], "to: is not a URI with '://'"),
+        (["escalate", "--to", OTHER, "--goal", "g", "--priority", "urgent"], "priority: must be one of low"),
+        (["handoff", "--to", OTHER, "--summary", "x" * 5000], "summary: is 5000 bytes of UTF-8"),
+        (["done", ""], "task: must not be blank"),
+        (["intent", "create", "--goal", "g", "--to", OTHER], "IntentEnvelope.escalation: is required"),
+    ],
+)
+def test_bad_input_is_said_in_both_modes_and_breaks_no_hook(
+    double: StigmemDouble, arguments: list[str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = run(*arguments, url=double.url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert message in result.stderr + caplog.text
+    failed = run(*arguments, "--process", url=double.url)
+    assert failed.exit_code == 2
+    assert message in failed.stderr
+    assert not any(sent["path"] == "/v1/facts" for sent in double.requests)
+
+
+def test_a_slow_node_holds_a_hook_up_for_no_longer_than_asked(caplog: pytest.LogCaptureFixture) -> None:
+    with silent_port() as url:
+        result = run("done", "t-1", "--wait", "0.1", "--json", url=url)
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["state"] == "abandoned"
+        assert "1 of 1 writes were abandoned" in caplog.text
+        assert run("done", "t-1", "--wait", "0.1", "--process", url=url).exit_code == 1
+        assert run("boot", USER, "--timeout", "0.1", url=url).exit_code == 0
+
+
+def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDouble) -> None:
+    def hook(url: str) -> subprocess.CompletedProcess[str]:
+        command = f"{sys.executable} -c 'from memory.cli import main; main()' stigmem done t-1"
+        script = f"set -euo pipefail; {command}; echo the agent goes on"
+        env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT}
+        return subprocess.run(
+            ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    good = hook(double.url)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout == "stigmem://node/issue/t-1\nthe agent goes on\n"
+    down = hook(closed_port())
+    assert (down.returncode, down.stdout) == (0, "the agent goes on\n")
+    assert down.stderr.startswith("stigmem: done not written: stigmem: POST /v1/facts failed")
+    assert down.stderr.count("\n") == 1
+
+
+def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command_line_imports_no_http_client() -> None:
+    loaded = "{'httpx', 'memory.backends.stigmem'} & set(sys.modules)"
+    assert python(f"import sys, memory.cli.app; sys.exit(bool({loaded}))").returncode == 0
+
+
+@pytest.mark.parametrize(("flags", "code"), [("", 0), (", '--process'", 2)])
+def test_without_the_extra_the_line_to_install_it_is_said(flags: str, code: int) -> None:
+    result = python(
+        "import sys; sys.modules['httpx'] = None; from memory.cli import main; "
+        f"sys.argv = ['memslot', 'stigmem', 'done', 't-1'{flags}]; main()",
+        STIGMEM_URL="http://127.0.0.1:1",
+    )
+    assert (result.returncode, result.stdout) == (code, "")
+    assert "pip install 'memslot[stigmem]'" in result.stderr

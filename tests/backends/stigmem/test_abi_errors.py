@@ -1,0 +1,142 @@
+"""The error table of Spec-19 12.6, row by row, for both archetypes."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from abi_support import AGENT, USER, FaultyNode, agent, closed_port, surfaces
+
+from memory import BackendError, BackendUnavailable, ConfigError
+from memory.backends.stigmem.abi import BootContext, StigmemAbi
+
+pytestmark = pytest.mark.anyio
+BOTH = pytest.mark.parametrize("archetype", ["middleware", "process"])
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[int]:
+    return [record.levelno for record in caplog.records if record.name == "memory.stigmem"]
+
+
+async def test_url_absent(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError, match="STIGMEM_URL"):
+        StigmemAbi.from_env("process", {})
+    abi = StigmemAbi.from_env("middleware", {})
+    assert await abi.boot(USER) == BootContext()
+    assert abi.checkout("t").state == "skipped"
+    assert levels(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("archetype", "level"), [("process", logging.ERROR), ("middleware", logging.WARNING)]
+)
+async def test_node_unreachable_at_boot(archetype: str, level: int, caplog: pytest.LogCaptureFixture) -> None:
+    abi = agent(None, archetype=archetype)
+    context = await abi.boot(USER)
+    assert (context.facts, context.summary) == ([], "")
+    assert levels(caplog) == [level]
+    assert abi.enabled  # a process goes on, and its tool calls fail one by one
+    with pytest.raises(BackendUnavailable):
+        await abi.perform(surfaces.done("t"))
+
+
+@BOTH
+async def test_node_unreachable_on_write(archetype: str, caplog: pytest.LogCaptureFixture) -> None:
+    with agent(None, archetype=archetype) as abi:
+        ticket = abi.done("t")
+        assert abi.close().failed == 1
+    assert isinstance(ticket.error, BackendUnavailable)
+    assert levels(caplog) == [logging.WARNING]
+
+
+@BOTH
+@pytest.mark.parametrize("fault", ["bad", "quota"])
+async def test_node_answers_4xx_on_write(
+    fault: str, archetype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FaultyNode({1: fault}) as node:
+        with agent(node, archetype=archetype) as abi:
+            abi.done("t")
+        assert abi.report().failed == 1
+        assert len(node.requests) == 1
+    assert levels(caplog) == [logging.ERROR]
+
+
+@BOTH
+@pytest.mark.parametrize("fault", ["busy", "down"])
+async def test_node_answers_5xx_on_write(
+    fault: str, archetype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FaultyNode({1: fault, 2: fault}) as node:
+        with agent(node, archetype=archetype) as abi:
+            abi.done("t")
+        assert abi.report().failed == 1
+        assert len(node.requests) == 2
+    assert levels(caplog)[-1] == logging.ERROR
+
+
+async def test_node_answers_5xx_once() -> None:
+    with FaultyNode({1: "down"}) as node:
+        with agent(node, retry_pause_s=0.2) as abi:
+            before = time.monotonic()
+            ticket = abi.done("t")
+            assert time.monotonic() - before < 0.2
+        assert time.monotonic() - before >= 0.2
+        assert ticket.state == "written"
+        assert node.connections == 2  # the connection of a plain-text 500 is reset
+
+
+async def test_the_pause_before_a_retry_is_two_seconds() -> None:
+    assert vars(StigmemAbi("http://127.0.0.1:1").open_node())["_retry_pause_s"] == 2.0
+
+
+@pytest.mark.parametrize("fault", ["bad", "quota"])
+async def test_a_boot_query_answered_with_4xx_is_empty(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    with FaultyNode({2: fault}) as node:
+        context = await agent(node).boot(USER)
+        assert (context.facts, context.summary, len(context.problems)) == ([], "", 1)
+        assert len(node.requests) == 4
+    assert levels(caplog) == []
+
+
+@pytest.mark.parametrize("fault", ["busy", "down"])
+async def test_a_boot_query_answered_with_5xx_is_empty_and_logged(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FaultyNode({2: fault, 3: fault}) as node:
+        context = await agent(node, retry_pause_s=30.0).boot(
+            USER
+        )  # a boot does not wait two seconds for a retry
+        assert (context.facts, context.summary, len(context.problems)) == ([], "", 1)
+        assert [sent["path"] for sent in node.requests][-2:] == ["/v1/facts"] * 2
+    assert levels(caplog) == [logging.WARNING]
+
+
+async def test_node_unreachable_in_a_tool_call_of_a_process() -> None:
+    abi = StigmemAbi(closed_port(), None, AGENT, archetype="process")
+    with pytest.raises(BackendError, match="POST /v1/facts failed"):
+        await abi.perform(surfaces.done("t"))
+
+
+@BOTH
+async def test_whatever_the_node_does_nothing_is_raised_and_nothing_leaks(
+    archetype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "memory.stigmem")
+    for fault in ("down", "busy", "reset", "garbage", "redirect", "quota", "bad"):
+        with FaultyNode(dict.fromkeys(range(1, 99), fault)) as node:
+            abi = StigmemAbi(node.url, "hunter2hunter2", AGENT, archetype=archetype, retry_pause_s=0)  # type: ignore[arg-type]
+            with abi:
+                context = await abi.boot(USER)
+                assert context.problems if fault != "bad" else True
+                abi.handoff(AGENT, "the secret plan", ["f"])
+                abi.escalate(AGENT, "the secret plan", "low")
+            assert abi.report().failed == 2, fault
+    assert "secret" not in caplog.text
+    assert "hunter2" not in caplog.text

@@ -1,0 +1,298 @@
+"""Fire and forget: the agent never waits, the queue never grows, and closing says what was lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from abi_support import OTHER, FaultyNode, agent, closed_port, silent_port, surfaces
+from stigmem_double import StigmemDouble
+
+from memory import BackendError, InputError
+from memory.backends.stigmem.abi import StigmemAbi
+from memory.backends.stigmem.client import StigmemNode
+from memory.backends.stigmem.queue import QueueReport, WriteQueue
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "memslot-stigmem"]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+# -- hosts ------------------------------------------------------------------------------------------------
+
+
+def events(abi: StigmemAbi) -> None:
+    abi.checkout("t-1")
+    abi.blocked("t-1", "t-2")
+    abi.decide("d", "s")
+
+
+SENT = ["paperclip:checkout", "paperclip:issue_status", "paperclip:blocked_by", "roadmap:decision"]
+
+
+def test_a_host_without_an_event_loop(double: StigmemDouble) -> None:
+    with agent(double) as abi:
+        events(abi)
+        report = abi.close()
+    assert report == QueueReport(accepted=3, written=3)
+    assert [fact["relation"] for fact in double.node.facts] == SENT
+    assert threads() == []
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_host_on_either_event_loop_goes_on_while_the_queue_drains(
+    double: StigmemDouble, backend: str
+) -> None:
+    async def host() -> int:
+        ticks = 0
+        async with anyio.create_task_group() as group:
+
+            async def tick() -> None:
+                nonlocal ticks
+                while True:
+                    ticks += 1
+                    await anyio.sleep(0.005)
+
+            double.fault, double.fault_left, double.stall_s = "stall", 1, 0.2
+            async with agent(double) as abi:
+                events(abi)
+                group.start_soon(tick)
+                assert (await abi.aclose()).written == 3
+            group.cancel_scope.cancel()
+        return ticks
+
+    assert anyio.run(host, backend=backend) > 5
+    assert [fact["relation"] for fact in double.node.facts] == SENT
+    assert threads() == []
+
+
+def test_writes_arrive_in_order_also_from_many_threads() -> None:
+    with FaultyNode() as node, agent(node) as abi:
+
+        def work(name: str) -> None:
+            for number in range(10):
+                abi.decide(f"{name}-{number}", "s")
+
+        workers = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert abi.close(30).written == 40
+        for name in "abcd":
+            sent = [row["json"]["entity"] for row in node.requests if f"/{name}-" in row["json"]["entity"]]
+            assert sent == [f"stigmem://node/decision/{name}-{number}" for number in range(10)]
+
+
+# -- the agent never waits --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [None, "down", "busy", "stuck", "refused"])
+def test_a_write_returns_before_the_node_has_answered(fault: str | None) -> None:
+    """Counted, not timed: while the node holds its answer back, the agent's calls have all returned."""
+    faults = dict.fromkeys(range(1, 500), fault) if fault and fault != "refused" else {}
+    with FaultyNode(faults) as node:  # type: ignore[arg-type]
+        abi = agent(None if fault == "refused" else node, retry_pause_s=30.0)
+        tickets = [abi.handoff(OTHER, "s", ["f"]) for _ in range(20)]
+        assert len(tickets) == 20
+        if fault in ("stuck", "down", "busy"):
+            assert {ticket.state for ticket in tickets} == {"queued"}
+        report = abi.close(0.0 if fault else 30.0)
+        assert report.accepted == 20
+        assert report.waiting == 0
+        assert threads() == []
+
+
+def test_bad_input_is_refused_at_once_and_never_raised(
+    double: StigmemDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    with agent(double) as abi:
+        ticket = abi.handoff("agent:b", "the secret plan")
+        assert (ticket.state, ticket.wait(0)) == ("refused", True)
+        assert isinstance(ticket.error, InputError)
+        assert "stigmem: handoff refused: to: is not a URI" in caplog.text
+        assert abi.handoff(OTHER, 17).state == "refused"  # type: ignore[arg-type]
+        assert abi.handoff(OTHER, "s", 17).state == "refused"  # type: ignore[arg-type]
+        assert abi.write(surfaces.decision("d", "s").__class__("decision", "x", ())).state == "refused"
+        assert abi.report() == QueueReport()
+    assert double.requests == []
+    assert "secret" not in caplog.text
+
+
+def test_pings_are_sent_once_a_minute(double: StigmemDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    with agent(double) as abi:
+        assert [abi.ping("t-1").state, abi.ping("t-1").state, abi.ping("t-2").state] == [
+            "queued",
+            "skipped",
+            "queued",
+        ]
+        abi.close()
+    assert [(fact["relation"], fact["scope"]) for fact in double.node.facts] == [
+        ("paperclip:last_active", "local")
+    ] * 2
+
+
+# -- the bound --------------------------------------------------------------------------------------------
+
+
+def test_the_queue_never_grows_past_its_bound(caplog: pytest.LogCaptureFixture) -> None:
+    with silent_port() as url:
+        abi = StigmemAbi(url, None, None, max_queued_facts=10)
+        states, most = [], 0
+        for _ in range(200):
+            states.append(abi.handoff(OTHER, "s", ["f"]).state)  # three facts each
+            most = max(most, abi.queued_facts)
+        assert states == ["queued"] * 3 + ["dropped"] * 197
+        assert most == 9
+        assert abi.decide("d", "s").state == "queued"
+        assert abi.report().dropped == 197
+        report = abi.close(0.0)
+    assert report == QueueReport(accepted=4, abandoned=4, dropped=197)
+    assert caplog.text.count("the write queue is full (10 facts)") == 1
+
+
+def test_room_comes_back_as_writes_end() -> None:
+    with FaultyNode({1: "down", 2: "down"}) as node, agent(node, max_queued_facts=1) as abi:
+        first = abi.decide("a", "s")
+        assert abi.decide("b", "s").state == "dropped"
+        assert first.wait(10)
+        assert abi.decide("c", "s").state == "queued"
+        report = abi.close()
+        assert (report.written, report.failed, report.dropped) == (1, 1, 1)
+
+
+# -- closing ----------------------------------------------------------------------------------------------
+
+
+def test_closing_sends_what_is_queued_and_leaves_nothing(double: StigmemDouble) -> None:
+    abi = agent(double)
+    tickets = [abi.decide(f"d-{number}", "s") for number in range(25)]
+    assert abi.close(30).written == 25
+    assert {ticket.state for ticket in tickets} == {"written"}
+    assert all(len(ticket.facts) == 1 for ticket in tickets)
+    assert abi.close() == abi.report()
+    assert abi.decide("late", "s").state == "dropped"
+    assert threads() == []
+
+
+def test_closing_in_the_middle_of_a_handoff_counts_it_and_knows_what_exists(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with FaultyNode({3: "stuck"}) as node:
+        abi = agent(node)
+        half = abi.handoff(OTHER, "s", ["f"], "c")
+        never = [abi.decide(f"d-{number}", "s") for number in range(5)]
+        until(lambda: len(node.requests) == 3)
+        report = abi.close(0.05)
+        assert report == QueueReport(accepted=6, abandoned=6)
+        assert [fact.relation for fact in half.facts] == ["intent:handoff_summary", "intent:context_ref"]
+        assert {ticket.state for ticket in (half, *never)} == {"abandoned"}
+        assert all(ticket.wait(0) for ticket in (half, *never))
+        assert "6 of 6 writes were abandoned" in caplog.text
+        assert node.posted == ["intent:handoff_summary", "intent:context_ref", "intent:continuation"]
+    assert threads() == []
+
+
+def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: StigmemDouble) -> None:
+    def script(url: str) -> subprocess.CompletedProcess[str]:
+        code = (
+            "from memory.backends.stigmem.abi import StigmemAbi; "
+            f"abi = StigmemAbi({url!r}); abi.done('t-1'); abi.checkout('t-2'); raise SystemExit(7)"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    good = script(double.url)
+    assert (good.returncode, good.stderr) == (7, "")
+    assert [fact["relation"] for fact in double.node.facts] == [
+        "paperclip:issue_status",
+        "paperclip:checkout",
+    ]
+    with silent_port() as url:
+        slow = script(url)
+    assert (slow.returncode, slow.stderr) == (7, "stigmem: 2 of 2 writes were abandoned on close\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
+    code = (
+        "import os, sys; from memory.backends.stigmem.abi import StigmemAbi; "
+        f"abi = StigmemAbi({double.url!r}); assert abi.done('parent').wait(10); child = os.fork(); "
+        "ticket = abi.done('child') if not child else None; "
+        "sys.exit(0 if (ticket.wait(10) if ticket else os.waitpid(child, 0)[1] == 0) else 1)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [fact["entity"].rpartition("/")[2] for fact in double.node.facts] == ["parent", "child"]
+
+
+def test_a_queue_that_was_never_used_has_no_thread_to_close(double: StigmemDouble) -> None:
+    abi = agent(double)
+    assert threads() == []
+    assert abi.close() == QueueReport()
+
+
+def test_a_thread_that_hangs_outside_the_event_loop_does_not_hold_up_closing_for_long() -> None:
+    release = threading.Event()
+
+    class Hanging(StigmemNode):
+        async def assert_fact(self, fact: Any) -> Any:
+            release.wait(30)  # as a name look-up may
+            raise BackendError("released")
+
+    queue = WriteQueue(lambda: Hanging(closed_port()))
+    tickets = [queue.submit(surfaces.decision("d", "s")) for _ in range(3)]
+    try:
+        report = queue.close(0.05)
+        assert report == QueueReport(accepted=3, abandoned=3)
+        assert {ticket.state for ticket in tickets} == {"abandoned"}
+    finally:
+        release.set()
+    until(lambda: not threads())
+    assert queue.report() == QueueReport(accepted=3, abandoned=3)
+
+
+def test_what_nobody_foresaw_costs_one_write(caplog: pytest.LogCaptureFixture, double: StigmemDouble) -> None:
+    calls = iter([RuntimeError("the secret plan"), None])
+
+    def open_node() -> StigmemNode:
+        if (error := next(calls)) is not None:
+            raise error
+        return StigmemNode(double.url)
+
+    queue = WriteQueue(open_node)
+    first, second = queue.submit(surfaces.decision("a", "s")), queue.submit(surfaces.decision("b", "s"))
+    assert queue.close() == QueueReport(accepted=2, written=1, failed=1)
+    assert (first.state, second.state) == ("failed", "written")
+    assert "RuntimeError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_failed_write_keeps_what_exists_on_its_ticket(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with FaultyNode({2: "bad"}) as node:
+        with agent(node) as abi:
+            ticket = abi.handoff(OTHER, "the secret plan", ["f"])
+        assert ticket.state == "failed"
+        assert [fact.relation for fact in ticket.facts] == ["intent:handoff_summary"]
+        assert "these facts exist: intent:handoff_summary as" in str(ticket.error)
+        assert "missing: intent:context_ref, intent:handoff_to" in caplog.text
+        assert "secret" not in caplog.text + repr(ticket)

@@ -1,0 +1,317 @@
+"""The write surfaces (Spec-19 12.4): every required fact, and nothing wrong gets as far as a node."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from abi_support import AGENT, OTHER, FaultyNode, surfaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory import BackendError, BackendRejected, BackendUnavailable, InputError
+from memory.backends.stigmem.client import StigmemNode
+from memory.backends.stigmem.facts import Fact, FactValue, NewFact
+from memory.backends.stigmem.writers import (
+    MAX_FACT_REFS,
+    PING_LIFETIME,
+    IncompleteWrite,
+    Write,
+    carry_out,
+    check_fact,
+    check_write,
+)
+
+ISSUE = "stigmem://node/issue/t-1"
+
+
+def rows(write: Write) -> list[tuple[str, str, Any, str, float]]:
+    return [
+        (fact.relation, fact.value.type, fact.value.v, fact.scope, fact.confidence) for fact in write.facts
+    ]
+
+
+# -- what is written --------------------------------------------------------------------------------------
+
+
+def test_lifecycle_facts() -> None:
+    assert rows(surfaces.checkout("t-1")) == [("paperclip:checkout", "string", "in_progress", "company", 1.0)]
+    assert rows(surfaces.done("t-1")) == [("paperclip:issue_status", "string", "done", "company", 1.0)]
+    assert rows(surfaces.blocked("t-1")) == [("paperclip:issue_status", "string", "blocked", "company", 1.0)]
+    assert rows(surfaces.blocked("t-1", "t-2")) == [
+        ("paperclip:issue_status", "string", "blocked", "company", 1.0),
+        ("paperclip:blocked_by", "ref", "stigmem://node/issue/t-2", "company", 1.0),
+    ]
+    for write in (surfaces.checkout("t-1"), surfaces.blocked(ISSUE, "t-2")):
+        assert {fact.entity for fact in write.facts} == {ISSUE}
+        assert {fact.source for fact in write.facts} == {AGENT}
+
+
+def test_a_ping_stays_on_the_node_and_expires() -> None:
+    at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    (ping,) = surfaces.activity("t-1", at).facts
+    assert (ping.relation, ping.scope, ping.confidence) == ("paperclip:last_active", "local", 1.0)
+    assert (ping.value.type, ping.value.v) == ("datetime", "2026-01-31T12:00:00+00:00")
+    assert ping.valid_until == at + PING_LIFETIME
+
+
+def test_a_handoff_is_found_only_once_it_is_whole() -> None:
+    write = surfaces.handoff(OTHER, "half done", ["f1", "stigmem://node/fact/f2"], "run the tests")
+    assert rows(write) == [
+        ("intent:handoff_summary", "text", "half done", "company", 1.0),
+        ("intent:context_ref", "ref", "stigmem://node/fact/f1", "company", 1.0),
+        ("intent:context_ref", "ref", "stigmem://node/fact/f2", "company", 1.0),
+        ("intent:continuation", "text", "run the tests", "company", 1.0),
+        ("intent:handoff_to", "ref", OTHER, "company", 1.0),
+    ]
+    assert write.entity.startswith("stigmem://node/handoff/")
+    assert surfaces.handoff(OTHER, "half done").entity != write.entity
+
+
+def test_a_handoff_needs_neither_refs_nor_continuation_and_names_a_fact_once() -> None:
+    assert [row[0] for row in rows(surfaces.handoff(OTHER, "s"))] == [
+        "intent:handoff_summary",
+        "intent:handoff_to",
+    ]
+    stored = Fact(id="f1", entity="e", relation="r", value={"type": "null"})
+    assert len(surfaces.handoff(OTHER, "s", [stored, "f1", "stigmem://node/fact/f1"]).facts) == 3
+
+
+def test_a_decision_and_an_escalation() -> None:
+    decision = surfaces.decision("use-sqlite", "It is enough.")
+    assert decision.entity == "stigmem://node/decision/use-sqlite"
+    assert rows(decision) == [("roadmap:decision", "text", "It is enough.", "company", 1.0)]
+    escalation = surfaces.escalation(OTHER, "no access", "high")
+    assert escalation.entity.startswith("stigmem://node/escalation/")
+    assert rows(escalation) == [
+        ("intent:goal", "text", "no access", "company", 1.0),
+        ("intent:escalate_to", "ref", OTHER, "company", 1.0),
+        ("intent:escalation", "string", "high", "company", 1.0),
+    ]
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+def test_different_tasks_never_share_an_entity(one: str, other: str) -> None:
+    try:
+        entities = {surfaces.checkout(one).entity, surfaces.checkout(other).entity}
+    except InputError:
+        return
+    assert len(entities) == len({one, other})
+    assert all(entity == entity.lower() and " " not in entity for entity in entities)
+
+
+# -- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: surfaces.checkout(" "), "task: must not be blank"),
+        (lambda: surfaces.checkout("stigmem://Node/issue/1"), "task: holds capitals"),
+        (lambda: surfaces.checkout("stigmem://node/issue/a b"), "task: holds a space"),
+        (lambda: surfaces.blocked("t", ""), "blocked_by: must not be blank"),
+        (lambda: surfaces.handoff("agent:b", "s"), "to: is not a URI with '://'"),
+        (lambda: surfaces.handoff("stigmem://", "s"), "to: names nothing"),
+        (lambda: surfaces.handoff(OTHER, "  "), "summary: must not be blank"),
+        (lambda: surfaces.handoff(OTHER, "x" * 4097), "summary: is 4097 bytes"),
+        (lambda: surfaces.handoff(OTHER, "x" * 4095 + "é"), "summary: is 4097 bytes"),
+        (lambda: surfaces.handoff(OTHER, None), "summary: must be text, not NoneType"),  # type: ignore[arg-type]
+        (lambda: surfaces.handoff(OTHER, "s", [""]), "fact_refs: must not hold a blank id"),
+        (lambda: surfaces.handoff(OTHER, "s", "f1"), "fact_refs: must be a list"),
+        (lambda: surfaces.handoff(OTHER, "s", ["x://a b"]), "fact_refs: holds a space"),
+        (lambda: surfaces.handoff(OTHER, "s", map(str, range(65))), "fact_refs: holds 65 facts; at most 64"),
+        (lambda: surfaces.handoff(OTHER, "s", (), " "), "intent:continuation: must not be blank"),
+        (lambda: surfaces.handoff(OTHER, "s", (), "x" * (1 << 21)), "at most 1048576 are allowed"),
+        (lambda: surfaces.decision("", "s"), "decision: must not be blank"),
+        (lambda: surfaces.decision("d", "語" * 1366), "summary: is 4098 bytes"),
+        (lambda: surfaces.escalation(OTHER, "x" * 2049, "low"), "goal: is 2049 bytes"),
+        (lambda: surfaces.escalation(OTHER, "語" * 683, "low"), "goal: is 2049 bytes"),
+        (lambda: surfaces.escalation(OTHER, "g", "urgent"), "priority: must be one of low"),  # type: ignore[arg-type]
+        (lambda: surfaces.escalation("bob", "g", "low"), "to: is not a URI"),
+        (lambda: surfaces.activity("t", datetime(2026, 1, 31)), "at: must be timezone-aware"),
+        (lambda: surfaces.activity("t", lifetime=timedelta(0)), "lifetime: must be positive"),
+    ],
+)
+def test_bad_input_names_the_field_and_the_fix(build: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("(", r"\(")) as refused:
+        build()
+    assert "xxxx" not in str(refused.value)
+
+
+def test_texts_of_exactly_the_limit_are_taken() -> None:
+    surfaces.handoff(OTHER, "x" * 4094 + "é", [str(number) for number in range(MAX_FACT_REFS)])
+    surfaces.decision("d", "語" * 1365 + "x")
+    surfaces.escalation(OTHER, "語" * 682 + "xx", "critical")
+
+
+COMPANY = (
+    ("paperclip:checkout", "string", "in_progress"),
+    ("paperclip:issue_status", "string", "done"),
+    ("paperclip:blocked_by", "ref", ISSUE),
+    ("intent:handoff_to", "ref", OTHER),
+    ("intent:handoff_summary", "text", "s"),
+    ("intent:context_ref", "ref", "stigmem://node/fact/1"),
+    ("intent:continuation", "text", "c"),
+    ("roadmap:decision", "text", "d"),
+    ("intent:escalation", "string", "low"),
+    ("intent:escalate_to", "ref", OTHER),
+    ("intent:goal", "text", "g"),
+)
+LOCAL = ("paperclip:last_active", "datetime", "2026-01-31T12:00:00+00:00")
+
+
+def new(relation: str, type: Any, v: Any, **fields: Any) -> NewFact:
+    given = {"entity": ISSUE, "source": AGENT, "scope": "company", **fields}
+    return NewFact(relation=relation, value=FactValue(type=type, v=v), **given)
+
+
+@pytest.mark.parametrize(("relation", "type", "value"), [*COMPANY, LOCAL])
+def test_each_class_of_12_4_5_has_its_scope_confidence_and_type(relation: str, type: str, value: str) -> None:
+    right = "local" if relation == LOCAL[0] else "company"
+    check_fact(new(relation, type, value, scope=right))
+    for scope in {"local", "team", "company", "public"} - {right}:
+        with pytest.raises(InputError, match=f"{relation}: scope must be {right}, not {scope}"):
+            check_fact(new(relation, type, value, scope=scope))
+    for confidence in (0.0, 0.5, 0.999999):
+        with pytest.raises(InputError, match=f"{relation}: confidence must be 1.0"):
+            check_fact(new(relation, type, value, scope=right, confidence=confidence))
+    with pytest.raises(InputError, match=f"{relation}: value must be of type {type}, not number"):
+        check_fact(new(relation, "number", 1, scope=right))
+
+
+def test_further_routing_relations_need_full_confidence_and_others_are_free() -> None:
+    with pytest.raises(InputError, match="confidence must be 1"):
+        check_fact(new("intent:anything", "text", "x", confidence=0.9))
+    check_fact(new("preference:tea", "text", "x", confidence=0.1, scope="public"))
+
+
+def test_sizes_and_words_are_checked_in_facts_made_by_hand_too() -> None:
+    with pytest.raises(InputError, match="intent:goal: is 2049 bytes of UTF-8; at most 2048"):
+        check_fact(new("intent:goal", "text", "x" * 2049))
+    with pytest.raises(InputError, match="paperclip:issue_status: must be one of done, blocked"):
+        check_fact(new("paperclip:issue_status", "string", "almost done"))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        surfaces.handoff(OTHER, "s", ["f"], "c"),
+        surfaces.escalation(OTHER, "g", "low"),
+        surfaces.decision("d", "s"),
+    ],
+)
+def test_a_required_fact_that_is_missing_is_named(write: Write) -> None:
+    required = [
+        fact for fact in write.facts if fact.relation not in ("intent:context_ref", "intent:continuation")
+    ]
+    for absent in required:
+        rest = tuple(fact for fact in write.facts if fact is not absent)
+        with pytest.raises(InputError, match=f"{write.what}: the required fact {absent.relation} is missing"):
+            check_write(Write(write.what, write.entity, rest))
+
+
+def test_a_write_is_about_one_entity_and_of_a_known_kind() -> None:
+    write = surfaces.decision("d", "s")
+    with pytest.raises(InputError, match="about the write's entity"):
+        check_write(Write("decision", ISSUE, write.facts))
+    with pytest.raises(InputError, match="what: must be one of"):
+        check_write(Write("gossip", write.entity, write.facts))
+
+
+# -- what reaches a node ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_a_wrong_fact_reaches_no_node_whoever_made_the_write() -> None:
+    good = surfaces.handoff(OTHER, "s")
+    leaky = Write(
+        good.what, good.entity, (good.facts[0].model_copy(update={"scope": "public"}), good.facts[1])
+    )
+    with FaultyNode() as double:
+        async with StigmemNode(double.url) as node:
+            with pytest.raises(InputError, match="scope must be company"):
+                await carry_out(node, leaky)
+        assert double.requests == []
+
+
+@pytest.mark.anyio
+async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> None:
+    """The adapter-specific gate of 12.7."""
+    writes = [
+        surfaces.checkout("t-1"),
+        surfaces.blocked("t-1", "t-2"),
+        surfaces.activity("t-1"),
+        surfaces.handoff(OTHER, "s", ["f1"], "c"),
+        surfaces.decision("d", "s"),
+        surfaces.escalation(OTHER, "g", "low"),
+    ]
+    with FaultyNode() as double:
+        async with StigmemNode(double.url) as node:
+            for write in writes:
+                stored = await carry_out(node, write)
+                assert [fact.relation for fact in stored] == [fact.relation for fact in write.facts]
+                for fact in write.facts:
+                    (found,) = await node.query(
+                        entity=write.entity, relation=fact.relation, scope=fact.scope, min_confidence=1.0
+                    )
+                    assert (found.value.v, found.source) == (fact.value.v, AGENT)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("fault", "uncertain", "cause"),
+    [
+        ("bad", False, BackendRejected),
+        ("quota", False, BackendError),
+        ("busy", True, BackendUnavailable),
+        ("reset", True, BackendUnavailable),
+        ("garbage", True, BackendError),
+    ],
+)
+async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
+    fault: str, uncertain: bool, cause: type[BackendError]
+) -> None:
+    write = surfaces.handoff(OTHER, "top secret summary", ["f1"], "c")
+    with FaultyNode({3: fault, 4: fault}) as double:
+        async with StigmemNode(double.url, retry_pause_s=0.01) as node:
+            with pytest.raises(IncompleteWrite) as failed:
+                await carry_out(node, write)
+            double.faults.clear()
+            error = failed.value
+            assert [fact.relation for fact in error.existing] == [
+                "intent:handoff_summary",
+                "intent:context_ref",
+            ]
+            rest = [fact.relation for fact in error.missing]
+            if uncertain:
+                assert error.uncertain is write.facts[2]
+                assert rest == ["intent:handoff_to"]
+                assert "intent:continuation may exist; missing: intent:handoff_to" in str(error)
+            else:
+                assert error.uncertain is None
+                assert rest == ["intent:continuation", "intent:handoff_to"]
+            assert isinstance(error.__cause__, cause)
+            for fact in error.existing:
+                assert f"{fact.relation} as {fact.id}" in str(error)
+                assert (await node.get_fact(fact.id)).entity == write.entity
+            assert "secret" not in str(error)
+            # Nobody picks up what is not whole, and sending it again completes it without a second copy.
+            assert await node.query(relation="intent:handoff_to") == []
+            await carry_out(node, write)
+            assert len(await node.query(entity=write.entity)) == 4
+
+
+@pytest.mark.anyio
+async def test_a_handoff_of_which_nothing_exists_says_so_by_its_error() -> None:
+    with FaultyNode({1: "bad"}) as double:
+        async with StigmemNode(double.url) as node:
+            with pytest.raises(BackendRejected) as failed:
+                await carry_out(node, surfaces.handoff(OTHER, "s"))
+            assert not isinstance(failed.value, IncompleteWrite)
+            assert len(double.requests) == 1

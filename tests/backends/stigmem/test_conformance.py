@@ -1,0 +1,361 @@
+"""Conformance vectors: every one of the data file against the model node, and that the runner can tell a bad node.
+
+The Stigmem project's vectors are not part of this repository; what needs them is skipped where they are absent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from stigmem_double import ADMIN_KEY, StigmemDouble
+from stigmem_node_model import ROUTES
+
+from memory.backends.stigmem import conformance_gate
+from memory.backends.stigmem.conformance import (
+    KNOWN_DEVIATIONS,
+    Status,
+    load_vectors,
+    render_table,
+    run_conformance,
+)
+from memory.backends.stigmem.conformance_gate import GATE_IDS
+from memory.backends.stigmem.conformance_own import DECAY_IDS, SYNTHESIS_IDS
+from memory.errors import BackendUnavailable, InputError
+
+pytestmark = pytest.mark.anyio
+
+VECTORS = Path(
+    os.environ.get("MEMSLOT_STIGMEM_VECTORS")
+    or Path(__file__).parents[3].parent / "shared" / "wire" / "stigmem_conformance_vectors.json"
+)
+HAS_VECTORS = VECTORS.is_file()
+needs_vectors = pytest.mark.skipif(
+    not HAS_VECTORS,
+    reason="the Stigmem project's vectors are absent; MEMSLOT_STIGMEM_VECTORS names their file",
+)
+OWN = (*DECAY_IDS, *SYNTHESIS_IDS, *GATE_IDS)
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def given_ids(vectors):
+    """Every vector of the file, in its order."""
+    sdk = vectors["sdk_py"]
+    groups = [sdk["ASSERT_VECTORS"], sdk["QUERY_VECTORS"], [sdk["NODE_INFO_VECTOR"]], sdk["LINT_VECTORS"]]
+    groups += [file["vectors"] for file in vectors["data_conformance"].values()]
+    return [vector["id"] for group in groups for vector in group]
+
+
+def by_status(rows, status):
+    return {row.id for row in rows if row.status is status}
+
+
+@needs_vectors
+async def test_every_vector_of_the_file_is_run_and_named(double):
+    vectors = load_vectors(VECTORS)
+    rows = await run_conformance(double.url, vectors, expire_scope=True)
+    ids = given_ids(vectors)
+    assert len(ids) >= 17
+    assert [row.id for row in rows] == [*ids, *OWN]
+    assert by_status(rows, Status.FAILED) == set()
+    assert by_status(rows, Status.DEVIATION) == {"query-by-entity", "query-by-entity-relation", "lint-orphan"}
+    assert set(KNOWN_DEVIATIONS) == by_status(rows, Status.DEVIATION)
+    assert [row.id for row in rows if row.ours] == list(OWN)
+    for row in rows:
+        assert bool(row.why) == (row.status is not Status.PASSED)
+    table = render_table(rows)
+    assert all(f"{row.id} " in table for row in rows)
+    assert table.count("known deviation") == 3 + 1
+    for counted in ("0 failed", "3 known deviation", f"{len(rows)} vectors"):
+        assert counted in table.splitlines()[-1]
+
+
+@needs_vectors
+async def test_what_needs_another_node_is_not_counted_as_passed(double):
+    vectors = load_vectors(VECTORS)
+    rows = await run_conformance(double.url, vectors)
+    missing = by_status(rows, Status.NOT_RUN)
+    for file in vectors["data_conformance"].values():
+        for vector in file["vectors"]:
+            needs_more = vector.get("requires_auth") or "requires_plugin" in file
+            assert (vector["id"] in missing) == bool(needs_more)
+    assert "decay-retraction" in missing
+    assert "synthesis-min-confidence" in missing
+
+
+@needs_vectors
+async def test_a_node_with_auth_is_asked_with_and_without_the_key():
+    vectors = load_vectors(VECTORS)
+    with StigmemDouble(auth=True) as node:
+        rows = await run_conformance(node.url, vectors, api_key=ADMIN_KEY)
+        assert by_status(rows, Status.FAILED) == set()
+        assert {
+            "sec-facts-get-rejected-when-auth-enabled",
+            "sec-facts-post-rejected-when-auth-enabled",
+        } <= by_status(rows, Status.PASSED)
+        without = await run_conformance(node.url, vectors, tag="nokey")
+    assert "fact-assert-string" in by_status(without, Status.NOT_RUN)
+    assert "assert-string" in by_status(without, Status.FAILED)
+    assert all(ADMIN_KEY not in row.why for row in (*rows, *without))
+
+
+@needs_vectors
+async def test_a_tag_makes_a_used_node_as_good_as_new(double):
+    vectors = load_vectors(VECTORS)
+    first = await run_conformance(double.url, vectors)
+    again = await run_conformance(double.url, vectors)
+    assert "garden-create-201" in by_status(again, Status.FAILED)
+    for _ in range(2):
+        tagged = await run_conformance(double.url, vectors, tag=f"t{uuid.uuid4().hex[:8]}")
+        assert [(row.id, row.status) for row in tagged] == [(row.id, row.status) for row in first]
+
+
+@needs_vectors
+async def test_vectors_are_sent_as_they_are_without_a_tag(double):
+    vectors = load_vectors(VECTORS)
+    await run_conformance(double.url, vectors)
+    sent = [request["json"] for request in double.requests if request["path"] == "/v1/facts"]
+    for vector in vectors["sdk_py"]["ASSERT_VECTORS"]:
+        assert vector["request"] in sent
+
+
+# -- ours: on any machine -----------------------------------------------------------------------------------
+
+
+async def test_our_vectors_pass_on_the_model_node_and_are_marked(double):
+    rows = await run_conformance(double.url, expire_scope=True)
+    assert [row.id for row in rows] == list(OWN)
+    assert all(row.ours for row in rows)
+    assert by_status(rows, Status.PASSED) == set(OWN) - {"synthesis-min-confidence"}
+    assert render_table(rows).count(" (ours)") == len(OWN)
+
+
+async def test_both_shapes_of_synthesis_are_understood(double):
+    double.node.posts_synthesis = True
+    rows = await run_conformance(double.url, expire_scope=True)
+    assert by_status(rows, Status.PASSED) == set(OWN)
+
+
+async def test_no_sweep_touches_facts_of_others_unless_allowed(double):
+    for number, scope in enumerate(("local", "team", "company", "public")):
+        for confidence in (1.0, 0.49, 0.001):
+            value = {"type": "text", "v": f"{number}{confidence}"}
+            double.node.add(
+                "default", entity=f"stigmem://n/x/{number}-{confidence}", relation="m:x", value=value,
+                source="stigmem://n/agent/a", scope=scope, confidence=confidence,
+            )  # fmt: skip
+    others = list(double.node.facts)
+    await run_conformance(double.url)
+    assert all(fact["valid_until"] is None for fact in others)
+    await run_conformance(double.url, expire_scope=True)
+    assert {fact["scope"] for fact in others if fact["valid_until"]} == {"public"}
+
+
+@pytest.fixture
+def mutate():
+    """Replaces a route of the model node by one that changes its answers, for one test."""
+    before = list(ROUTES)
+
+    def replace(name, change):
+        position = next(number for number, (_, _, handler) in enumerate(ROUTES) if handler.__name__ == name)
+        method, pattern, handler = ROUTES[position]
+        ROUTES[position] = (method, pattern, change(handler))
+
+    yield replace
+    ROUTES[:] = before
+
+
+def answering(**changes):
+    def change(handler):
+        def answer(node, caller, groups, request):
+            told = handler(node, caller, groups, request)
+            told.body = {**told.body, **changes}
+            return told
+
+        return answer
+
+    return change
+
+
+def ignoring(*params):
+    def change(handler):
+        def answer(node, caller, groups, request):
+            kept = {name: value for name, value in request["params"].items() if name not in params}
+            return handler(node, caller, groups, {**request, "params": kept})
+
+        return answer
+
+    return change
+
+
+def in_reverse(handler):
+    def answer(node, caller, groups, request):
+        told = handler(node, caller, groups, request)
+        told.body["facts"].reverse()
+        return told
+
+    return answer
+
+
+def undisputed(handler):
+    def answer(node, caller, groups, request):
+        told = handler(node, caller, groups, request)
+        told.body["facts"] = [{**fact, "contradicted": False} for fact in told.body["facts"]]
+        return told
+
+    return answer
+
+
+def sweeps_all_relations(handler):
+    def answer(node, caller, groups, request):
+        told = handler(node, caller, groups, request)
+        for fact in node.facts:
+            if fact["relation"].startswith("stigmem:received"):
+                fact["valid_until"] = "2020-01-01T00:00:00+00:00"
+        return told
+
+    return answer
+
+
+def shows_expired(handler):
+    def answer(node, caller, groups, request):
+        hidden = [(fact, fact["valid_until"]) for fact in node.facts]
+        for fact, _ in hidden:
+            fact["valid_until"] = None
+        told = handler(node, caller, groups, request)
+        for fact, until in hidden:
+            fact["valid_until"] = until
+        return told
+
+    return answer
+
+
+MUTANTS = {
+    "decay-confidence-reduction": ("decay_sweep", ignoring("min_confidence")),
+    "decay-retraction": ("decay_sweep", ignoring("ttl_seconds")),
+    "decay-scope-filter": ("decay_sweep", ignoring("scope")),
+    "decay-dry-run": ("decay_sweep", ignoring("dry_run")),
+    "decay-exempt": ("decay_sweep", sweeps_all_relations),
+    "synthesis-basic": ("synthesize", in_reverse),
+    "synthesis-contradicted": ("synthesize", undisputed),
+    "synthesis-empty": ("synthesize", shows_expired),
+}
+
+
+@pytest.mark.parametrize("vector_id", MUTANTS)
+async def test_each_of_our_vectors_fails_on_the_node_it_is_there_to_find(double, mutate, vector_id):
+    mutate(*MUTANTS[vector_id])
+    rows = await run_conformance(double.url, expire_scope=True)
+    assert vector_id in by_status(rows, Status.FAILED)
+
+
+async def test_a_synthesis_that_ignores_min_confidence_is_found(double, mutate):
+    double.node.posts_synthesis = True
+
+    def deaf(handler):
+        def answer(node, caller, groups, request):
+            told = {name: v for name, v in request["json"].items() if name != "min_confidence"}
+            return handler(node, caller, groups, {**request, "json": told})
+
+        return answer
+
+    mutate("synthesis", deaf)
+    rows = await run_conformance(double.url)
+    assert "synthesis-min-confidence" in by_status(rows, Status.FAILED)
+
+
+@needs_vectors
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("well_known", answering(version=None, namespaces=[]), {"wellknown-garden-namespace"}),
+        ("well_known", answering(auth="perhaps"), {"wellknown-auth-disabled"}),
+        ("lint", answering(findings=[]), {"lint-contradiction", "lint-stale", "lint-broken-ref-intent"}),
+        ("query_facts", answering(facts=[], total=0), {"fact-query-null-value-round-trip"}),
+        ("recall", answering(recall_id="short"), {"recall-id-is-uuid"}),
+    ],
+)
+async def test_the_projects_vectors_fail_on_a_node_that_answers_wrongly(
+    double, mutate, name, change, expected
+):
+    mutate(name, change)
+    rows = await run_conformance(double.url, load_vectors(VECTORS))
+    assert expected <= by_status(rows, Status.FAILED)
+
+
+async def test_a_node_that_goes_away_fails_rows_and_one_that_is_not_there_raises(double):
+    double.fault = "busy"
+    rows = await run_conformance(double.url)
+    assert by_status(rows, Status.FAILED) == set(OWN) - {"decay-retraction"}
+    assert "HTTP 503 instead of 201" in {row.why for row in rows}
+    double.fault = "reset"
+    with pytest.raises(BackendUnavailable):
+        await run_conformance(double.url)
+
+
+@needs_vectors
+async def test_a_node_that_stops_answering_fails_every_row(double, monkeypatch):
+    answer = double.answer
+    monkeypatch.setattr(
+        double, "answer", lambda *given: answer(*given) if given[1] == "/.well-known/stigmem" else None
+    )
+    rows = await run_conformance(double.url, load_vectors(VECTORS))
+    passed = by_status(rows, Status.PASSED)
+    assert all(name.startswith(("wellknown", "node-info", "fed-", "sec-", "instruction-")) for name in passed)
+    assert any(row.why.startswith("no answer (") for row in rows)
+
+
+@pytest.mark.parametrize("vector_id", GATE_IDS)
+async def test_the_gate_finds_an_adapter_that_does_not_write_what_it_should(
+    double, mutate, monkeypatch, vector_id
+):
+    if vector_id in ("gate-wrong-scope", "gate-low-confidence"):
+
+        async def unchecked(node, write):
+            return tuple([await node.assert_fact(fact) for fact in write.facts])
+
+        monkeypatch.setattr(conformance_gate, "carry_out", unchecked)
+    else:
+        mutate("query_facts", answering(facts=[]))
+    rows = await run_conformance(double.url)
+    assert vector_id in by_status(rows, Status.FAILED)
+
+
+async def test_bad_arguments_are_refused(tmp_path, double):
+    for url in ("node", "ftp://node", "http://user:word@node"):
+        with pytest.raises(InputError, match=r"^url"):
+            await run_conformance(url)
+    with pytest.raises(InputError, match=r"^tag"):
+        await run_conformance(double.url, tag="Two Words")
+    for content in ("not json", "[]", "{}"):
+        (tmp_path / "vectors.json").write_text(content)
+        with pytest.raises(InputError, match=r"^vectors"):
+            load_vectors(tmp_path / "vectors.json")
+    with pytest.raises(InputError, match=r"^vectors"):
+        load_vectors(tmp_path / "absent.json")
+
+
+# -- live ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.environ.get("STIGMEM_URL"), reason="STIGMEM_URL names no Stigmem node")
+async def test_a_live_node_comes_out_as_the_model_does(capsys):
+    rows = await run_conformance(
+        os.environ["STIGMEM_URL"],
+        load_vectors(VECTORS) if HAS_VECTORS else None,
+        api_key=os.environ.get("STIGMEM_API_KEY"),
+        tag=f"t{uuid.uuid4().hex[:8]}",
+    )
+    with capsys.disabled():
+        sys.stdout.write(f"\n{render_table(rows)}\n")
+    assert by_status(rows, Status.FAILED) == set()
+    assert by_status(rows, Status.DEVIATION) <= set(KNOWN_DEVIATIONS)
+    assert Counter(row.status for row in rows)[Status.PASSED] > 0

@@ -1,0 +1,333 @@
+"""Intent envelopes: the rules of section 4, and that told as facts or as a body they are the same envelopes."""
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from intent_samples import AGENT, BOSS, ENVELOPES, READER, SENDER, fields, full
+
+from memory.backends.stigmem.facts import MAX_GOAL_BYTES, MAX_SUMMARY_BYTES, MAX_VALUE_BYTES, Fact
+from memory.backends.stigmem.intent_facts import (
+    GOAL,
+    MAX_FACTS,
+    envelope_write,
+    escalation_write,
+    from_body,
+    from_facts,
+    is_root,
+    native_body,
+    timeout_fact,
+)
+from memory.backends.stigmem.intents import MAX_PARTS, IntentEnvelope, IntentRecord
+from memory.backends.stigmem.writers import Surfaces
+from memory.errors import BackendProtocolError, InputError
+
+SURFACES = Surfaces(READER, "node.example")
+BUDGET = {"kind": "budget", "limit": {"type": "number", "v": 5}}
+QUIET = {"kind": "quiet", "value": {"type": "boolean", "v": True}, "weight": 1}
+HANDOFF = {"summary": "s", "fact_refs": [AGENT + "f"]}
+NOW = datetime.now(UTC)
+
+
+def test_the_least_envelope_gets_an_id_and_a_time():
+    envelope = IntentEnvelope(**fields())
+    assert len(envelope.id) == 36
+    assert envelope.created_at.tzinfo is UTC
+    assert envelope.scope == "company"
+    assert envelope.escalation.channel == "stigmem"
+    assert IntentEnvelope(**fields()).id != envelope.id
+    told = fields()
+    del told["from"]
+    assert IntentEnvelope(from_=SENDER, **told).from_ == SENDER
+
+
+@pytest.mark.parametrize(
+    ("where", "changes"),
+    [
+        ("from", {"from": "agent:foo"}),
+        ("from", {"from": AGENT + "Big"}),
+        ("to", {"to": []}),
+        ("to.1", {"to": [READER, "stigmem://n/with space"]}),
+        ("to: names a recipient twice", {"to": [READER, READER]}),
+        ("to", {"to": [f"{AGENT}{number}" for number in range(MAX_PARTS + 1)]}),
+        ("goal", {"goal": " "}),
+        ("goal", {"goal": "é" * (MAX_GOAL_BYTES // 2) + "x"}),
+        ("goal", {"goal": "x" * 10_485_760}),
+        ("goal", {"goal": None}),
+        ("id", {"id": "intent-1"}),
+        ("scope", {"scope": "local"}),
+        ("created_at", {"created_at": datetime(2026, 1, 1)}),
+        ("expires_at", {"expires_at": datetime(2036, 1, 1)}),
+        ("expires_at", {"expires_at": "tomorrow"}),
+        ("expires_at: must be after created_at", {"created_at": NOW, "expires_at": NOW}),
+        ("constraint.0.limit.v", {"constraint": [{"kind": "budget", "limit": {"type": "number", "v": True}}]}),
+        ("constraint.0.limit.v", {"constraint": [{"kind": "budget", "limit": {"type": "number", "v": "5"}}]}),
+        ("constraint.0.limit.type", {"constraint": [{"kind": "budget", "limit": {"v": 5}}]}),
+        ("constraint.0.limit", {"constraint": [{"kind": "budget", "limit": 5}]}),
+        ("constraint.1.kind", {"constraint": [BUDGET, {**BUDGET, "kind": ""}]}),
+        ("constraint.0.unit", {"constraint": [{**BUDGET, "unit": " "}]}),
+        ("constraint.0.weight", {"constraint": [{**BUDGET, "weight": 1}]}),
+        ("preference.0.value.v", {"preference": [{**QUIET, "value": {"type": "boolean", "v": "no"}}]}),
+        ("preference.0.weight", {"preference": [{"kind": "k", "value": {"type": "null"}}]}),
+        ("deference.0.defer_to", {"deference": [{"condition": "c", "defer_to": "legal"}]}),
+        ("deference.0.timeout_s", {"deference": [{"condition": "c", "defer_to": BOSS, "timeout_s": -1}]}),
+        ("deference.0.timeout_s", {"deference": [{"condition": "c", "defer_to": BOSS, "timeout_s": 1.5}]}),
+        ("deference.0.timeout_s", {"deference": [{"condition": "c", "defer_to": BOSS, "timeout_s": True}]}),
+        ("escalation", {"escalation": None}),
+        ("escalation.escalate_to", {"escalation": {"escalate_to": "boss"}}),
+        ("escalation.channel", {"escalation": {"escalate_to": BOSS, "channel": "fax"}}),
+        ("escalation.priority", {"escalation": {"escalate_to": BOSS, "priority": "urgent"}}),
+        ("escalation.include_context", {"escalation": {"escalate_to": BOSS, "include_context": "yes"}}),
+        ("handoff.fact_refs", {"handoff": {"summary": "s"}}),
+        ("handoff.fact_refs", {"handoff": {"summary": "s", "fact_refs": []}}),
+        ("handoff.fact_refs.0", {"handoff": {"summary": "s", "fact_refs": ["fact-1"]}}),
+        ("handoff.summary", {"handoff": {**HANDOFF, "summary": ""}}),
+        ("handoff.summary", {"handoff": {**HANDOFF, "summary": "𝄞" * (MAX_SUMMARY_BYTES // 4) + "x"}}),
+        ("handoff.continuation", {"handoff": {**HANDOFF, "continuation": ""}}),
+        ("handoff.continuation", {"handoff": {**HANDOFF, "continuation": "é" * (MAX_VALUE_BYTES // 2 + 1)}}),
+        ("handoff.artifacts.0.ref", {"handoff": {**HANDOFF, "artifacts": [{"name": "deck", "ref": "deck.pdf"}]}}),
+        ("urgency", {"urgency": "high"}),
+    ],
+)  # fmt: skip
+def test_what_section_4_forbids_is_refused_by_name(where, changes):
+    with pytest.raises(InputError) as caught:
+        IntentEnvelope(**fields(**changes))
+    assert str(caught.value).startswith(f"IntentEnvelope.{where}")
+    assert len(str(caught.value)) < 300, "the value itself is not repeated"
+
+
+@pytest.mark.parametrize("missing", ["from", "to", "goal", "escalation"])
+def test_what_section_4_requires_is_required(missing):
+    told = fields()
+    del told[missing]
+    with pytest.raises(InputError, match=rf"^IntentEnvelope\.{missing}: is required"):
+        IntentEnvelope(**told)
+
+
+@given(st.floats() | st.integers(-2, 2))
+@example(math.nextafter(1.0, 2.0))
+@example(math.nextafter(0.0, -1.0))
+def test_weights_are_from_0_to_1(weight):
+    preference = {"kind": "k", "value": {"type": "null"}, "weight": weight}
+    if not math.isnan(weight) and 0 <= weight <= 1:
+        assert IntentEnvelope(**fields(preference=[preference])).preference[0].weight == weight
+    else:
+        with pytest.raises(InputError, match=r"preference\.0\.weight"):
+            IntentEnvelope(**fields(preference=[preference]))
+
+
+def test_goals_and_summaries_fill_their_limits_to_the_byte():
+    told = fields(
+        goal="é" * (MAX_GOAL_BYTES // 2), handoff={**HANDOFF, "summary": "𝄞" * (MAX_SUMMARY_BYTES // 4)}
+    )
+    assert IntentEnvelope(**told).body()["goal"] == told["goal"]
+
+
+def test_expiry_is_told_at_any_moment():
+    envelope = IntentEnvelope(**fields(created_at=NOW, expires_at=NOW + timedelta(hours=1)))
+    assert not envelope.is_expired(NOW)
+    assert not envelope.is_expired()
+    assert envelope.expires_in(NOW) == timedelta(hours=1)
+    assert envelope.is_expired(NOW + timedelta(hours=1))
+    assert envelope.expires_in(NOW + timedelta(hours=2)) == timedelta(hours=-1)
+    endless = IntentEnvelope(**fields())
+    assert (endless.expires_in(), endless.is_expired(NOW + timedelta(days=9999))) == (None, False)
+    with pytest.raises(ValueError, match="timezone-aware"):
+        envelope.is_expired(datetime(2030, 1, 1))
+
+
+def test_a_record_says_how_it_departs_from_section_4():
+    told = {**fields(escalation=None), "id": "anything", "created_at": NOW, "to": []}
+    record = IntentRecord(**told, handoff={"summary": "s", "fact_refs": []}, expires_at=NOW)
+    assert [departure.partition(":")[0] for departure in record.departures] == [
+        "escalation", "handoff.fact_refs", "to", "expires_at",
+    ]  # fmt: skip
+    assert full().departures == ()
+
+
+# -- as facts and as bodies ---------------------------------------------------------------------------------
+
+
+def stored(write):
+    """The facts as a node returns them: newest first, numbers as floats, one per entity, relation and scope."""
+    rows = []
+    for number, fact in enumerate(write.facts):
+        body = json.loads(json.dumps(fact.body()))
+        if body["value"]["type"] == "number":
+            body["value"]["v"] = float(body["value"]["v"])
+        rows.append(Fact(**body, id=f"f{number}", interpret_as="content"))
+    places = [(row.entity, row.relation, row.scope) for row in rows]
+    assert len(set(places)) == len(places), "two facts of one place contradict each other"
+    return rows[::-1]
+
+
+def record_of(envelope):
+    return IntentRecord(**envelope.body())
+
+
+@given(ENVELOPES, st.randoms(use_true_random=False))
+def test_an_envelope_comes_back_from_its_facts_in_any_order(envelope, chance):
+    rows = stored(envelope_write(envelope, "node.example"))
+    chance.shuffle(rows)
+    assert from_facts(rows) == record_of(envelope)
+
+
+@given(ENVELOPES)
+def test_an_envelope_comes_back_from_the_nodes_own_body(envelope):
+    answer = json.loads(json.dumps({**native_body(envelope), "created_at": envelope.created_at.isoformat()}))
+    for entry in answer["constraint"] + answer["preference"]:
+        value = entry["limit" if "limit" in entry else "value"]
+        shown = {"null": "null", "boolean": str(value["v"]).lower()}.get(value["type"], str(value["v"]))
+        value.update(v=shown, interpret_as="content")
+    assert from_body({**answer, "fact_ids": [], "a_new_field": 1}) == record_of(envelope)
+
+
+def test_the_facts_name_the_relations_agents_look_for():
+    envelope = full()
+    write = envelope_write(envelope, "Node.Example:8765")
+    told = {fact.relation: fact.value.v for fact in write.facts}
+    assert write.entity.startswith("stigmem://node.example:8765/intent/")
+    assert {fact.entity for fact in write.facts} == {write.entity}
+    assert {(fact.source, fact.scope, fact.confidence) for fact in write.facts} == {(SENDER, "company", 1.0)}
+    assert write.facts[-1].relation == GOAL
+    assert (told["intent:from"], told["intent:to"], told["intent:to:1"]) == (SENDER, READER, AGENT + "second")
+    assert (told["intent:handoff_to"], told["intent:handoff_summary"]) == (READER, "half done")
+    assert told["intent:constraint:kind:2"] == "max_calls"
+    # A policy is no escalation: agents read every intent:escalation fact when they start.
+    assert "intent:escalation" not in told
+    assert {fact.valid_until for fact in write.facts} == {envelope.expires_at}
+
+
+def test_an_envelope_with_a_fact_missing_is_not_whole():
+    rows = stored(envelope_write(full(), "node.example"))
+    for lost in rows:
+        rest = [row for row in rows if row is not lost]
+        if lost.relation == GOAL:
+            assert from_facts(rest) is None
+        else:
+            with pytest.raises(BackendProtocolError, match="is not whole"):
+                from_facts(rest)
+    assert from_facts([]) is None
+
+
+def test_what_others_say_about_an_envelope_does_not_change_it():
+    envelope = full()
+    rows = stored(envelope_write(envelope, "node.example"))
+    forged = [
+        row.model_copy(update={"source": BOSS, "relation": relation})
+        for row in rows
+        for relation in ("intent:to:2", "intent:note")
+    ]
+    assert from_facts([*forged, *rows]) == record_of(envelope)
+
+
+@pytest.mark.parametrize(
+    ("relation", "value"),
+    [
+        ("intent:to", {"type": "ref", "v": None}),
+        ("intent:constraint:limit", {"type": "number", "v": "many"}),
+        ("intent:preference:weight", {"type": "number", "v": 7.0}),
+        ("intent:escalation:priority", {"type": "string", "v": "urgent"}),
+        ("intent:created_at", {"type": "datetime", "v": "garbage"}),
+        ("intent:fact_count", {"type": "number", "v": 3.0}),
+    ],
+)
+def test_facts_that_make_no_envelope_are_a_protocol_error(relation, value):
+    rows = stored(envelope_write(full(), "node.example"))
+    rows = [Fact(**{**row.model_dump(), "value": value}) if row.relation == relation else row for row in rows]
+    with pytest.raises(BackendProtocolError, match=r"envelope stigmem://node\.example/intent/"):
+        from_facts(rows)
+
+
+def test_an_envelope_too_large_for_one_answer_is_refused():
+    rules = [{"condition": "c", "defer_to": BOSS, "timeout_s": 1}] * MAX_PARTS
+    limits = [{**BUDGET, "unit": "EUR"}] * MAX_PARTS
+    with pytest.raises(InputError, match=rf"at most {MAX_FACTS} at once"):
+        envelope_write(IntentEnvelope(**fields(deference=rules, constraint=limits)), "node.example")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"id": "i"}, {**fields(), "id": "i"}, {**fields(), "id": 5, "created_at": "x"}]
+)
+def test_bodies_that_are_no_envelopes_are_a_protocol_error(body):
+    with pytest.raises(BackendProtocolError, match="cannot be read"):
+        from_body(body)
+
+
+def test_foreign_envelopes_are_read_as_far_as_they_go():
+    body = {
+        "id": "intent:x",
+        "from": "agent:a",
+        "to": ["agent:b"],
+        "goal": "g",
+        "created_at": NOW.isoformat(),
+    }
+    read = from_body({**body, "escalation": None, "handoff": {"summary": "s", "fact_refs": []}})
+    assert (read.id, read.from_, read.escalation) == ("intent:x", "agent:a", None)
+    assert len(read.departures) == 2
+
+
+@pytest.mark.parametrize(
+    ("entity", "root"),
+    [
+        ("intent:e528c61e", True),
+        ("stigmem://node:1/intent/e528c61e", True),
+        ("stigmem://node:1/escalation/e528c61e", False),
+        ("escalation:e528c61e", False),
+        ("handoff:intent", False),
+    ],
+)
+def test_envelopes_are_told_from_escalations(entity, root):
+    assert is_root(entity) is root
+
+
+# -- escalation and timeouts --------------------------------------------------------------------------------
+
+
+def test_an_escalation_carries_the_envelope_only_where_the_policy_says_so():
+    brief, whole = full(), IntentEnvelope(**fields())
+    fact = Fact(id="f1", entity=AGENT + "f", relation="m:x", value={"type": "text", "v": "seen"})
+    told = {}
+    for envelope in (brief, whole):
+        write = escalation_write(envelope, "intent:1", SURFACES, "no table free", [fact])
+        told = {one.relation: one.value.v for one in write.facts}
+        assert write.facts[-1].relation == "intent:escalation"
+        assert told["intent:escalation"] == envelope.escalation.priority
+        assert told["intent:escalate_to"] == BOSS
+        assert told[GOAL] == "no table free"
+        assert told["intent:escalation_of"] == "intent:1"
+        assert {(one.source, one.scope) for one in write.facts} == {(READER, "company")}
+        context = json.loads(told["intent:escalation_context"])
+        if envelope is brief:
+            assert context == {"envelope_id": brief.id, "query": {"entity": "intent:1", "limit": 500}}
+        else:
+            assert context["envelope"] == whole.body()
+            assert context["facts"][0]["value"] == {"type": "text", "v": "seen"}
+
+
+def test_an_escalation_that_cannot_be_sent_says_why():
+    record = IntentRecord(**{**fields(escalation=None), "id": "x", "created_at": NOW})
+    with pytest.raises(InputError, match="names nobody"):
+        escalation_write(record, "intent:x", SURFACES, "stuck")
+    with pytest.raises(InputError, match="bytes of UTF-8"):
+        escalation_write(full(), "intent:x", SURFACES, "é" * MAX_GOAL_BYTES)
+    large = Fact(
+        id="f1", entity=AGENT + "f", relation="m:x", value={"type": "text", "v": "x" * MAX_VALUE_BYTES}
+    )
+    with pytest.raises(InputError, match="include_context"):
+        escalation_write(IntentEnvelope(**fields()), "intent:x", SURFACES, "stuck", [large])
+
+
+def test_timeouts_are_recorded_one_per_rule():
+    envelope = full()
+    facts = [timeout_fact(envelope, SURFACES, rule, NOW) for rule in (0, 1)]
+    assert facts[0].entity != facts[1].entity
+    assert facts[0].value.body() == {"type": "datetime", "v": NOW.isoformat()}
+    for rule in (-1, 2):
+        with pytest.raises(InputError, match="has 2 deference rules"):
+            timeout_fact(envelope, SURFACES, rule, NOW)
+    with pytest.raises(InputError, match="timezone-aware"):
+        timeout_fact(envelope, SURFACES, 0, datetime(2030, 1, 1))

@@ -1,0 +1,335 @@
+"""Envelopes on a node: sent natively or as plain facts, found again, escalated, and told apart when they fail."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
+from stigmem_double import StigmemDouble
+
+from memory.backends.stigmem.client import StigmemNode
+from memory.backends.stigmem.facts import FactValue, NewFact
+from memory.backends.stigmem.intent_board import IntentBoard
+from memory.backends.stigmem.intents import IntentEnvelope, IntentRecord
+from memory.backends.stigmem.writers import IncompleteWrite
+from memory.errors import (
+    BackendAuthError,
+    BackendProtocolError,
+    BackendTimeout,
+    BackendUnavailable,
+    InputError,
+)
+
+pytestmark = pytest.mark.anyio
+
+ROUTES = ("native", "facts")
+
+
+@pytest.fixture(params=ROUTES)
+async def board(request, double):
+    """A board on a node that has ``/v1/intents``, and on one that has not."""
+    double.node.lacks = {"intents"} if request.param == "facts" else set()
+    async with client(double) as node:
+        board = IntentBoard(node)
+        assert await board.route() == request.param
+        yield board
+
+
+def client(double: StigmemDouble) -> StigmemNode:
+    return StigmemNode(double.url, timeout_s=5.0, retry_pause_s=0.0)
+
+
+def same(found: IntentRecord | None, sent: IntentEnvelope) -> bool:
+    """The native route puts the node's time for the sender's."""
+    assert found is not None
+    return found.model_copy(update={"created_at": sent.created_at}) == IntentRecord(**sent.body())
+
+
+async def test_an_envelope_makes_the_round_trip(board, double):
+    for envelope in (full(), IntentEnvelope(**fields())):
+        receipt = await board.submit(envelope)
+        assert not receipt.existed
+        stored = {fact["id"] for fact in double.node.facts}
+        assert set(receipt.fact_ids) <= stored
+        found = await board.get(receipt.entity)
+        assert same(found, envelope)
+        assert found.departures == ()
+        assert same(await board.get(envelope.id), envelope)
+        goals = [fact for fact in double.node.facts if fact["entity"] == receipt.entity]
+        assert envelope.goal in [fact["value"]["v"] for fact in goals if fact["relation"] == "intent:goal"]
+    assert not any(fact["contradicted"] for fact in double.node.facts)
+
+
+async def test_the_route_is_probed_once_and_nothing_is_stored_by_it(double):
+    async with client(double) as node:
+        board = IntentBoard(node)
+        assert await board.route() == "native"
+        assert double.node.facts == []
+        for _ in range(3):
+            await board.route()
+            await board.authority()
+        assert [request["path"] for request in double.requests] == [
+            "/v1/intents",
+            "/v1/me",
+            "/.well-known/stigmem",
+        ]
+
+
+async def test_a_node_that_cannot_be_asked_is_asked_again(double):
+    async with client(double) as node:
+        board = IntentBoard(node)
+        double.fault, double.fault_left = "busy", 1
+        with pytest.raises(BackendUnavailable):
+            await board.route()
+        assert await board.route() == "native"
+
+
+async def test_submitting_twice_changes_nothing(board, double):
+    envelope = full()
+    first = await board.submit(envelope)
+    count = len(double.node.facts)
+    second = await board.submit(envelope)
+    assert (second.entity, second.existed, second.fact_ids) == (first.entity, True, ())
+    assert len(double.node.facts) == count
+    with pytest.raises(InputError, match="id: belongs to another envelope"):
+        await board.submit(envelope.model_copy(update={"goal": "another goal"}))
+
+
+async def test_text_that_the_node_cleans_is_still_the_same_envelope(board):
+    envelope = IntentEnvelope(**fields(goal="№ ① \u200e tabl\u0065\u0301"))
+    await board.submit(envelope)
+    assert (await board.submit(envelope)).existed
+    found = await board.in_flight(goal=envelope.goal)
+    assert len(found.envelopes) == 1
+
+
+async def test_envelopes_in_flight_are_found_by_goal_recipient_and_sender(board):
+    sent = {
+        "first": IntentEnvelope(**fields(goal="tea")),
+        "second": IntentEnvelope(**fields(goal="tea", to=[AGENT + "other"])),
+        "third": IntentEnvelope(**fields(goal="coffee", **{"from": AGENT + "else"})),
+    }
+    entities = {(await board.submit(envelope)).entity: name for name, envelope in sent.items()}
+
+    async def names(**wanted):
+        found = await board.in_flight(**wanted)
+        assert (dict(found.unreadable), found.truncated) == ({}, False)
+        return [entities[entity] for entity in found.envelopes]
+
+    assert await names() == ["third", "second", "first"]
+    assert await names(goal="tea") == ["second", "first"]
+    assert await names(to=READER) == ["third", "first"]
+    assert await names(sender=SENDER, goal="tea", to=READER) == ["first"]
+    assert await names(goal="te") == []
+
+
+async def test_expired_envelopes_are_no_longer_in_flight(board, double):
+    envelope = full()
+    receipt = await board.submit(envelope)
+    later = envelope.expires_at + timedelta(seconds=1)
+    assert list((await board.in_flight()).envelopes) == [receipt.entity]
+    assert not (await board.in_flight(now=later)).envelopes
+    past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
+    for fact in double.node.facts:
+        fact["valid_until"] = past
+    for intent in double.node.intents.values():
+        intent["expires_at"] = past
+    assert not (await board.in_flight()).envelopes
+    assert await board.get(receipt.entity) is None
+
+
+async def test_unknown_envelopes_are_none_and_a_failing_node_is_an_error(board, double):
+    assert await board.get("00000000-0000-4000-8000-000000000000") is None
+    assert await board.get("stigmem://node.example/intent/none") is None
+    double.fault = "down"
+    for call in (board.get("00000000-0000-4000-8000-000000000000"), board.in_flight(), board.submit(full())):
+        with pytest.raises(BackendUnavailable):
+            await call
+
+
+async def test_escalations_are_not_taken_for_envelopes(board):
+    envelope = full()
+    receipt = await board.submit(envelope)
+    found = await board.get(receipt.entity)
+    facts = await board.escalate(receipt.entity, found, source=READER, problem="no table free")
+    assert {fact.relation for fact in facts} >= {"intent:escalation", "intent:escalate_to", "intent:goal"}
+    assert {fact.value.v for fact in facts if fact.relation == "intent:escalation_of"} == {receipt.entity}
+    assert list((await board.in_flight()).envelopes) == [receipt.entity]
+
+
+async def test_an_escalation_with_context_embeds_the_facts_referred_to(double):
+    async with client(double) as node:
+        board = IntentBoard(node)
+        value = FactValue(type="text", v="the table by the window")
+        wish = NewFact(entity=AGENT + "wish", relation="m:x", value=value, source=SENDER, scope="company")
+        await node.assert_fact(wish)
+        handoff = {"summary": "s", "fact_refs": [AGENT + "wish"]}
+        envelope = IntentEnvelope(**fields(handoff=handoff))
+        receipt = await board.submit(envelope)
+        facts = await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
+        context = next(fact.value.v for fact in facts if fact.relation == "intent:escalation_context")
+        assert "the table by the window" in context
+
+
+async def test_a_timeout_leaves_a_trace_and_the_envelope_whole(board):
+    envelope = full()
+    receipt = await board.submit(envelope)
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    fact = await board.record_timeout(envelope, 1, source=READER, at=moment)
+    assert (fact.relation, fact.value.v) == ("intent:deference_timeout", moment.isoformat())
+    assert same(await board.get(receipt.entity), envelope)
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------
+
+
+class Failing(StigmemNode):
+    """A client whose node begins to fail with a certain assert."""
+
+    def __init__(self, double: StigmemDouble, at: int, fault: str) -> None:
+        super().__init__(double.url, timeout_s=0.2, retry_pause_s=0.0)
+        self._double, self._left, self._fault = double, at, fault
+
+    async def assert_fact(self, fact):
+        if self._left == 0:
+            self._double.fault = self._fault
+        self._left -= 1
+        return await super().assert_fact(fact)
+
+
+@pytest.mark.parametrize("fault", ["busy", "reset", "stall", "quota"])
+@pytest.mark.parametrize("at", [1, 5, -2])
+async def test_a_partly_asserted_envelope_says_which_facts_exist(double, at, fault):
+    double.node.lacks = {"intents"}
+    envelope = full()
+    async with client(double) as whole:
+        total = len((await IntentBoard(whole).submit(full())).fact_ids)
+    double.node.facts.clear()
+    at %= total
+    async with Failing(double, at, fault) as node:
+        with pytest.raises(IncompleteWrite) as caught:
+            await IntentBoard(node).submit(envelope)
+    double.fault = None
+    error = caught.value
+    there = {fact["id"] for fact in double.node.facts}
+    assert {fact.id for fact in error.existing} <= there
+    assert len(error.existing) == at
+    unsure = int(error.uncertain is not None)
+    assert unsure == (fault != "quota"), "after 5xx or silence a fact may exist"
+    assert len(error.existing) + unsure + len(error.missing) == total
+    assert all(fact.id in str(error) for fact in error.existing)
+    assert envelope.goal not in str(error), "what was said stays out of errors"
+    async with client(double) as node:
+        board = IntentBoard(node)
+        entity = error.existing[0].entity
+        assert await board.get(entity) is None
+        assert not (await board.in_flight()).envelopes
+        assert len((await board.submit(envelope)).fact_ids) == total
+        assert same(await board.get(entity), envelope)
+    assert not any(fact["contradicted"] for fact in double.node.facts)
+
+
+async def test_a_native_answer_that_was_lost_is_looked_up(double):
+    class Lossy(StigmemNode):
+        async def request(self, method, path, **more):
+            answer = await super().request(method, path, **more)
+            if method == "POST" and (more.get("json") or {}).get("goal"):
+                raise BackendTimeout("lost", diagnostics={})
+            return answer
+
+    envelope = full()
+    async with Lossy(double.url) as node:
+        receipt = await IntentBoard(node).submit(envelope)
+    assert receipt.existed
+    assert receipt.entity in double.node.intents
+
+
+async def test_a_native_request_that_never_arrived_is_an_error(double):
+    async with client(double) as node:
+        board = IntentBoard(node)
+        await board.route()
+        double.fault, double.fault_left = "reset", 1
+        with pytest.raises(BackendUnavailable):
+            await board.submit(full())
+        assert double.node.intents == {}
+
+
+async def test_an_unreadable_envelope_hides_no_other(double):
+    async with client(double) as node:
+        board = IntentBoard(node)
+        good = await board.submit(full())
+        broken = await board.submit(full())
+        double.node.intents[broken.entity]["escalation"] = {"escalate_to": BOSS, "priority": "urgent"}
+        found = await board.in_flight()
+        assert list(found.envelopes) == [good.entity]
+        assert list(found.unreadable) == [broken.entity]
+        assert "escalation.priority" in found.unreadable[broken.entity]
+        with pytest.raises(BackendProtocolError):
+            await board.get(broken.entity)
+
+
+async def test_a_full_answer_says_that_there_may_be_more(double):
+    async with client(double) as node:
+        for number in range(500):
+            value = {"type": "text", "v": "g"}
+            double.node.add(
+                "default", entity=f"escalation:{number}", relation="intent:goal", value=value,
+                source=SENDER, scope="company", confidence=1.0,
+            )  # fmt: skip
+        found = await IntentBoard(node).in_flight()
+        assert (len(found.envelopes), found.truncated) == (0, True)
+
+
+async def test_a_forced_route_still_finds_the_other_kind(double):
+    async with client(double) as node:
+        plain, native = IntentBoard(node, route="facts"), IntentBoard(node)
+        entities = {(await board.submit(full())).entity for board in (plain, native)}
+        for board in (plain, native):
+            assert set((await board.in_flight()).envelopes) == entities
+
+
+async def test_a_tenants_envelopes_stay_in_the_tenant(tenant_double):
+    tenant_double.node.add_key("k" * 40, READER, ["read", "write"], "s-one", None)
+    tenant_double.node.add_key("o" * 40, READER, ["read", "write"], "s-two", None)
+    async with (
+        StigmemNode(tenant_double.url, "k" * 40) as node,
+        StigmemNode(tenant_double.url, "o" * 40) as other,
+    ):
+        board = IntentBoard(node)
+        envelope = full()
+        receipt = await board.submit(envelope)
+        assert receipt.route == "facts"
+        assert same(await board.get(receipt.entity), envelope)
+        assert await IntentBoard(other).get(receipt.entity) is None
+        assert {fact["tenant_id"] for fact in tenant_double.node.facts} == {"s-one"}
+
+
+async def test_an_envelope_that_has_expired_is_not_sent(board, double):
+    past = datetime.now(UTC) - timedelta(hours=2)
+    envelope = IntentEnvelope(**fields(created_at=past, expires_at=past + timedelta(hours=1)))
+    with pytest.raises(InputError, match=r"^expires_at: has passed"):
+        await board.submit(envelope)
+    assert double.node.facts == []
+
+
+async def test_a_key_that_may_not_read_is_not_an_empty_board(tenant_double):
+    async with client(tenant_double) as node:
+        with pytest.raises(BackendAuthError):
+            await IntentBoard(node).in_flight()
+
+
+@pytest.mark.skipif(not os.environ.get("STIGMEM_URL"), reason="STIGMEM_URL names no Stigmem node")
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_live_node_gives_envelopes_back(route):
+    async with StigmemNode(os.environ["STIGMEM_URL"], os.environ.get("STIGMEM_API_KEY")) as node:
+        board, envelope = IntentBoard(node, route=route), full()
+        receipt = await board.submit(envelope)
+        assert (await board.submit(envelope)).existed
+        found = await board.get(receipt.entity)
+        assert same(found, envelope)
+        assert receipt.entity in (await board.in_flight(goal=envelope.goal)).envelopes
+        await board.escalate(receipt.entity, found, source=READER, problem="no table free")
+        await board.record_timeout(found, 0, source=READER)
+        assert same(await board.get(receipt.entity), envelope)

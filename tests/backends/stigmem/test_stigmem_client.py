@@ -1,0 +1,239 @@
+"""The node client over real sockets: what it sends, what it refuses, when it tries again."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from stigmem_double import ADMIN_KEY, StigmemDouble
+
+from memory import (
+    BackendAuthError,
+    BackendError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    BackendUnavailable,
+    InputError,
+)
+from memory.backends.stigmem.client import StigmemNode
+from memory.backends.stigmem.facts import FactValue, NewFact
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def node_of(double: StigmemDouble, key: str | None = None) -> StigmemNode:
+    return StigmemNode(double.url, key, retry_pause_s=0.01)
+
+
+def fact(number: int = 1, value: FactValue | None = None, **fields: object) -> NewFact:
+    return NewFact(
+        **{
+            "entity": f"stigmem://x/m/{number}",
+            "relation": "memory:note",
+            "value": value or FactValue(type="text", v=f"secret {number}"),
+            "source": "stigmem://x/agent/t",
+            "scope": "team",
+            **fields,
+        }
+    )
+
+
+async def test_every_type_comes_back(double: StigmemDouble) -> None:
+    values = {
+        "string": "a",
+        "text": "b",
+        "number": 2.5,
+        "boolean": False,
+        "datetime": "2026-01-02T03:04:05+00:00",
+    }
+    values |= {"ref": "stigmem://x/y/z", "null": None}
+    async with node_of(double) as node:
+        for number, (kind, v) in enumerate(values.items()):
+            stored = await node.assert_fact(fact(number, FactValue(type=kind, v=v)))
+            assert (await node.get_fact(stored.id)).value.v == v, kind
+        assert len(await node.query(scope="team")) == len(values)
+
+
+async def test_a_redacted_ref_and_unknown_fields_are_tolerated(double: StigmemDouble) -> None:
+    double.node.add(
+        "default", entity="handoff:1", relation="intent:handoff_to", value={"type": "ref", "v": "agent:x"},
+        source="agent:y", confidence=1.0, scope="company", derived_from=None, hlc=None,
+    )  # fmt: skip
+    async with node_of(double) as node:
+        (found,) = await node.query(relation="intent:handoff_to")
+    assert found.sanitizer_redacted
+    assert found.value.v is None
+
+
+async def test_a_query_never_pages(double: StigmemDouble) -> None:
+    async with node_of(double) as node:
+        for number in range(12):
+            await node.assert_fact(fact(number))
+        assert len(await node.query(source="stigmem://x/agent/t")) == 12
+        for limit in (0, 501):
+            with pytest.raises(InputError, match="limit"):
+                await node.query(limit=limit)
+    asked = [request for request in double.requests if request["method"] == "GET"]
+    assert [request["params"]["limit"] for request in asked] == ["500"]
+    assert not any("cursor" in request["params"] for request in double.requests)
+
+
+async def test_no_session_header_is_sent(double: StigmemDouble) -> None:
+    async with node_of(double) as node:
+        await node.assert_fact(fact())
+        await node.recall("secret", scope="team")
+        await node.assert_fact(fact(2))
+    assert not any("stigmem-session" in request["headers"] for request in double.requests)
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("down", BackendUnavailable), ("busy", BackendUnavailable)])
+async def test_a_failing_node_is_asked_twice(
+    double: StigmemDouble, fault: str, kind: type[BackendError]
+) -> None:
+    async with node_of(double) as node:
+        for call in (node.me, lambda: node.assert_fact(fact()), lambda: node.recall("secret", scope="team")):
+            double.fault, before = fault, len(double.requests)
+            with pytest.raises(kind) as raised:
+                await call()
+            assert len(double.requests) == before + 2
+            assert "secret" not in f"{raised.value} {raised.value.diagnostics}"
+            assert raised.value.__cause__ is not None
+            double.fault, double.fault_left = fault, 1
+            await call()
+        double.fault, before = fault, len(double.requests)
+        with pytest.raises(kind):
+            await node.request("POST", "/v1/intents", json={})
+        assert len(double.requests) == before + 1, "an intent sent twice would be two"
+
+
+async def test_a_plain_text_500_ends_the_connection(double: StigmemDouble) -> None:
+    async with node_of(double) as node:
+        await node.me()
+        await node.me()
+        assert double.connections == 1
+        double.fault, double.fault_left = "down", 1
+        await node.me()
+        assert double.connections == 2
+        double.fault, double.fault_left = "busy", 1
+        await node.me()
+        assert double.connections == 2, "a 503 in JSON is the node's own answer"
+
+
+async def test_a_lost_answer_is_asked_for_again(double: StigmemDouble) -> None:
+    async with node_of(double) as node:
+        double.fault, double.fault_left = "reset", 1
+        stored = await node.assert_fact(fact())
+        assert [one["id"] for one in double.node.facts] == [stored.id]
+        double.fault = "reset"
+        with pytest.raises(BackendUnavailable) as raised:
+            await node.assert_fact(fact(2))
+        assert raised.value.ambiguous
+
+
+async def test_a_refusal_is_final(double: StigmemDouble) -> None:
+    async with node_of(double) as node:
+        for kind, call in (
+            (BackendRejected, lambda: node.get_fact("nope")),
+            (BackendRejected, lambda: node.request("POST", "/v1/facts", json={"entity": "secret"})),
+            (BackendAuthError, lambda: node.request("POST", "/v1/auth/keys", json={"raw_key": "secret" * 9})),
+        ):
+            before = len(double.requests)
+            with pytest.raises(kind) as raised:
+                await call()
+            assert len(double.requests) == before + 1
+            assert "secret" not in f"{raised.value} {raised.value.diagnostics}"
+        with pytest.raises(BackendRejected, match=r"body\.relation"):
+            await node.request("POST", "/v1/facts", json={"entity": "a"})
+
+
+async def test_a_quota_says_when_to_come_back(double: StigmemDouble) -> None:
+    async with node_of(double) as node:
+        double.fault, before = "quota", len(double.requests)
+        with pytest.raises(BackendRateLimited, match="4 s") as raised:
+            await node.assert_fact(fact())
+        assert raised.value.retry_after_s == 3.5
+        assert raised.value.diagnostics["code"] == "quota_exceeded"
+        assert len(double.requests) == before + 1
+
+
+async def test_the_key_goes_to_the_configured_origin_alone(tenant_double: StigmemDouble) -> None:
+    async with node_of(tenant_double, ADMIN_KEY) as node:
+        assert (await node.me())["tenant_id"] == "default"
+        for path in ("//evil.example/v1/me", "http://evil.example/v1/me", "v1/me", ""):
+            with pytest.raises(InputError, match="path"):
+                await node.request("GET", path)
+        tenant_double.fault, before = "redirect", len(tenant_double.requests)
+        with pytest.raises(BackendProtocolError, match="redirect"):
+            await node.me()
+        assert len(tenant_double.requests) == before + 1
+        tenant_double.fault = None
+        with pytest.raises(BackendAuthError, match="wrong or expired"):
+            await node.with_key("another").me()
+
+
+async def test_what_is_no_json_is_no_answer(double: StigmemDouble) -> None:
+    async with node_of(double) as node:
+        double.fault = "garbage"
+        with pytest.raises(BackendProtocolError, match="JSON"):
+            await node.me()
+
+
+async def test_an_answer_of_another_shape_is_no_answer(double: StigmemDouble, monkeypatch) -> None:
+    async with node_of(double) as node:
+        for answer in ([], {"facts": None}, {"facts": [1]}, {"facts": [{"fact": None}]}, None):
+
+            async def other(*_: object, answer: object = answer, **__: object) -> object:
+                return answer
+
+            monkeypatch.setattr(node, "request", other)
+            with pytest.raises(BackendProtocolError):
+                await node.recall("a", scope="team")
+            with pytest.raises(BackendProtocolError):
+                await node.query()
+
+
+async def test_nobody_listens() -> None:
+    async with StigmemNode("http://127.0.0.1:9", retry_pause_s=60) as node:
+        with anyio.fail_after(5), pytest.raises(BackendUnavailable) as raised:
+            await node.me()
+    assert not raised.value.sent, "what was never sent is not ambiguous"
+
+
+async def test_a_cancelled_call_leaves_the_client_usable(double: StigmemDouble) -> None:
+    double.stall_s = 0.2
+    async with node_of(double) as node:
+        double.fault, double.fault_left = "stall", 1
+        with anyio.move_on_after(0.05) as scope:
+            await node.recall("a" * 100_000, scope="team")
+        assert scope.cancelled_caught
+        await node.me()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8765",
+        "ftp://x",
+        "http://",
+        "http://x:y@host",
+        "http://h/?k=v",
+        "http://h#f",
+        "http://h:99999",
+    ],
+)
+async def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(InputError, match="url"):
+        StigmemNode(url)
+
+
+@pytest.mark.parametrize("key", [" k", "k\n", "schlüssel", "k\x00"])
+async def test_keys_that_no_header_carries(key: str) -> None:
+    with pytest.raises(InputError, match="api_key") as raised:
+        StigmemNode("http://127.0.0.1:1", key)
+    assert key.strip() not in str(raised.value) or len(key.strip()) == 1

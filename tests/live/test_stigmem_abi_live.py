@@ -1,0 +1,86 @@
+"""The adapter-specific gate of Spec-19 12.7 on a live node: ``STIGMEM_URL=http://... pytest tests/live``."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import pytest
+
+pytest.importorskip("httpx")
+
+from memory import InputError
+from memory.backends.stigmem.abi import StigmemAbi
+from memory.backends.stigmem.client import StigmemNode
+from memory.backends.stigmem.writers import Write, carry_out
+
+URL = os.environ.get("STIGMEM_URL")
+KEY = os.environ.get("STIGMEM_API_KEY")
+TAG = uuid.uuid4().hex[:12]
+SENDER = f"stigmem://memslot.test/agent/sender-{TAG}"
+RECEIVER = f"stigmem://memslot.test/agent/receiver-{TAG}"
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not URL, reason="needs a Stigmem node; set STIGMEM_URL (and STIGMEM_API_KEY)"),
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def agent(source: str) -> StigmemAbi:
+    return StigmemAbi(URL, KEY, source)
+
+
+async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> None:
+    abi = agent(SENDER)
+    expected = {
+        abi.checkout(f"t-{TAG}"): {"paperclip:checkout"},
+        abi.blocked(f"b-{TAG}", f"t-{TAG}"): {"paperclip:issue_status", "paperclip:blocked_by"},
+        abi.done(f"d-{TAG}"): {"paperclip:issue_status"},
+        abi.ping(f"p-{TAG}"): {"paperclip:last_active"},
+        abi.handoff(RECEIVER, "é" * 2048, ["f1", "f2"], "go on"): {
+            "intent:handoff_summary",
+            "intent:context_ref",
+            "intent:continuation",
+            "intent:handoff_to",
+        },
+        abi.decide(f"d-{TAG}", "s"): {"roadmap:decision"},
+        abi.escalate(RECEIVER, "g", "high"): {"intent:goal", "intent:escalate_to", "intent:escalation"},
+    }
+    report = await abi.aclose(60)
+    assert (report.written, report.accepted) == (len(expected), len(expected))
+    async with StigmemNode(URL or "", KEY) as node:
+        for ticket, relations in expected.items():
+            found = await node.query(entity=ticket.entity, include_contradicted=True, min_confidence=1.0)
+            assert {fact.relation for fact in found} == relations
+            assert {fact.id for fact in found} == {fact.id for fact in ticket.facts}
+            scope = "local" if ticket.what == "activity" else "company"
+            assert {fact.scope for fact in found} == {scope}
+
+
+async def test_a_handoff_reaches_the_agent_it_names() -> None:
+    with agent(SENDER) as abi:
+        sent = abi.handoff(RECEIVER, "half done", ["f1"], "run the tests")
+        assert sent.wait(60)
+    context = await agent(RECEIVER).boot(f"stigmem://memslot.test/user/{TAG}")
+    found = {fact.relation: fact.value.v for fact in context.facts if fact.entity == sent.entity}
+    assert found["intent:handoff_to"] == RECEIVER
+    assert found["intent:handoff_summary"] == "half done"
+    assert f"- **intent:continuation** on `{sent.entity}`: run the tests" in context.summary
+    assert context.problems == ()
+
+
+async def test_a_wrong_scope_or_low_confidence_does_not_reach_the_node() -> None:
+    abi = agent(SENDER)
+    good = abi.surfaces.decision(f"wrong-{TAG}", "s")
+    async with StigmemNode(URL or "", KEY) as node:
+        for change in ({"scope": "public"}, {"confidence": 0.9}):
+            wrong = Write(good.what, good.entity, (good.facts[0].model_copy(update=change),))
+            assert abi.write(wrong).state == "refused"
+            with pytest.raises(InputError):
+                await carry_out(node, wrong)
+        assert await node.query(entity=good.entity, include_contradicted=True) == []

@@ -1,0 +1,120 @@
+"""The conformance kit and the adapter's own promises on a real Stigmem node.
+
+    STIGMEM_URL=http://127.0.0.1:8765 pytest tests/live/test_stigmem_live.py
+    STIGMEM_URL=http://127.0.0.1:8766 STIGMEM_ADMIN_KEY=... pytest tests/live/test_stigmem_live.py
+
+Without ``STIGMEM_ADMIN_KEY`` scopes share the node; with it each is a tenant (multi-tenant plugin). A node keeps
+what it is told, so give it one that may be thrown away, and no quotas.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from memory import (
+    MemoryScope,
+    MemorySlot,
+    ProvenanceRequest,
+    RetrieveRequest,
+    SupportsProvenance,
+    open_memory,
+)
+from memory.smoke import run_gates
+from memory.testing.contract import MemoryContract
+
+URL = os.environ.get("STIGMEM_URL")
+ADMIN_KEY = os.environ.get("STIGMEM_ADMIN_KEY")
+SECOND_URL = os.environ.get("STIGMEM_SECOND_URL")
+
+pytestmark = pytest.mark.skipif(not URL, reason="STIGMEM_URL names no live Stigmem node")
+
+
+def _config(**block: Any) -> dict[str, Any]:
+    scope = {"run_id": "live", "persona_id": "ada"}
+    return {"memory": {"backend": "stigmem", "scope": scope, "backends": {"stigmem": {"url": URL, **block}}}}
+
+
+SHARED = {"isolation": "node", "allow_sharing": True}
+CONFIG = _config(api_key=ADMIN_KEY) if ADMIN_KEY else _config(**SHARED)
+
+
+class TestLive(MemoryContract):
+    """What a fault would need, the tests on the model node show."""
+
+    config: ClassVar[Mapping[str, Any]] = CONFIG
+    native_query = ("facts", {})
+    concurrent_scopes = 8
+    clean_up = True
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_the_doctor_is_content() -> None:
+    report = await run_gates(CONFIG)
+    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+
+
+@pytest.mark.anyio
+async def test_memory_outlives_the_slot_and_a_reset_outlives_it_too() -> None:
+    scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
+    async with open_memory(CONFIG, scope=scope) as memory:
+        await memory.after_turn(session_id="1", user="My parrot is called Kiwi.")
+    async with open_memory(CONFIG, scope=scope) as memory:
+        assert "Kiwi" in await memory.before_turn("What is the parrot called?", session_id="2")
+        assert (await memory.reset_scope(scope)).verified
+    async with open_memory(CONFIG, scope=scope) as memory:
+        assert await memory.before_turn("What is the parrot called?", session_id="3") == ""
+        await memory.after_turn(session_id="3", user="My next parrot is called Mango.")
+        assert "Mango" in await memory.before_turn("What is the parrot called?", session_id="4")
+        await memory.reset_scope(scope)
+
+
+@pytest.mark.anyio
+async def test_facts_come_back_as_themselves_and_not_as_cards() -> None:
+    scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
+    async with open_memory(CONFIG, scope=scope) as memory:
+        receipt = await memory.after_turn(
+            session_id="1", event_id="e1", user="I like oolong.", assistant="Noted."
+        )
+        again = await memory.after_turn(
+            session_id="1", event_id="e1", user="I like oolong.", assistant="Noted."
+        )
+        assert again.native_ids == receipt.native_ids
+        result = await _ask(memory, "oolong")
+        assert [entry.native_id for entry in result.entries] == [receipt.native_ids[0]]
+        assert result.entries[0].event_ids == ("e1",)
+        assert not any(hit["from_card"] for hit in result.raw["facts"])
+        provenance = memory.capability(SupportsProvenance)
+        assert provenance is not None
+        answer = await provenance.provenance(ProvenanceRequest(scope=scope))
+        assert set(answer.native_ids) == set(receipt.native_ids)
+        assert answer.event_ids == ("e1",)
+        await memory.reset_scope(scope)
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(not SECOND_URL, reason="STIGMEM_SECOND_URL names no second node")
+async def test_one_node_for_each_scope() -> None:
+    run = os.urandom(6).hex()
+    ada, bob = (MemoryScope(run_id=run, persona_id=name) for name in ("ada", "bob"))
+    nodes = {ada.label: {"url": URL}, bob.label: {"url": SECOND_URL}}
+    if ADMIN_KEY:
+        pytest.skip("two nodes without auth are needed")
+    async with open_memory(_config(isolation="node", nodes=nodes), scope=ada) as memory:
+        await memory.setup_scope(bob)
+        await memory.after_turn(session_id="1", user="I like oolong.")
+        assert "oolong" in await memory.before_turn("oolong?", session_id="2")
+        assert await memory.before_turn("oolong?", session_id="2", scope=bob) == ""
+
+
+async def _ask(memory: MemorySlot, query: str) -> Any:
+    assert memory.scope is not None
+    return await memory.retrieve(RetrieveRequest(query=query, scope=memory.scope, session_id="s"))

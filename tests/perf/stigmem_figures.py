@@ -1,0 +1,161 @@
+"""Prints the Stigmem figures: rendering, the cost of a write surface, the bound of the queue. Not a timed test.
+
+python tests/perf/stigmem_figures.py
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "backends" / "stigmem"))
+
+from figures import show
+from stigmem_double import DoubleProcess
+
+from memory.backends.stigmem.abi import StigmemAbi
+from memory.backends.stigmem.facts import Fact, StoredValue
+from memory.backends.stigmem.queue import MAX_QUEUED_FACTS, Ticket
+from memory.backends.stigmem.rendering import render_context
+
+AGENT = "stigmem://node.example/agent/"
+RENDERED, ROUNDS = 10_000, 15
+CALLS, FLOOD = 600, 5_000
+PAUSE_S = 0.001
+
+
+def facts(count: int) -> list[Fact]:
+    """Facts as a boot pulls them: some namespaces, all value types, confidences and clocks in no order."""
+    chance = random.Random(12)
+    namespaces = [
+        f"{name}:kind{number}"
+        for name in ("preference", "roadmap", "intent", "x-own")
+        for number in range(50)
+    ]
+    values = [
+        StoredValue(
+            type="text", v="prefers oolong, brewed for three minutes; never `black` tea, whatever the hour"
+        ),
+        StoredValue(type="number", v=42.5),
+        StoredValue(type="boolean", v=True),
+        StoredValue(type="null"),
+        StoredValue(type="ref", v=AGENT + "reviewer"),
+    ]
+    return [
+        Fact(
+            id=str(number),
+            entity=f"stigmem://node.example/user/u{chance.randrange(500)}",
+            relation=chance.choice(namespaces),
+            value=chance.choice(values),
+            confidence=chance.choice((1.0, 0.9, 0.75)),
+            hlc=f"{1_795_292_050_000 + chance.randrange(10**6)}.{chance.randrange(40)}",
+        )
+        for number in range(count)
+    ]
+
+
+def rendering() -> bool:
+    sample = facts(RENDERED)
+    seconds = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        text = render_context(sample, AGENT + "alice")
+        seconds.append(time.perf_counter() - began)
+    lines = text.count("\n- **") + text.startswith("- **")
+    assert lines == RENDERED, "every fact has a line"
+    median, worst = statistics.median(seconds) * 1000, max(seconds) * 1000
+    met = worst < 100
+    show(f"rendering {RENDERED:,} facts", f"p50 {median:.1f} ms, max {worst:.1f} ms", "< 100 ms", met)
+    return met
+
+
+@contextmanager
+def no_node() -> Iterator[str]:
+    """The address of a port that nobody listens on, kept for us so that nobody will."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{held.getsockname()[1]}"
+
+
+@contextmanager
+def node(fault: str | None) -> Iterator[str]:
+    """A node in another process, so that its work is not ours."""
+    double = DoubleProcess()
+    try:
+        double.fault(fault)
+        yield double.url
+    finally:
+        double.close()
+
+
+NODES = {
+    "healthy": lambda: node(None),
+    "down": no_node,
+    "slow": lambda: node("stall"),
+    "answering 500": lambda: node("down"),
+}
+
+
+def calls(abi: StigmemAbi) -> list[Callable[[int], Ticket]]:
+    refs = [f"{AGENT}fact-{number}" for number in range(3)]
+    return [
+        lambda number: abi.checkout(f"PROJ-{number}"),
+        lambda number: abi.done(f"PROJ-{number}"),
+        lambda number: abi.blocked(f"PROJ-{number}", f"PROJ-{number + 1}"),
+        lambda number: abi.ping(f"PROJ-{number}"),
+        lambda number: abi.handoff(AGENT + "reviewer", "Done but for the tests.", refs, f"page {number}"),
+        lambda number: abi.decide(f"choice-{number}", "SQLite, because it is there."),
+        lambda number: abi.escalate(AGENT + "boss", f"cannot reach the store of PROJ-{number}", "high"),
+    ]
+
+
+def p95(seconds: list[float]) -> float:
+    return statistics.quantiles(seconds, n=20)[-1]
+
+
+def surfaces(name: str) -> bool:
+    """What one call costs the agent, spread over time as an agent's calls are, and then as a flood."""
+    with NODES[name]() as url:
+        abi = StigmemAbi(url, None, AGENT + "perf", timeout_s=2.0, retry_pause_s=0.05)
+        surface, spread, flood, most = calls(abi), [], [], 0
+        for number in range(CALLS):
+            began = time.perf_counter()
+            surface[number % len(surface)](number)
+            spread.append(time.perf_counter() - began)
+            time.sleep(PAUSE_S)
+        for number in range(FLOOD):
+            began = time.perf_counter()
+            surface[number % len(surface)](CALLS + number)
+            flood.append(time.perf_counter() - began)
+            most = max(most, abi._queue.queued_facts)
+        report = abi.report()
+        began = time.perf_counter()
+        ended = abi.close(0.5)
+        closing = time.perf_counter() - began
+    met = p95(spread) < 0.001 and p95(flood) < 0.001
+    told = f"p95 {p95(spread) * 1e6:.0f} us, in a flood {p95(flood) * 1e6:.0f} us"
+    show(f"write surface, node {name}", told, "p95 < 1 ms", met)
+    bounded = most <= MAX_QUEUED_FACTS
+    show(f"  queue in a flood of {FLOOD:,}", f"{most:,} facts at most", f"<= {MAX_QUEUED_FACTS:,}", bounded)
+    counted = ended.accepted == ended.written + ended.failed + ended.abandoned and not ended.waiting
+    told = f"{ended.accepted:,} taken, {report.dropped:,} dropped, {ended.abandoned:,} abandoned"
+    show(f"  closed in {closing:.2f} s", told, "all accounted for", counted)
+    return met and bounded and counted
+
+
+def main() -> int:
+    logging.getLogger("memory.stigmem").setLevel(logging.CRITICAL)
+    results = [rendering(), *(surfaces(name) for name in NODES)]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
