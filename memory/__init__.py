@@ -3,6 +3,7 @@
 What is not exported here is private. Importing this package imports no memory SDK.
 """
 
+from memory._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
 from memory.base import (
     CAPABILITIES,
     AdapterTraits,
@@ -90,6 +91,7 @@ __all__ = [
     "AdapterMode",
     "AdapterSettings",
     "AdapterTraits",
+    "AwareDatetime",
     "BackendAuthError",
     "BackendError",
     "BackendHealth",
@@ -108,9 +110,11 @@ __all__ = [
     "ContextEntry",
     "Deadlines",
     "FeedbackReceipt",
+    "Frozen",
     "IdAlphabet",
     "InputError",
     "IsolationError",
+    "JsonObject",
     "JsonlTraceSink",
     "LifecycleError",
     "MemoryAdapter",
@@ -151,6 +155,7 @@ __all__ = [
     "SupportsNativeQuery",
     "SupportsProvenance",
     "SupportsReadiness",
+    "Text",
     "TokenCounter",
     "Trace",
     "TraceSink",
@@ -158,6 +163,8 @@ __all__ = [
     "WriteReceipt",
     "build_slot",
     "capabilities_of",
+    "check_aware",
+    "check_text",
     "clean_text",
     "entry_cost",
     "fit_entries",

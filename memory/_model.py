@@ -53,10 +53,11 @@ def _check_id(value: str) -> str:
         raise ValueError("must not be blank; give an id")
     if len(value) > MAX_ID_LENGTH:
         raise ValueError(f"is {len(value)} characters long; at most {MAX_ID_LENGTH} are allowed")
-    return _check_text(value)
+    return check_text(value)
 
 
-def _check_text(value: str) -> str:
+def check_text(value: str) -> str:
+    """``value``, if it can be encoded as UTF-8; raises ValueError."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -64,7 +65,8 @@ def _check_text(value: str) -> str:
     return value
 
 
-def _check_aware(value: datetime) -> datetime:
+def check_aware(value: datetime) -> datetime:
+    """``value`` in UTC, if it is timezone-aware; raises ValueError."""
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError("must be timezone-aware; write e.g. datetime.now(timezone.utc)")
     return value.astimezone(UTC)
@@ -79,6 +81,6 @@ def _check_json(value: dict[str, Any]) -> dict[str, Any]:
 
 
 Id = Annotated[str, AfterValidator(_check_id)]
-Text = Annotated[str, AfterValidator(_check_text)]
-AwareDatetime = Annotated[datetime, AfterValidator(_check_aware)]
+Text = Annotated[str, AfterValidator(check_text)]
+AwareDatetime = Annotated[datetime, AfterValidator(check_aware)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]

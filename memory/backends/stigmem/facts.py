@@ -16,8 +16,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
-from memory import BackendProtocolError, IdAlphabet, InputError, MemslotError
-from memory._model import AwareDatetime, Frozen, JsonObject, Text, _check_aware, _check_text
+from memory import (
+    AwareDatetime,
+    BackendProtocolError,
+    Frozen,
+    IdAlphabet,
+    InputError,
+    JsonObject,
+    MemslotError,
+    Text,
+    check_aware,
+    check_text,
+)
 
 __all__ = [
     "FACT_SCOPES",
@@ -69,7 +79,7 @@ _URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
 
 def _limited(limit: int) -> Callable[[str], str]:
     def check(value: str) -> str:
-        size = len(_check_text(value).encode())
+        size = len(check_text(value).encode())
         if size > limit:
             raise ValueError(f"is {size} bytes of UTF-8; at most {limit} are allowed, so shorten it")
         return value
@@ -193,14 +203,14 @@ def _number(value: Any) -> int | float:
 
 def _moment(value: Any) -> str:
     if isinstance(value, datetime):
-        return _check_aware(value).isoformat()
+        return check_aware(value).isoformat()
     if not isinstance(value, str):
         raise ValueError("must be a datetime or an ISO 8601 string for type datetime")
     try:
         parsed = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("is not an ISO 8601 date and time such as 2026-01-31T12:00:00+00:00") from None
-    _check_aware(parsed)
+    check_aware(parsed)
     return value
 
 
@@ -388,6 +398,6 @@ class Fact(_Read):
     def stored_at(self) -> datetime | None:
         """``timestamp`` as a timezone-aware UTC datetime, or None where it is absent or unreadable."""
         try:
-            return _check_aware(datetime.fromisoformat(self.timestamp or "")).astimezone(UTC)
+            return check_aware(datetime.fromisoformat(self.timestamp or "")).astimezone(UTC)
         except ValueError:
             return None

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from memory._model import AwareDatetime, Frozen, Text, _check_aware
+from memory import AwareDatetime, Frozen, Text, check_aware
 from memory.backends.stigmem.facts import (
     MAX_URI_BYTES,
     MAX_VALUE_BYTES,
@@ -212,7 +212,7 @@ class IntentRecord(Frozen):
 
     def expires_in(self, now: datetime | None = None) -> timedelta | None:
         """The time left, negative once expired; None for an envelope without end."""
-        return None if self.expires_at is None else self.expires_at - _check_aware(now or _now())
+        return None if self.expires_at is None else self.expires_at - check_aware(now or _now())
 
     def body(self) -> dict[str, Any]:
         """The envelope as JSON, with the field names of section 4."""

@@ -50,7 +50,7 @@ def options(**block: Any) -> StigmemOptions:
             {"isolation": "node", "nodes": {"a:b": "http://h:1", "a:c": "http://h:1/"}},
             "two scopes the same url",
         ),
-        ({"isolation": "node", "nodes": {"a:b": "h"}}, "nodes.a:b.url: must be"),
+        ({"isolation": "node", "nodes": {"a:b": "h"}}, "nodes.a:b: must be"),
         ({"isolation": "none"}, "isolation:"),
         ({"api_key": KEY, "top_k": 501}, "top_k:"),
         ({"api_key": KEY, "semantic_weight": 1}, "semantic_weight:"),
