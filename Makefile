@@ -41,6 +41,7 @@ types: $(VENV)/.installed-tools
 
 perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/figures.py $(ARGS)
+	$(BIN)/python tests/perf/stigmem_figures.py
 
 wheel: $(VENV)/.installed-tools
 	$(BIN)/python -m build --outdir dist .

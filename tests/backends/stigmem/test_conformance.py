@@ -72,6 +72,7 @@ async def test_every_vector_of_the_file_is_run_and_named(double):
     for row in rows:
         assert bool(row.why) == (row.status is not Status.PASSED)
     table = render_table(rows)
+    sys.stdout.write(f"\n{table}\n")
     assert all(f"{row.id} " in table for row in rows)
     assert table.count("known deviation") == 3 + 1
     for counted in ("0 failed", "3 known deviation", f"{len(rows)} vectors"):
