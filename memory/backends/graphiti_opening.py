@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
 import re
-import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,15 +19,22 @@ from memory.lexical import LexicalHashEmbedder
 __all__ = ["Clients", "build_clients", "import_sdk"]
 
 _TELEMETRY = "GRAPHITI_TELEMETRY_ENABLED"
+_MODULES = (
+    "graphiti_core.cross_encoder.openai_reranker_client",
+    "graphiti_core.embedder.openai",
+    "graphiti_core.llm_client.openai_generic_client",
+    "memory.backends.graphiti_native",
+)
 _ATTEMPTS = 4  # Graphiti's own number for answers that are empty or no JSON
 
 
 def import_sdk() -> None:
     """Import ``graphiti_core``: no telemetry, and no variables from whatever ``.env`` file it finds."""
     os.environ[_TELEMETRY] = "false"
-    if "graphiti_core" not in sys.modules:
-        with _environment_kept():
-            import graphiti_core  # noqa: F401
+    with _environment_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of its own code
+        for name in _MODULES:
+            importlib.import_module(name)
     _quieten()
 
 
