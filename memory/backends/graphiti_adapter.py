@@ -7,7 +7,8 @@ with one driver, one client and one lock; models are shared. Graphiti runs on as
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GRAPHITI_CAPABILITIES", "GraphitiAdapter", "memslot_create", "memslot_describe"]
 
-GRAPHITI_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
+GRAPHITI_CAPABILITIES = frozenset(
+    {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
+)
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 _LISTS = ("edges", "nodes", "episodes")
 
@@ -105,6 +108,7 @@ class GraphitiAdapter(BaseAdapter):
         self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
         self._clients = build_clients(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
+        self._opening = anyio.Lock()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``group_id``; also the name of the scope's directory."""
@@ -113,15 +117,43 @@ class GraphitiAdapter(BaseAdapter):
             fields.pop()
         return {"group_id": GROUP_IDS.encode(*fields)}
 
-    def _graph(self, scope: MemoryScope) -> NativeGraph:
+    @asynccontextmanager
+    async def _graph(self, scope: MemoryScope) -> AsyncIterator[NativeGraph]:
+        """The scope's open graph, which stays open meanwhile."""
         group_id = self.native_scope(scope)["group_id"]
-        graph = self._graphs.get(group_id)
-        if graph is None:
-            from memory.backends.graphiti_native import NativeGraph
+        if group_id not in self._graphs:
+            async with self._opening:  # also while one is closed, so that no file is open twice
+                if group_id not in self._graphs:
+                    await self._make_room()
+                    self._graphs[group_id] = await self._opened(group_id)
+        graph = self._graphs[group_id] = self._graphs.pop(group_id)  # the last to be closed again
+        graph.users += 1
+        try:
+            yield graph
+        finally:
+            graph.users -= 1
 
-            graph = NativeGraph(self._directory / group_id, group_id, self._options, self._clients)
-            self._graphs[group_id] = graph
+    async def _opened(self, group_id: str) -> NativeGraph:
+        from memory.backends.graphiti_native import NativeGraph
+
+        graph = NativeGraph(self._directory / group_id, group_id, self._options, self._clients)
+        try:
+            await graph.driver.open()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await graph.close()
+            raise
         return graph
+
+    async def _make_room(self) -> None:
+        """Close graphs that have not been used for longest: each open one holds some 80 MB."""
+        for group_id, graph in list(self._graphs.items()):
+            if len(self._graphs) < self._options.open_graphs:
+                return
+            if not graph.busy:
+                del self._graphs[group_id]
+                with anyio.CancelScope(shield=True):
+                    await graph.close()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open the scope's graph, or make it.
@@ -133,7 +165,8 @@ class GraphitiAdapter(BaseAdapter):
         if type(current_token().native_token).__module__.startswith("trio"):
             raise ConfigError(f"{self.backend_name}: Graphiti runs on asyncio only; run the host on asyncio")
         try:
-            await self._graph(scope).driver.open()
+            async with self._graph(scope):
+                pass
         except OSError as error:
             raise ConfigError(
                 f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
@@ -153,16 +186,18 @@ class GraphitiAdapter(BaseAdapter):
         Raises:
             InputError: ``ingest: triplet`` and the event carries none.
         """
-        options, graph = self._options, self._graph(event.scope)
+        options = self._options
         if options.ingest == "triplet":
             triplets = triplets_of(event)
             body, _ = episode_body(event, "message", cs_in_body=options.cs_in_body)
-            stored = await graph.add_triplets(event, body, triplets)
+            async with self._graph(event.scope) as graph:
+                stored = await graph.add_triplets(event, body, triplets)
             return self._receipt(event, "Graphiti.add_triplet", stored, [])
         body, warnings = episode_body(event, options.ingest, cs_in_body=options.cs_in_body)
         if not body:
             return self._receipt(event, "none", None, [*warnings, "there was nothing to send"])
-        stored = await graph.add_episode(event, body)
+        async with self._graph(event.scope) as graph:
+            stored = await graph.add_episode(event, body)
         return self._receipt(event, "Graphiti.add_episode", stored, warnings)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
@@ -196,7 +231,8 @@ class GraphitiAdapter(BaseAdapter):
         stored: dict[str, Stored] = {}
         if sent:
             chosen, bodies = zip(*sent, strict=True)
-            found = await self._graph(events[0].scope).add_batch(chosen, bodies)
+            async with self._graph(events[0].scope) as graph:
+                found = await graph.add_batch(chosen, bodies)
             stored = {event.event_id: one for event, one in zip(chosen, found, strict=True)}
         return [
             self._receipt(
@@ -224,9 +260,9 @@ class GraphitiAdapter(BaseAdapter):
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's episode and facts, once no write that was given up is still under way."""
-        graph = self._graph(event.scope)
-        await graph.idle()
-        episodes = await graph.episodes_of_event(event.event_id)
+        async with self._graph(event.scope) as graph:
+            await graph.idle()
+            episodes = await graph.episodes_of_event(event.event_id)
         ids = [one for episode in episodes for one in (episode.uuid, *episode.entity_edges)]
         return tuple(dict.fromkeys(ids)) or None
 
@@ -234,8 +270,10 @@ class GraphitiAdapter(BaseAdapter):
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``search_`` within the scope's group. Facts that no longer hold come with their ``invalid_at``."""
-        graph, limit = self._graph(request.scope), request.budget.max_items or self._options.top_k
-        found = await graph.search(search_query(request), limit)
+        limit = request.budget.max_items or self._options.top_k
+        async with self._graph(request.scope) as graph:
+            found = await graph.search(search_query(request), limit)
+            events = await graph.events_of(found.edges)
         scores = (
             found.edge_reranker_scores,
             found.node_reranker_scores,
@@ -249,7 +287,7 @@ class GraphitiAdapter(BaseAdapter):
             ]
             for kind, scored in zip(KINDS, scores, strict=True)
         }
-        entries = tuple(to_entries(raw, await graph.events_of(found.edges)))
+        entries = tuple(to_entries(raw, events))
         return RetrieveResult(
             request=request,
             raw=raw,
@@ -261,7 +299,8 @@ class GraphitiAdapter(BaseAdapter):
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Ready as soon as the graph answers: an episode is saved before ``add_episode`` returns."""
-        await self._graph(scope).probe()
+        async with self._graph(scope) as graph:
+            await graph.probe()
         return BackendReadiness(state="ready", detail="Graphiti stores before it answers", waited_ms=0.0)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
@@ -278,13 +317,15 @@ class GraphitiAdapter(BaseAdapter):
         if request.operation not in ("delete", "remove_episode"):
             raise CapabilityNotSupported(f"{self.backend_name} can delete, not {request.operation!r}")
         if request.native_id is None:
-            raise ScopeError("NativeMutationRequest.native_id is missing; give the id of a fact or an episode")
+            raise ScopeError(
+                "NativeMutationRequest.native_id is missing; give the id of a fact or an episode"
+            )
         if request.arguments:
             raise InputError(f"NativeMutationRequest.arguments: {request.operation} takes none")
-        graph = self._graph(request.scope)
-        if request.operation == "remove_episode" and (await graph.find(request.native_id))[1] is None:
-            raise ScopeError("native_id names no episode of this scope")
-        kind = await graph.remove(request.native_id)
+        async with self._graph(request.scope) as graph:
+            if request.operation == "remove_episode" and (await graph.find(request.native_id))[1] is None:
+                raise ScopeError("native_id names no episode of this scope")
+            kind = await graph.remove(request.native_id)
         call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
         ids = (request.native_id,)
         return NativeMutationReceipt(
@@ -304,14 +345,14 @@ class GraphitiAdapter(BaseAdapter):
             ScopeError: the scope has no fact and no episode of that id.
             InputError: an argument is unknown.
         """
-        graph = self._graph(request.scope)
-        if request.native_id is None:
-            edges = await self._invalidated(graph, request)
-            episodes = await graph.episodes(sorted({one for edge in edges for one in edge.episodes}))
-        else:
-            edge, episode = await graph.find(request.native_id)
-            edges = [edge] if edge is not None else await graph.edges(episode.entity_edges)
-            episodes = [episode] if episode is not None else await graph.episodes(edge.episodes)
+        async with self._graph(request.scope) as graph:
+            if request.native_id is None:
+                edges = await self._invalidated(graph, request)
+                episodes = await graph.episodes(sorted({one for edge in edges for one in edge.episodes}))
+            else:
+                edge, episode = await graph.find(request.native_id)
+                edges = [edge] if edge is not None else await graph.edges(episode.entity_edges)
+                episodes = [episode] if episode is not None else await graph.episodes(edge.episodes)
         events = (event_id_of(episode.source_description) for episode in episodes)
         return ProvenanceResult(
             raw={"edges": [*map(json_ready, edges)], "episodes": [*map(json_ready, episodes)]},
@@ -350,10 +391,10 @@ class GraphitiAdapter(BaseAdapter):
         limit = request.arguments.get("limit", 10_000)
         if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:
             raise InputError("NativeQueryRequest.arguments takes limit alone, a positive integer")
-        graph = self._graph(request.scope)
-        if operation == "count":
-            return NativeQueryResult(raw=await graph.counts(), trace=self.trace(request.scope, "MATCH"))
-        rows = [json_ready(record) for record in await graph.all_of(operation, limit)]
+        async with self._graph(request.scope) as graph:
+            if operation == "count":
+                return NativeQueryResult(raw=await graph.counts(), trace=self.trace(request.scope, "MATCH"))
+            rows = [json_ready(record) for record in await graph.all_of(operation, limit)]
         raw = {operation: rows, "truncated": len(rows) == limit}
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "get_by_group_ids"))
 
@@ -361,7 +402,8 @@ class GraphitiAdapter(BaseAdapter):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """``clear_data`` of the scope's group, and a count of what is left."""
-        removed, verified = await self._graph(scope).clear()
+        async with self._graph(scope) as graph:
+            removed, verified = await graph.clear()
         return ResetReceipt(
             scope=scope, verified=verified, removed=removed, trace=self.trace(scope, "clear_data")
         )

@@ -5,9 +5,8 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_op
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES, KuzuDriver, KuzuDri
 from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendUnavailable, NativeWorker
+from memory.backends.graphiti_turn import Turn
 
 __all__ = ["OPERATIONS", "ScopeDriver"]
 
@@ -77,7 +77,6 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
         self.db: Any = None
         self._reader: Any = None
         self._writer: Any = None
-        self.saving = False
 
     async def open(self) -> None:
         """Open the database, or make it. Idempotent.
@@ -109,7 +108,15 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
         self.db = database
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
-        """Rows as dicts. Parameters that are None are left out, as the parent does."""
+        """Rows as dicts. Parameters that are None are left out, as the parent does.
+
+        Raises:
+            GivenUp: nobody waits for this write any more.
+        """
+        Turn.check()
+        return await self._run(cypher_query_, kwargs), None, None
+
+    async def _run(self, query: str, kwargs: Mapping[str, Any]) -> Any:
         parameters = {
             name: value
             for name, value in kwargs.items()
@@ -121,12 +128,12 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             connection = self._writer if in_save else self._reader
             if connection is None:
                 raise BackendUnavailable("the graph is closed", sent=False)
-            answer = connection.execute(cypher_query_, parameters)
+            answer = connection.execute(query, parameters)
             several = isinstance(answer, list)
             rows = [list(one.rows_as_dict()) for one in (answer if several else [answer])]
             return rows if several else rows[0]
 
-        return await self.worker.run(run), None, None
+        return await self.worker.run(run)
 
     def session(self, database: str | None = None) -> Session:
         return Session(self)
@@ -134,23 +141,20 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
     async def in_transaction(self, save: Callable[[], Awaitable[Any]]) -> Any:
         """All of ``save``, or nothing. Only one at a time: the scope's lock sees to it."""
         token = _writing.set(True)
-        self.saving = True
         try:
             await self.execute_query("BEGIN TRANSACTION")
-            try:
-                answer = await save()
-            except BaseException:
-                await self._roll_back()
-                raise
+            answer = await save()
             await self.execute_query("COMMIT")
             return answer
+        except BaseException:
+            await self._roll_back()
+            raise
         finally:
-            self.saving = False
             _writing.reset(token)
 
     async def _roll_back(self) -> None:
         try:
-            await self.execute_query("ROLLBACK")
+            await self._run("ROLLBACK", {})
         except RuntimeError:
             pass  # Kuzu has already done so itself, as it does when a query fails
 
@@ -163,10 +167,6 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             if handle is not None:
                 handle.close()
         self.db = self._reader = self._writer = None
-
-    def remove_files(self) -> None:
-        """Delete the scope's directory; only when closed."""
-        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class Session(KuzuDriverSession):  # type: ignore[misc]

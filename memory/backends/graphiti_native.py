@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from memory.backends.graphiti_kuzu import ScopeDriver
 from memory.backends.graphiti_opening import Clients
 from memory.backends.graphiti_options import GraphitiOptions
 from memory.backends.graphiti_translate import Triplet, description, event_id_of
+from memory.backends.graphiti_turn import Turn
 
 __all__ = ["NativeGraph", "Stored"]
 
@@ -81,25 +82,37 @@ class NativeGraph:
         self._lock = asyncio.Lock()
         self._jobs: set[asyncio.Task[Any]] = set()
         self._events: dict[str, str | None] = {}
+        self.users = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way, given up or not."""
+        return self.users > 0 or bool(self._jobs)
 
     # -- order and life ---------------------------------------------------------------------------------
 
     async def alone(self, call: Callable[[], Awaitable[T]]) -> T:
         """A write, after the one before it has ended. Concurrent ones would duplicate entities and invalidate
-        nothing. When given up (a deadline, say) it is cancelled, and what it was saving is rolled back."""
+        nothing. When given up it ends early, and what it was saving is rolled back."""
+        turn = Turn()
 
         async def in_turn() -> T:
+            Turn.current.set(turn)
             async with self._lock:
                 return await call()
 
-        job = asyncio.ensure_future(in_turn())
+        try:
+            return await self._outlasting(in_turn())
+        except asyncio.CancelledError:
+            turn.give_up()
+            raise
+
+    async def _outlasting(self, call: Coroutine[Any, Any, T]) -> T:
+        """A call in a task of its own, which ends by itself when nobody waits for it any more."""
+        job = asyncio.ensure_future(call)
         self._jobs.add(job)
         job.add_done_callback(self._ended)
-        try:
-            return await asyncio.shield(job)
-        except asyncio.CancelledError:
-            job.cancel()
-            raise
+        return await asyncio.shield(job)
 
     def _ended(self, job: asyncio.Task[Any]) -> None:
         self._jobs.discard(job)
@@ -247,11 +260,15 @@ class NativeGraph:
     async def search(self, query: str, limit: int) -> SearchResults:
         """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
         valid = [[DateFilter(comparison_operator=ComparisonOperator.is_null)]]
-        return await self.graphiti.search_(
-            query,
-            config=self._recipe(limit),
-            group_ids=[self.group_id],
-            search_filter=SearchFilters(invalid_at=valid) if self._options.only_valid else SearchFilters(),
+        return await self._outlasting(
+            self.graphiti.search_(
+                query,
+                config=self._recipe(limit),
+                group_ids=[self.group_id],
+                search_filter=SearchFilters(invalid_at=valid)
+                if self._options.only_valid
+                else SearchFilters(),
+            )
         )
 
     def _recipe(self, limit: int) -> SearchConfig:

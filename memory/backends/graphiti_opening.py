@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.backends.graphiti_options import GraphitiModel, GraphitiOptions
+from memory.backends.graphiti_turn import Turn
 from memory.lexical import LexicalHashEmbedder
 
 __all__ = ["Clients", "build_clients", "import_sdk"]
@@ -95,7 +96,7 @@ def build_clients(options: GraphitiOptions, deadlines: Mapping[str, float]) -> C
         async def _generate_response_with_retry(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    answer: dict[str, Any] = await self._generate_response(*args, **kwargs)
+                    answer: dict[str, Any] = await Turn.call(self._generate_response(*args, **kwargs))
                     return answer
                 except (json.JSONDecodeError, EmptyResponseError):
                     if attempt == _ATTEMPTS:

@@ -71,6 +71,8 @@ class GraphitiOptions(PluginOptions):
     """Directory of the databases. Default: ``<data_dir>/<backend name>``."""
     buffer_mb: int = Field(default=128, ge=64)
     """Largest buffer of one scope's database, in MB; Kuzu's own default is 80 % of the machine."""
+    open_graphs: int = Field(default=8, gt=0)
+    """Scopes whose graphs stay open, at some 80 MB each; others are opened again in 0.05 s when needed."""
     ingest: Ingest = "message"
     """An episode of ``role: content`` lines (``message``), of plain ``text``, or of the event as ``json``; or
     ``triplet``: facts given in ``metadata.triplets`` are added without extraction."""

@@ -54,7 +54,9 @@ def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tup
     spoken = [message for message in event.messages if message.content.strip()]
     warnings = []
     if len(spoken) < len(event.messages):
-        warnings.append(f"tool calls without text are not part of a {ingest} episode; json episodes keep them")
+        warnings.append(
+            f"tool calls without text are not part of a {ingest} episode; json episodes keep them"
+        )
     if not spoken:
         return "", warnings
     heading = [f"({name}: {value})" for name, value in cs.items()]
@@ -185,7 +187,9 @@ def to_entries(
                 score=row.get("score"),
                 timestamp=_time_of(row),
                 group=None if kind == "edges" else kind,
-                labels=tuple((name, row[name]) for name in _TIMES if row.get(name)) if kind == "edges" else (),
+                labels=tuple((name, row[name]) for name in _TIMES if row.get(name))
+                if kind == "edges"
+                else (),
                 event_ids=_event_ids(kind, row, events),
                 scope_ids={"group_id": row["group_id"]},
             )

@@ -34,7 +34,8 @@ ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")
 START = datetime(2024, 1, 1, 12, tzinfo=UTC)
 NEEDS_GRAPHITI = pytest.mark.skipif(
-    find_spec("graphiti_core") is None or find_spec("kuzu") is None, reason="graphiti-core[kuzu] is not installed"
+    find_spec("graphiti_core") is None or find_spec("kuzu") is None,
+    reason="graphiti-core[kuzu] is not installed",
 )
 _COUNT = itertools.count(1)
 
