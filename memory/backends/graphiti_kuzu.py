@@ -5,6 +5,7 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_op
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -29,6 +30,7 @@ OPERATIONS = (
 )  # fmt: skip
 _FILE = "graph.kuzu"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
+_WILDCARDS = re.compile(r"[*?]")
 _writing: ContextVar[bool] = ContextVar("memslot_graphiti_writing", default=False)
 
 
@@ -55,8 +57,9 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
     """One scope's database, and the one thread that talks to it.
 
     Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed; a cancelled
-    query stays cancelled (the parent's answers with nothing, so that Graphiti goes on with an empty result); and
-    what Graphiti saves in one go is one transaction, while reads see the state before it.
+    query stays cancelled (the parent's answers with nothing, so that Graphiti goes on with an empty result); a
+    question mark is no wildcard; and what Graphiti saves in one go is one transaction, while reads see the state
+    before it.
 
     Args:
         directory: of this scope; created by :meth:`open`.
@@ -122,6 +125,9 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             for name, value in kwargs.items()
             if value is not None and name not in ("database_", "routing_")
         }
+        if "QUERY_FTS_INDEX" in query and isinstance(parameters.get("query"), str):
+            # Wildcards to Kuzu, so that a question would lose its last word.
+            parameters["query"] = _WILDCARDS.sub(" ", parameters["query"])
         in_save = _writing.get()
 
         def run() -> Any:

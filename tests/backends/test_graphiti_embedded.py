@@ -145,6 +145,15 @@ async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, rec
     assert json.loads(json.dumps(result.raw)) == result.raw
 
 
+async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Kuzu takes "passport?" for a pattern, so that keyword search would miss what is asked for."""
+    async with opened(llm, tmp_path, sim_min_score=1.0) as slot:  # by keywords alone
+        await slot.record_event(event("I keep my passport in the drawer."))
+        for query in ("Where is my passport?", "passport*", "What?! My passport?"):
+            assert await found(slot, query) == ["I keep my passport in the drawer."], query
+        assert await found(slot, "? * ?") == []
+
+
 async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
     embedder = {"model": "embed", "base_url": llm.base_url}
     async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
@@ -206,9 +215,12 @@ async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: Scripte
 
     async with opened(llm, tmp_path) as slot:
         path = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"] / "graph.kuzu"
-    code = f"import kuzu, sys; db = kuzu.Database({str(path)!r}, max_db_size=1 << 30); print('open', flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    holder = (
+        f"import kuzu, sys; held = kuzu.Database({str(path)!r}, max_db_size=1 << 30); "
+        "print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(  # noqa: ASYNC220 (nothing else runs on this loop)
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
