@@ -164,6 +164,17 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
         except RuntimeError:
             pass  # Kuzu has already done so itself, as it does when a query fails
 
+    async def renew(self) -> None:
+        """Start again with a blank file: what Kuzu deletes stays readable in the old one."""
+
+        def replace() -> None:
+            self._close()
+            for file in self._directory.glob(f"{_FILE}*"):
+                file.unlink()
+            self._open()
+
+        await self.worker.run(replace)
+
     async def close(self) -> None:
         """Close connections and database on their thread, and end it. Idempotent."""
         await self.worker.aclose(self._close)

@@ -244,12 +244,17 @@ class NativeGraph:
         return await self.alone(delete)
 
     async def clear(self) -> tuple[int, bool]:
-        """``clear_data`` of the group; how many nodes and facts went, and whether none is left."""
+        """``clear_data`` of the group and, where nothing is left of it, a blank file in place of the old one.
+
+        Returns how many nodes and facts went, and whether looking again found none.
+        """
 
         async def delete() -> tuple[int, bool]:
             before = sum((await self.counts()).values())
             await clear_data(self.driver, [self.group_id])
             self._events.clear()
+            if sum((await self.counts()).values()) == 0:
+                await self.driver.renew()
             left = sum((await self.counts()).values())
             return before - left, left == 0
 

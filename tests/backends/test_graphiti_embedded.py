@@ -198,6 +198,21 @@ async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM) -> N
         assert (await listed(slot, "edges"))["edges"] == []
 
 
+async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path) as slot:
+        directory = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"]
+
+        def on_disk() -> bool:
+            return any(b"zqsecret" in file.read_bytes() for file in directory.iterdir())
+
+        await slot.record_event(event("I keep my zqsecret passport in the drawer."))
+        assert on_disk(), "or this test proves nothing"
+        await slot.reset_scope(ALICE)
+        assert not on_disk()
+        await slot.record_event(event("I ride my green bicycle."))
+        assert await found(slot, "bicycle") == ["I ride my green bicycle."]
+
+
 async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
     told = event("I keep my passport in the drawer.")
     async with opened(llm, tmp_path) as slot:
