@@ -28,6 +28,7 @@ __all__ = [
 KINDS = ("edges", "nodes", "episodes", "communities")
 """What a search returns, in the order the context shows it."""
 _TIMES = ("valid_at", "invalid_at")
+_ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
 _TRIPLET_FIELDS = frozenset({"source", "relation", "target", "fact", "valid_at", "invalid_at"})
 
@@ -154,12 +155,20 @@ def in_utc(moment: datetime) -> datetime:
 
 def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
     """A native node or edge as JSON, without its vector; times in UTC."""
-    row = {name: _plain(value) for name, value in record if name not in _VECTORS}
-    return row if score is None else {**row, "score": score}
+    row = {
+        name: value if type(value) in _ALREADY_PLAIN else _plain(value)
+        for name, value in vars(record).items()
+        if name not in _VECTORS
+    }
+    if score is not None:
+        row["score"] = score
+    return row
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value.isoformat() + "+00:00"
         return in_utc(value).isoformat()
     if isinstance(value, Enum):
         return value.value

@@ -15,12 +15,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import kuzu
 from figures import event, percentile, request, show
 
 from memory import MemoryScope, open_memory
 from memory.testing import ScriptedLLM
 
-BARE, OURS = (MemoryScope(run_id="perf", persona_id=name) for name in ("bare", "ours"))
+BARE_GROUP = "bare"
 
 
 async def timed(call: Callable[[], Awaitable[Any]]) -> float:
@@ -42,48 +43,78 @@ def report(name: str, pairs: list[tuple[float, float]], target: float) -> None:
     )
 
 
-async def main(rounds: int) -> None:
+def stock(directory: str, clients: Any) -> Any:
+    """Graphiti on its own Kuzu driver, with the two lines that make it run."""
+    from graphiti_core import Graphiti
+    from graphiti_core.driver.driver import GraphProvider
+    from graphiti_core.driver.kuzu_driver import KuzuDriver
+    from graphiti_core.graph_queries import get_fulltext_indices
+
+    driver = KuzuDriver(f"{directory}/stock.kuzu")
+    driver._database = BARE_GROUP
+    with kuzu.Connection(driver.db) as connection:
+        for query in get_fulltext_indices(GraphProvider.KUZU):
+            connection.execute(query)
+    return Graphiti(
+        graph_driver=driver,
+        llm_client=clients.llm,
+        embedder=clients.embedder,
+        cross_encoder=clients.cross_encoder,
+    )
+
+
+async def measure(slot: Any, graphiti: Any, recipe: Any, rounds: int) -> tuple[list[Any], list[Any]]:
+    """(bare, ours) of as many adds and searches, in turns."""
     from graphiti_core.nodes import EpisodeType
 
+    adds, searches = [], []
+    group_id = graphiti.driver._database
+    for number in range(rounds):
+        told = event(number, slot.scope, f"I like my tea number zq{number} very much.")
+
+        async def bare_add(told: Any = told) -> None:
+            await graphiti.add_episode(
+                name=told.event_id,
+                episode_body=f"user: {told.messages[0].content}",
+                source_description="chat",
+                reference_time=told.timestamp,
+                source=EpisodeType.message,
+                group_id=group_id,
+            )
+
+        async def our_add(told: Any = told) -> None:
+            await slot.record_event(told)
+
+        async def bare_search() -> None:
+            await graphiti.search_("which tea number 7", config=recipe, group_ids=[group_id])
+
+        async def our_search() -> None:
+            await slot.retrieve(request(slot.scope, max_items=10))
+
+        for bare, ours, pairs in ((bare_add, our_add, adds), (bare_search, our_search, searches)):
+            order = (bare, ours) if number % 2 else (ours, bare)
+            took = {call: await timed(call) for call in order}
+            pairs.append((took[bare], took[ours]))
+    return adds[5:], searches[5:]
+
+
+async def main(rounds: int) -> None:
     with ScriptedLLM() as llm, tempfile.TemporaryDirectory() as directory:
         options = {"llm": {"model": "scripted", "base_url": llm.base_url}}
         memory = {"backend": "graphiti", "data_dir": directory, "backends": {"graphiti": options}}
-        async with open_memory({"memory": memory}, scope=OURS) as slot:
-            await slot.setup_scope(BARE)
-            adapter: Any = slot._adapter
-            graph = adapter._graphs[adapter.native_scope(BARE)["group_id"]]
-            recipe = graph._recipe(10)
-            adds, searches = [], []
-            for number in range(rounds):
-                told = event(number, OURS, f"I like my tea number zq{number} very much.")
-
-                async def bare_add(told: Any = told) -> None:
-                    await graph.graphiti.add_episode(
-                        name=told.event_id,
-                        episode_body=f"user: {told.messages[0].content}",
-                        source_description="chat",
-                        reference_time=told.timestamp,
-                        source=EpisodeType.message,
-                        group_id=graph.group_id,
-                    )
-
-                async def our_add(told: Any = told) -> None:
-                    await slot.record_event(told)
-
-                async def bare_search() -> None:
-                    await graph.graphiti.search_(
-                        "which tea number 7", config=recipe, group_ids=[graph.group_id]
-                    )
-
-                async def our_search() -> None:
-                    await slot.retrieve(request(BARE, max_items=10))
-
-                for bare, ours, pairs in ((bare_add, our_add, adds), (bare_search, our_search, searches)):
-                    order = (bare, ours) if number % 2 else (ours, bare)
-                    took = {call: await timed(call) for call in order}
-                    pairs.append((took[bare], took[ours]))
-            report("add_episode", adds[5:], 1)
-            report("search_", searches[5:], 2)
+        for bare in ("Graphiti on its own driver", "Graphiti on memslot's driver"):
+            scope = MemoryScope(run_id="perf", persona_id=bare)
+            async with open_memory({"memory": memory}, scope=scope) as slot:
+                other = MemoryScope(run_id="perf", persona_id=f"bare {bare}")
+                await slot.setup_scope(other)
+                adapter: Any = slot._adapter
+                graph = adapter._graphs[adapter.native_scope(other)["group_id"]]
+                own = bare.endswith("own driver")
+                graphiti = stock(directory, adapter._clients) if own else graph.graphiti
+                adds, searches = await measure(slot, graphiti, graph._recipe(10), rounds)
+                print(f"bare: {bare}")
+                report("add_episode", adds, 1)
+                report("search_", searches, 2)
 
 
 if __name__ == "__main__":
