@@ -57,8 +57,11 @@ class GraphitiLlm(GraphitiModel):
 class GraphitiOptions(PluginOptions):
     """Settings of the Graphiti backend. Everything but the extracting model works without key and network."""
 
-    llm: GraphitiLlm | None = None
-    """The extracting model, required: ``{model: gpt-4.1-mini, api_key: "${OPENAI_API_KEY}"}``."""
+    llm: GraphitiLlm | None = Field(
+        default=None, examples=[{"model": "gpt-4.1-mini", "base_url": "https://api.openai.com/v1"}]
+    )
+    """The extracting model, required: any OpenAI-compatible endpoint; the key is ``$OPENAI_API_KEY`` unless
+    ``api_key`` is given."""
     embedder: Literal["lexical"] | GraphitiModel = "lexical"
     """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
     dimensions: int = Field(default=LEXICAL_DIMENSIONS, ge=64)

@@ -76,7 +76,8 @@ def test_the_description_imports_no_sdk() -> None:
 
 
 texts = st.text(min_size=1, max_size=60).filter(str.strip)
-scopes = st.builds(MemoryScope, run_id=texts, persona_id=texts, agent_id=st.none() | texts)
+ids = texts.filter(lambda text: "*" not in text)
+scopes = st.builds(MemoryScope, run_id=ids, persona_id=ids, agent_id=st.none() | ids)
 
 
 def group_id(scope: MemoryScope) -> str:
@@ -93,7 +94,7 @@ def test_group_ids_are_valid_and_injective(one: MemoryScope, two: MemoryScope) -
     assert first.startswith(GROUP_IDS.prefix)
 
 
-@given(texts, texts)
+@given(ids, ids)
 def test_an_episode_says_which_event_it_was(event_id: str, session_id: str) -> None:
     told = event("x", event_id=event_id, session_id=session_id, metadata={"k": [1]}, scenario="tea")
     assert event_id_of(description(told)) == told.event_id
