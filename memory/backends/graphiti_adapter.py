@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,36 +22,25 @@ from memory import (
     BackendError,
     BackendHealth,
     BackendReadiness,
-    BaseAdapter,
-    CapabilityNotSupported,
     ConfigError,
-    InputError,
     MemoryEvent,
     MemoryScope,
     MemslotError,
     ModeReceipt,
-    NativeMutationReceipt,
-    NativeMutationRequest,
-    NativeQueryRequest,
-    NativeQueryResult,
     PluginInfo,
-    ProvenanceRequest,
-    ProvenanceResult,
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
-    ScopeError,
     WriteReceipt,
     hookimpl,
     normalise_error,
 )
 from memory.backends.graphiti_opening import build_clients, import_sdk
 from memory.backends.graphiti_options import GROUP_IDS, GraphitiModel, GraphitiOptions
+from memory.backends.graphiti_records import LISTS, GraphitiRecords
 from memory.backends.graphiti_translate import (
     KINDS,
     episode_body,
-    event_id_of,
-    in_utc,
     json_ready,
     search_query,
     to_entries,
@@ -68,7 +56,6 @@ GRAPHITI_CAPABILITIES = frozenset(
     {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
 )
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
-_LISTS = ("edges", "nodes", "episodes")
 
 
 @hookimpl
@@ -94,7 +81,7 @@ def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> GraphitiAdapte
     return GraphitiAdapter(settings)
 
 
-class GraphitiAdapter(BaseAdapter):
+class GraphitiAdapter(GraphitiRecords):
     """Translates the contract into calls of ``graphiti_core.Graphiti``.
 
     Args:
@@ -118,7 +105,7 @@ class GraphitiAdapter(BaseAdapter):
         return {"group_id": GROUP_IDS.encode(*fields)}
 
     @asynccontextmanager
-    async def _graph(self, scope: MemoryScope) -> AsyncIterator[NativeGraph]:
+    async def graph(self, scope: MemoryScope) -> AsyncIterator[NativeGraph]:
         """The scope's open graph, which stays open meanwhile."""
         group_id = self.native_scope(scope)["group_id"]
         if group_id not in self._graphs:
@@ -165,7 +152,7 @@ class GraphitiAdapter(BaseAdapter):
         if type(current_token().native_token).__module__.startswith("trio"):
             raise ConfigError(f"{self.backend_name}: Graphiti runs on asyncio only; run the host on asyncio")
         try:
-            async with self._graph(scope):
+            async with self.graph(scope):
                 pass
         except OSError as error:
             raise ConfigError(
@@ -190,13 +177,13 @@ class GraphitiAdapter(BaseAdapter):
         if options.ingest == "triplet":
             triplets = triplets_of(event)
             body, _ = episode_body(event, "message", cs_in_body=options.cs_in_body)
-            async with self._graph(event.scope) as graph:
+            async with self.graph(event.scope) as graph:
                 stored = await graph.add_triplets(event, body, triplets)
             return self._receipt(event, "Graphiti.add_triplet", stored, [])
         body, warnings = episode_body(event, options.ingest, cs_in_body=options.cs_in_body)
         if not body:
             return self._receipt(event, "none", None, [*warnings, "there was nothing to send"])
-        async with self._graph(event.scope) as graph:
+        async with self.graph(event.scope) as graph:
             stored = await graph.add_episode(event, body)
         return self._receipt(event, "Graphiti.add_episode", stored, warnings)
 
@@ -231,7 +218,7 @@ class GraphitiAdapter(BaseAdapter):
         stored: dict[str, Stored] = {}
         if sent:
             chosen, bodies = zip(*sent, strict=True)
-            async with self._graph(events[0].scope) as graph:
+            async with self.graph(events[0].scope) as graph:
                 found = await graph.add_batch(chosen, bodies)
             stored = {event.event_id: one for event, one in zip(chosen, found, strict=True)}
         return [
@@ -260,7 +247,7 @@ class GraphitiAdapter(BaseAdapter):
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's episode and facts, once no write that was given up is still under way."""
-        async with self._graph(event.scope) as graph:
+        async with self.graph(event.scope) as graph:
             await graph.idle()
             episodes = await graph.episodes_of_event(event.event_id)
         ids = [one for episode in episodes for one in (episode.uuid, *episode.entity_edges)]
@@ -271,7 +258,7 @@ class GraphitiAdapter(BaseAdapter):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``search_`` within the scope's group. Facts that no longer hold come with their ``invalid_at``."""
         limit = request.budget.max_items or self._options.top_k
-        async with self._graph(request.scope) as graph:
+        async with self.graph(request.scope) as graph:
             found = await graph.search(search_query(request), limit)
             events = await graph.events_of(found.edges)
         scores = (
@@ -299,7 +286,7 @@ class GraphitiAdapter(BaseAdapter):
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Ready as soon as the graph answers: an episode is saved before ``add_episode`` returns."""
-        async with self._graph(scope) as graph:
+        async with self.graph(scope) as graph:
             await graph.probe()
         return BackendReadiness(state="ready", detail="Graphiti stores before it answers", waited_ms=0.0)
 
@@ -307,102 +294,11 @@ class GraphitiAdapter(BaseAdapter):
         """As :meth:`readiness`; there is nothing to wait for."""
         return await self.readiness(scope)
 
-    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """``delete`` of a fact, or of an episode (``remove_episode``) with all that only it supports.
-
-        Raises:
-            ScopeError: the scope has no fact and no episode of that id.
-            CapabilityNotSupported: any other operation.
-        """
-        if request.operation not in ("delete", "remove_episode"):
-            raise CapabilityNotSupported(f"{self.backend_name} can delete, not {request.operation!r}")
-        if request.native_id is None:
-            raise ScopeError(
-                "NativeMutationRequest.native_id is missing; give the id of a fact or an episode"
-            )
-        if request.arguments:
-            raise InputError(f"NativeMutationRequest.arguments: {request.operation} takes none")
-        async with self._graph(request.scope) as graph:
-            if request.operation == "remove_episode" and (await graph.find(request.native_id))[1] is None:
-                raise ScopeError("native_id names no episode of this scope")
-            kind = await graph.remove(request.native_id)
-        call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
-        ids = (request.native_id,)
-        return NativeMutationReceipt(
-            status="committed",
-            native_ids=ids,
-            raw={"deleted": kind, "uuid": request.native_id},
-            trace=self.trace(request.scope, call, native_ids=ids),
-        )
-
-    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """The source episodes of a fact, the facts of an episode, or the facts invalidated in a time range.
-
-        Without ``native_id``: facts whose ``invalid_at`` lies in the range; ``arguments={"by": "expired_at"}``
-        goes by when Graphiti learned it.
-
-        Raises:
-            ScopeError: the scope has no fact and no episode of that id.
-            InputError: an argument is unknown.
-        """
-        async with self._graph(request.scope) as graph:
-            if request.native_id is None:
-                edges = await self._invalidated(graph, request)
-                episodes = await graph.episodes(sorted({one for edge in edges for one in edge.episodes}))
-            else:
-                edge, episode = await graph.find(request.native_id)
-                edges = [edge] if edge is not None else await graph.edges(episode.entity_edges)
-                episodes = [episode] if episode is not None else await graph.episodes(edge.episodes)
-        events = (event_id_of(episode.source_description) for episode in episodes)
-        return ProvenanceResult(
-            raw={"edges": [*map(json_ready, edges)], "episodes": [*map(json_ready, episodes)]},
-            native_ids=tuple(edge.uuid for edge in edges),
-            event_ids=tuple(dict.fromkeys(event for event in events if event)),
-            trace=self.trace(request.scope, "EpisodicNode.get_by_uuids"),
-        )
-
-    async def _invalidated(self, graph: NativeGraph, request: ProvenanceRequest) -> list[Any]:
-        by = request.arguments.get("by", "invalid_at")
-        if request.arguments.keys() - {"by"} or by not in ("invalid_at", "expired_at"):
-            raise InputError("ProvenanceRequest.arguments takes by alone: invalid_at or expired_at")
-
-        def during(moment: datetime | None) -> bool:
-            if moment is None:
-                return False
-            moment = in_utc(moment)
-            return (request.since is None or moment >= request.since) and (
-                request.until is None or moment <= request.until
-            )
-
-        return [edge for edge in await graph.all_of("edges") if during(getattr(edge, by))]
-
-    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``count`` what the group holds, or list its ``edges``, ``nodes`` or ``episodes`` (argument ``limit``).
-
-        Raises:
-            CapabilityNotSupported: the operation is none of these.
-            InputError: ``limit`` is not a positive integer, or an argument is unknown.
-        """
-        operation = request.operation
-        if operation != "count" and operation not in _LISTS:
-            raise CapabilityNotSupported(
-                f"{self.backend_name} can count, or list {', '.join(_LISTS)}; not {operation!r}"
-            )
-        limit = request.arguments.get("limit", 10_000)
-        if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:
-            raise InputError("NativeQueryRequest.arguments takes limit alone, a positive integer")
-        async with self._graph(request.scope) as graph:
-            if operation == "count":
-                return NativeQueryResult(raw=await graph.counts(), trace=self.trace(request.scope, "MATCH"))
-            rows = [json_ready(record) for record in await graph.all_of(operation, limit)]
-        raw = {operation: rows, "truncated": len(rows) == limit}
-        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "get_by_group_ids"))
-
     # -- life -------------------------------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """``clear_data`` of the scope's group, and a count of what is left."""
-        async with self._graph(scope) as graph:
+        async with self.graph(scope) as graph:
             removed, verified = await graph.clear()
         return ResetReceipt(
             scope=scope, verified=verified, removed=removed, trace=self.trace(scope, "clear_data")
@@ -418,7 +314,7 @@ class GraphitiAdapter(BaseAdapter):
             "cs_filtering": self.traits.cs_filtering,
             "native_memory_types": KINDS,
             "native_ingest_modes": (options.ingest, *(("bulk",) if options.bulk == "native" else ())),
-            "native_query_modes": ("count", *_LISTS),
+            "native_query_modes": ("count", *LISTS),
             "versions": {name: importlib.metadata.version(name) for name in ("graphiti-core", "kuzu")},
         }
         try:

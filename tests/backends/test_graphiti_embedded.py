@@ -27,6 +27,7 @@ from graphiti_support import (
 )
 
 from memory import (
+    AdapterMode,
     BackendAuthError,
     BackendError,
     BackendProtocolError,
@@ -275,6 +276,41 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
     assert FAKE_KEY not in told
     if fault == "429":
         assert raised.value.diagnostics["status"] == 429
+
+
+async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
+        llm.faults.add("timeout", delay_s=20.0)
+        with anyio.fail_after(2):
+            receipt = await slot.record_event(event("I keep my passport in the drawer."))
+            await slot.record_event(event("I ride my green bicycle."))
+            await slot.set_mode(AdapterMode(read_only=True))
+        assert receipt.status == "unknown"
+        assert receipt.warnings
+        assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
+        assert (await listed(slot, "count"))["Episodic"] == 1
+
+
+async def test_a_lost_answer_is_settled_by_a_look_up(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 1.0}) as slot:
+        adapter: Any = slot._adapter
+        native = adapter.record_event
+
+        async def slow(told: Any) -> Any:
+            answer = await native(told)
+            await anyio.sleep(5)
+            return answer
+
+        monkeypatch.setattr(adapter, "record_event", slow)
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        (entry,) = (await slot.retrieve(ask("passport"))).entries
+    assert receipt.status == "committed"
+    assert "look-up" in receipt.warnings[0]
+    assert entry.native_id in receipt.native_ids
 
 
 async def test_a_save_that_fails_half_way_is_undone(tmp_path: Path, llm: ScriptedLLM) -> None:
