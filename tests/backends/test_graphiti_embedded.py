@@ -293,6 +293,27 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
         assert (await listed(slot, "count"))["Episodic"] == 1
 
 
+async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
+        llm.faults.add("timeout", times=None, delay_s=0.2)  # three such answers take longer than the deadline
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        await anyio.sleep(0.8)
+        assert receipt.status == "unknown"
+        assert set((await listed(slot, "count")).values()) == {0}
+        assert len(llm.bodies("chat/completions")) == 2, "no further call of the model is paid for"
+
+
+async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Past the slot, which orders them anyway: Graphiti itself would make an entity of each."""
+    async with opened(llm, tmp_path) as slot:
+        adapter: Any = slot._adapter
+        async with anyio.create_task_group() as tasks:
+            for thing in ("passport", "bicycle", "umbrella"):
+                tasks.start_soon(adapter.record_event, event(f"I own my {thing} gladly."))
+        names = [row["name"] for row in (await listed(slot, "nodes"))["nodes"]]
+    assert names.count("user") == 1
+
+
 async def test_a_lost_answer_is_settled_by_a_look_up(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
