@@ -144,7 +144,6 @@ class NativeGraph:
                 reference_time=event.timestamp,
                 source=EpisodeType[options.ingest],
                 group_id=self.group_id,
-                update_communities=options.update_communities,
                 custom_extraction_instructions=options.custom_instructions,
             )
             return self._stored(added.episode, added.edges)
@@ -242,6 +241,18 @@ class NativeGraph:
             return "episode"
 
         return await self.alone(delete)
+
+    async def build_communities(self) -> int:
+        """``build_communities`` of the group, in place of those it had; how many there are.
+
+        ``add_episode(update_communities=True)`` is of no use: in 0.31 it fails after it has saved.
+        """
+
+        async def build() -> int:
+            communities, _ = await self.graphiti.build_communities(group_ids=[self.group_id])
+            return len(communities)
+
+        return await self.alone(build)
 
     async def clear(self) -> tuple[int, bool]:
         """``clear_data`` of the group and, where nothing is left of it, a blank file in place of the old one.

@@ -86,8 +86,6 @@ class GraphitiOptions(PluginOptions):
     """Write scenario, context and attribute into the episode's text, where the extracting model sees them."""
     custom_instructions: str | None = None
     """Passed to every extraction as ``custom_extraction_instructions``."""
-    update_communities: bool = False
-    """Let every episode update the communities of its entities."""
     recipe: Recipe = "hybrid"
     """How to search: keywords and vectors over facts, fused by rank (``hybrid``), by ``mmr`` or by a
     ``cross_encoder``; ``combined`` ones also return nodes, episodes and communities."""

@@ -38,14 +38,22 @@ class GraphitiRecords(BaseAdapter):
         raise NotImplementedError
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """``delete`` of a fact, or of an episode (``remove_episode``) with all that only it supports.
+        """``delete`` of a fact, or of an episode (``remove_episode``) with all that only it supports; or
+        ``build_communities``, which the ``combined`` recipes then find.
 
         Raises:
             ScopeError: the scope has no fact and no episode of that id.
             CapabilityNotSupported: any other operation.
         """
+        if request.operation == "build_communities":
+            async with self.graph(request.scope) as graph:
+                built = await graph.build_communities()
+            trace = self.trace(request.scope, "Graphiti.build_communities")
+            return NativeMutationReceipt(status="committed", raw={"communities": built}, trace=trace)
         if request.operation not in ("delete", "remove_episode"):
-            raise CapabilityNotSupported(f"{self.backend_name} can delete, not {request.operation!r}")
+            raise CapabilityNotSupported(
+                f"{self.backend_name} can delete or build_communities, not {request.operation!r}"
+            )
         if request.native_id is None:
             raise ScopeError(
                 "NativeMutationRequest.native_id is missing; give the id of a fact or an episode"

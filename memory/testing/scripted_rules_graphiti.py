@@ -236,4 +236,50 @@ def _same_entities(request: ChatRequest) -> Reply | None:
     }
 
 
-rules: tuple[Rule, ...] = (_entities, _edges, _combined, _duplicates, _timestamps, _same_entities)
+def _entity_summaries(request: ChatRequest) -> Reply | None:
+    """What the message says of each entity, after what was known of it."""
+    if request.schema_name != "SummarizedEntities":
+        return None
+    prompt = request.last_user
+    try:
+        message = str(json.loads(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]))
+        entities = json.loads(_tag(prompt, "ENTITIES") or "[]")
+    except ValueError:
+        return {"summaries": []}
+    said = list(_facts(message))
+    found = []
+    for one in entities:
+        about = [fact.text for fact in said if one["name"] in (fact.source, fact.target)]
+        known = [one["summary"]] if one.get("summary") else []
+        if about:
+            found.append({"name": one["name"], "summary": " ".join(dict.fromkeys([*known, *about]))[:400]})
+    return {"summaries": found}
+
+
+def _joint_summary(request: ChatRequest) -> Reply | None:
+    """Of two summaries both; of one, described in a sentence, its first."""
+    if request.schema_name not in ("Summary", "SummaryDescription"):
+        return None
+    _, _, given = request.last_user.rpartition(
+        "Summaries:" if request.schema_name == "Summary" else "Summary:"
+    )
+    try:
+        value = json.loads(given)
+    except ValueError:
+        return None
+    if request.schema_name == "SummaryDescription":
+        return {"description": next(sentences(str(value)), "nothing")}
+    parts = value if isinstance(value, list) else [value]
+    return {"summary": " ".join(dict.fromkeys(str(one) for one in parts if one))[:400]}
+
+
+rules: tuple[Rule, ...] = (
+    _entities,
+    _edges,
+    _combined,
+    _duplicates,
+    _timestamps,
+    _same_entities,
+    _entity_summaries,
+    _joint_summary,
+)

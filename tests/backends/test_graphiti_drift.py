@@ -35,12 +35,12 @@ CALLS = [
     (
         f"{G}.add_episode",
         "",
-        "name episode_body source_description reference_time source group_id update_communities "
-        "custom_extraction_instructions",
+        "name episode_body source_description reference_time source group_id custom_extraction_instructions",
     ),
     (f"{G}.add_episode_bulk", "bulk_episodes", "group_id custom_extraction_instructions"),
     (f"{G}.add_triplet", "source_node edge target_node episode", ""),
     (f"{G}.search_", "query", "config group_ids search_filter"),
+    (f"{G}.build_communities", "group_ids", ""),
     (f"{G}.remove_episode", "episode_uuid", ""),
     ("graphiti_core.utils.maintenance.graph_data_operations:clear_data", "driver group_ids", ""),
     ("graphiti_core.edges:EntityEdge.get_by_uuid", "driver uuid", ""),

@@ -187,6 +187,18 @@ async def test_removing_an_episode_takes_what_only_it_supports(tmp_path: Path, l
     assert counts == {"Episodic": 1, "Entity": 2, "RelatesToNode_": 1, "Community": 0, "Saga": 0}
 
 
+async def test_communities_are_built_and_found(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, recipe="combined") as slot:
+        for text in ("I live in Paris.", "I love my Paris."):
+            await slot.record_event(event(text))
+        for _ in range(2):
+            built = (await mutate(slot, "build_communities", None)).raw["communities"]
+            assert built == (await listed(slot, "count"))["Community"] >= 1, "built anew, not added"
+        result = await slot.retrieve(ask("Paris"))
+        assert result.raw["communities"]
+        assert (await slot.reset_scope(ALICE)).verified
+
+
 async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, BOB) as slot:
         for scope in (ALICE, BOB):
