@@ -42,6 +42,7 @@ types: $(VENV)/.installed-tools
 perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/figures.py $(ARGS)
 	$(BIN)/python tests/perf/stigmem_figures.py
+	$(BIN)/python tests/perf/graphiti_figures.py
 
 wheel: $(VENV)/.installed-tools
 	$(BIN)/python -m build --outdir dist .
@@ -59,7 +60,7 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 
 # pgserver brings a PostgreSQL with pgvector where there is a wheel for it; elsewhere those tests are skipped.
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[mem0,test]' 'setuptools>=77' 'psycopg[binary,pool]'
+	$(PIP) --editable '.[mem0,graphiti,test]' 'setuptools>=77' 'psycopg[binary,pool]'
 	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
 	@touch $@
 

@@ -1,0 +1,353 @@
+"""Graphiti as a memory backend, through ``graphiti-core`` on embedded Kuzu (spec section 5.3).
+
+The plugin module of the entry point ``graphiti``: hooks and the adapter. Every scope has a graph of its own,
+with one driver, one client and one lock; models are shared. Graphiti runs on asyncio only.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.lowlevel import current_token
+
+from memory import (
+    AdapterMode,
+    AdapterSettings,
+    AdapterTraits,
+    BackendError,
+    BackendHealth,
+    BackendReadiness,
+    ConfigError,
+    MemoryEvent,
+    MemoryScope,
+    MemslotError,
+    ModeReceipt,
+    PluginInfo,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+    hookimpl,
+    normalise_error,
+)
+from memory.backends.graphiti_opening import build_clients, import_sdk
+from memory.backends.graphiti_options import GROUP_IDS, GraphitiModel, GraphitiOptions
+from memory.backends.graphiti_records import LISTS, GraphitiRecords
+from memory.backends.graphiti_translate import (
+    KINDS,
+    episode_body,
+    json_ready,
+    search_query,
+    to_entries,
+    triplets_of,
+)
+
+if TYPE_CHECKING:
+    from memory.backends.graphiti_native import NativeGraph, Stored
+
+__all__ = ["GRAPHITI_CAPABILITIES", "GraphitiAdapter", "memslot_create", "memslot_describe"]
+
+GRAPHITI_CAPABILITIES = frozenset(
+    {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
+)
+_BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """What this plugin is; imports no SDK."""
+    return PluginInfo(
+        name="graphiti",
+        kind="architecture",
+        summary="Graphiti: a temporal knowledge graph; facts are extracted by an LLM and invalidated, not deleted",
+        capabilities=GRAPHITI_CAPABILITIES,
+        consistency="immediate",
+        sdk_modules=("graphiti_core", "kuzu", "httpx"),
+        install="pip install 'memslot[graphiti]'",
+        options=GraphitiOptions,
+        alphabet=GROUP_IDS,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> GraphitiAdapter:
+    """Build the adapter. Graphiti is imported here; a scope's graph is opened by ``setup_scope``."""
+    import_sdk()
+    return GraphitiAdapter(settings)
+
+
+class GraphitiAdapter(GraphitiRecords):
+    """Translates the contract into calls of ``graphiti_core.Graphiti``.
+
+    Args:
+        settings: options, deadlines and data directory.
+    """
+
+    def __init__(self, settings: AdapterSettings[GraphitiOptions]) -> None:
+        self.backend_name = settings.name
+        self.traits = AdapterTraits(kind="architecture", consistency="immediate", cs_filtering="soft")
+        self._options = settings.options
+        self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
+        self._clients = build_clients(settings.options, settings.deadlines)
+        self._graphs: dict[str, NativeGraph] = {}
+        self._opening = anyio.Lock()
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """``group_id``; also the name of the scope's directory."""
+        fields = [scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id]
+        while fields[-1] is None:  # absent at the end says nothing; the number of fields tells them apart
+            fields.pop()
+        return {"group_id": GROUP_IDS.encode(*fields)}
+
+    @asynccontextmanager
+    async def graph(self, scope: MemoryScope) -> AsyncIterator[NativeGraph]:
+        """The scope's open graph, which stays open meanwhile."""
+        group_id = self.native_scope(scope)["group_id"]
+        if group_id not in self._graphs:
+            async with self._opening:  # also while one is closed, so that no file is open twice
+                if group_id not in self._graphs:
+                    await self._make_room()
+                    self._graphs[group_id] = await self._opened(group_id)
+        graph = self._graphs[group_id] = self._graphs.pop(group_id)  # the last to be closed again
+        graph.users += 1
+        try:
+            yield graph
+        finally:
+            graph.users -= 1
+
+    async def _opened(self, group_id: str) -> NativeGraph:
+        from memory.backends.graphiti_native import NativeGraph
+
+        graph = NativeGraph(self._directory / group_id, group_id, self._options, self._clients)
+        try:
+            await graph.driver.open()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await graph.close()
+            raise
+        return graph
+
+    async def _make_room(self) -> None:
+        """Close graphs that have not been used for longest: each open one holds some 80 MB."""
+        for group_id, graph in list(self._graphs.items()):
+            if len(self._graphs) < self._options.open_graphs:
+                return
+            if not graph.busy:
+                del self._graphs[group_id]
+                with anyio.CancelScope(shield=True):
+                    await graph.close()
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Open the scope's graph, or make it.
+
+        Raises:
+            BackendUnavailable: it is open elsewhere.
+            ConfigError: the event loop is not asyncio's, or the directory cannot be created.
+        """
+        if type(current_token().native_token).__module__.startswith("trio"):
+            raise ConfigError(f"{self.backend_name}: Graphiti runs on asyncio only; run the host on asyncio")
+        try:
+            async with self.graph(scope):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
+            ) from error
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Wait for writes that were given up at their deadline."""
+        for graph in list(self._graphs.values()):
+            await graph.idle()
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """``add_episode`` of the event, or ``add_triplet`` of the facts it carries.
+
+        Raises:
+            InputError: ``ingest: triplet`` and the event carries none.
+        """
+        options = self._options
+        if options.ingest == "triplet":
+            triplets = triplets_of(event)
+            body, _ = episode_body(event, "message", cs_in_body=options.cs_in_body)
+            async with self.graph(event.scope) as graph:
+                stored = await graph.add_triplets(event, body, triplets)
+            return self._receipt(event, "Graphiti.add_triplet", stored, [])
+        body, warnings = episode_body(event, options.ingest, cs_in_body=options.cs_in_body)
+        if not body:
+            return self._receipt(event, "none", None, [*warnings, "there was nothing to send"])
+        async with self.graph(event.scope) as graph:
+            stored = await graph.add_episode(event, body)
+        return self._receipt(event, "Graphiti.add_episode", stored, warnings)
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """One ``add_episode`` after the other; with ``bulk: native`` one ``add_episode_bulk``.
+
+        If an event fails, ``error.receipts`` holds those written before it, and later ones are not sent.
+        """
+        options = self._options
+        if options.bulk == "native" and options.ingest != "triplet":
+            return await self._record_batch(events)
+        receipts: list[WriteReceipt] = []
+        for event in events:
+            try:
+                receipts.append(await self.record_event(event))
+            except MemslotError as error:
+                if isinstance(error, BackendError):
+                    error.receipts = tuple(receipts)
+                raise
+            except Exception as error:
+                failure = normalise_error(
+                    error, backend_name=self.backend_name, operation="Graphiti.add_episode"
+                )
+                failure.receipts = tuple(receipts)
+                raise failure from error
+        return receipts
+
+    async def _record_batch(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        options = self._options
+        made = [episode_body(event, options.ingest, cs_in_body=options.cs_in_body) for event in events]
+        sent = [(event, body) for event, (body, _) in zip(events, made, strict=True) if body]
+        stored: dict[str, Stored] = {}
+        if sent:
+            chosen, bodies = zip(*sent, strict=True)
+            async with self.graph(events[0].scope) as graph:
+                found = await graph.add_batch(chosen, bodies)
+            stored = {event.event_id: one for event, one in zip(chosen, found, strict=True)}
+        return [
+            self._receipt(
+                event,
+                "Graphiti.add_episode_bulk",
+                stored.get(event.event_id),
+                [*warnings, _BULK_WARNING if body else "there was nothing to send"],
+            )
+            for event, (body, warnings) in zip(events, made, strict=True)
+        ]
+
+    def _receipt(
+        self, event: MemoryEvent, operation: str, stored: Stored | None, warnings: list[str]
+    ) -> WriteReceipt:
+        ids = stored.ids if stored is not None else ()
+        if stored is not None and not stored.facts:
+            warnings = [*warnings, "Graphiti extracted no fact from this event; only its episode is stored"]
+        return WriteReceipt(
+            event_id=event.event_id,
+            status="committed",
+            native_ids=ids,
+            warnings=tuple(warnings),
+            trace=self.trace(event.scope, operation, native_ids=ids, event_id=event.event_id),
+        )
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Ids of the event's episode and facts, once no write that was given up is still under way."""
+        async with self.graph(event.scope) as graph:
+            await graph.idle()
+            episodes = await graph.episodes_of_event(event.event_id)
+        ids = [one for episode in episodes for one in (episode.uuid, *episode.entity_edges)]
+        return tuple(dict.fromkeys(ids)) or None
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """``search_`` within the scope's group. Facts that no longer hold come with their ``invalid_at``."""
+        limit = request.budget.max_items or self._options.top_k
+        async with self.graph(request.scope) as graph:
+            found = await graph.search(search_query(request), limit)
+            events = await graph.events_of(found.edges)
+        scores = (
+            found.edge_reranker_scores,
+            found.node_reranker_scores,
+            found.episode_reranker_scores,
+            found.community_reranker_scores,
+        )
+        raw = {
+            kind: [
+                json_ready(record, scored[at] if at < len(scored) else None)
+                for at, record in enumerate(getattr(found, kind))
+            ]
+            for kind, scored in zip(KINDS, scores, strict=True)
+        }
+        entries = tuple(to_entries(raw, events))
+        return RetrieveResult(
+            request=request,
+            raw=raw,
+            entries=entries,
+            trace=self.trace(request.scope, "Graphiti.search_", consistency="committed"),
+        )
+
+    # -- capabilities -----------------------------------------------------------------------------------
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """Ready as soon as the graph answers: an episode is saved before ``add_episode`` returns."""
+        async with self.graph(scope) as graph:
+            await graph.probe()
+        return BackendReadiness(state="ready", detail="Graphiti stores before it answers", waited_ms=0.0)
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """As :meth:`readiness`; there is nothing to wait for."""
+        return await self.readiness(scope)
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """``clear_data`` of the scope's group, and a count of what is left."""
+        async with self.graph(scope) as graph:
+            removed, verified = await graph.clear()
+        return ResetReceipt(
+            scope=scope, verified=verified, removed=removed, trace=self.trace(scope, "clear_data")
+        )
+
+    async def health(self) -> BackendHealth:
+        """Probe every open graph. The models are not called: that would cost money."""
+        options = self._options
+        started = anyio.current_time()
+        declared: dict[str, Any] = {
+            "backend_name": self.backend_name,
+            "consistency_model": self.traits.consistency,
+            "cs_filtering": self.traits.cs_filtering,
+            "native_memory_types": KINDS,
+            "native_ingest_modes": (options.ingest, *(("bulk",) if options.bulk == "native" else ())),
+            "native_query_modes": ("count", *LISTS),
+            "versions": {name: importlib.metadata.version(name) for name in ("graphiti-core", "kuzu")},
+        }
+        try:
+            for graph in list(self._graphs.values()):
+                await graph.probe()
+        except Exception as error:
+            failure = normalise_error(error, backend_name=self.backend_name, operation="health")
+            return BackendHealth(
+                **declared, status="unavailable", warnings=(str(failure),), details=failure.diagnostics
+            )
+        details = {
+            "driver": "kuzu (embedded)",
+            "open_graphs": len(self._graphs),
+            "llm": options.llm.model if options.llm else None,
+            "embedder": _label(options.embedder),
+            "cross_encoder": _label(options.cross_encoder) if "cross_encoder" in options.recipe else None,
+            "recipe": options.recipe,
+        }
+        return BackendHealth(
+            **declared,
+            status="ok",
+            latency_ms=(anyio.current_time() - started) * 1000,
+            details=details,
+            warnings=("Kuzu is no longer maintained by its authors, and deprecated by Graphiti",),
+        )
+
+    async def aclose(self) -> None:
+        """Close every graph and every HTTP client. Idempotent."""
+        graphs, self._graphs = list(self._graphs.values()), {}
+        for graph in graphs:
+            await graph.close()
+        await self._clients.aclose()
+
+
+def _label(model: str | GraphitiModel) -> str:
+    return model if isinstance(model, str) else model.model

@@ -1,0 +1,193 @@
+"""Graphiti's embedded Kuzu driver, repaired and bounded, with one database and one thread per scope.
+
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kuzu
+from graphiti_core.driver import kuzu_driver
+from graphiti_core.driver.driver import GraphDriver, GraphProvider
+from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES, KuzuDriver, KuzuDriverSession
+from graphiti_core.graph_queries import get_fulltext_indices
+
+from memory import BackendUnavailable, NativeWorker
+from memory.backends.graphiti_turn import Turn
+
+__all__ = ["OPERATIONS", "ScopeDriver"]
+
+OPERATIONS = (
+    "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
+    "HasEpisodeEdge", "NextEpisodeEdge", "Search",
+)  # fmt: skip
+_FILE = "graph.kuzu"
+_LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
+_WILDCARDS = re.compile(r"[*?]")
+_writing: ContextVar[bool] = ContextVar("memslot_graphiti_writing", default=False)
+
+
+def _open(path: Path, buffer_mb: int) -> kuzu.Database:
+    return kuzu.Database(
+        str(path), buffer_pool_size=buffer_mb << 20, max_db_size=_LARGEST_BYTES, max_num_threads=1
+    )
+
+
+@cache
+def _blank() -> bytes:
+    """An empty database with Graphiti's schema and indexes: these take a second to make, a copy nothing."""
+    with tempfile.TemporaryDirectory(prefix="memslot-graphiti-") as directory:
+        path = Path(directory) / _FILE
+        database = _open(path, 64)
+        with kuzu.Connection(database) as connection:
+            for query in (SCHEMA_QUERIES, *get_fulltext_indices(GraphProvider.KUZU)):
+                connection.execute(query)
+        database.close()
+        return path.read_bytes()
+
+
+class ScopeDriver(KuzuDriver):  # type: ignore[misc]
+    """One scope's database, and the one thread that talks to it.
+
+    Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed; a cancelled
+    query stays cancelled (the parent's answers with nothing, so that Graphiti goes on with an empty result); a
+    question mark is no wildcard; and what Graphiti saves in one go is one transaction, while reads see the state
+    before it.
+
+    Args:
+        directory: of this scope; created by :meth:`open`.
+        group_id: the scope's.
+        buffer_mb: largest buffer.
+    """
+
+    def __init__(self, directory: Path, group_id: str, buffer_mb: int) -> None:
+        GraphDriver.__init__(self)
+        for name in OPERATIONS:
+            attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
+            setattr(self, f"{attribute}_ops", getattr(kuzu_driver, f"Kuzu{name}Operations")())
+        self._graph_ops = kuzu_driver.KuzuGraphMaintenanceOperations()
+        self._database = group_id
+        self._directory = directory
+        self._buffer_mb = buffer_mb
+        self.worker = NativeWorker(1, name="memslot-graphiti")
+        self.db: Any = None
+        self._reader: Any = None
+        self._writer: Any = None
+
+    async def open(self) -> None:
+        """Open the database, or make it. Idempotent.
+
+        Raises:
+            BackendUnavailable: another process, or another adapter, has it open.
+        """
+        await self.worker.run(self._open)
+
+    def _open(self) -> None:
+        if self.db is not None:
+            return
+        path = self._directory / _FILE
+        if not path.exists():
+            self._directory.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_suffix(".new")
+            fresh.write_bytes(_blank())
+            fresh.replace(path)
+        try:
+            database = _open(path, self._buffer_mb)
+        except RuntimeError as error:
+            if "lock" not in str(error).lower():
+                raise
+            raise BackendUnavailable(
+                f"the graph at {path} is open elsewhere; close the other user, or choose another path",
+                sent=False,
+            ) from error
+        self._reader, self._writer = kuzu.Connection(database), kuzu.Connection(database)
+        self.db = database
+
+    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
+        """Rows as dicts. Parameters that are None are left out, as the parent does.
+
+        Raises:
+            GivenUp: nobody waits for this write any more.
+        """
+        Turn.check()
+        return await self._run(cypher_query_, kwargs), None, None
+
+    async def _run(self, query: str, kwargs: Mapping[str, Any]) -> Any:
+        parameters = {
+            name: value
+            for name, value in kwargs.items()
+            if value is not None and name not in ("database_", "routing_")
+        }
+        if "QUERY_FTS_INDEX" in query and isinstance(parameters.get("query"), str):
+            # Wildcards to Kuzu, so that a question would lose its last word.
+            parameters["query"] = _WILDCARDS.sub(" ", parameters["query"])
+        in_save = _writing.get()
+
+        def run() -> Any:
+            connection = self._writer if in_save else self._reader
+            if connection is None:
+                raise BackendUnavailable("the graph is closed", sent=False)
+            answer = connection.execute(query, parameters)
+            several = isinstance(answer, list)
+            rows = [list(one.rows_as_dict()) for one in (answer if several else [answer])]
+            return rows if several else rows[0]
+
+        return await self.worker.run(run)
+
+    def session(self, database: str | None = None) -> Session:
+        return Session(self)
+
+    async def in_transaction(self, save: Callable[[], Awaitable[Any]]) -> Any:
+        """All of ``save``, or nothing. Only one at a time: the scope's lock sees to it."""
+        token = _writing.set(True)
+        try:
+            await self.execute_query("BEGIN TRANSACTION")
+            answer = await save()
+            await self.execute_query("COMMIT")
+            return answer
+        except BaseException:
+            await self._roll_back()
+            raise
+        finally:
+            _writing.reset(token)
+
+    async def _roll_back(self) -> None:
+        try:
+            await self._run("ROLLBACK", {})
+        except RuntimeError:
+            pass  # Kuzu has already done so itself, as it does when a query fails
+
+    async def renew(self) -> None:
+        """Start again with a blank file: what Kuzu deletes stays readable in the old one."""
+
+        def replace() -> None:
+            self._close()
+            for file in self._directory.glob(f"{_FILE}*"):
+                file.unlink()
+            self._open()
+
+        await self.worker.run(replace)
+
+    async def close(self) -> None:
+        """Close connections and database on their thread, and end it. Idempotent."""
+        await self.worker.aclose(self._close)
+
+    def _close(self) -> None:
+        for handle in (self._reader, self._writer, self.db):
+            if handle is not None:
+                handle.close()
+        self.db = self._reader = self._writer = None
+
+
+class Session(KuzuDriverSession):  # type: ignore[misc]
+    """Graphiti's unit of saving, as a transaction."""
+
+    async def execute_write(self, func: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+        return await self.driver.in_transaction(lambda: func(self, *args, **kwargs))

@@ -1,0 +1,137 @@
+"""What can be asked of, and done to, single native records of Graphiti: mutation, provenance, queries."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from memory import (
+    BaseAdapter,
+    CapabilityNotSupported,
+    InputError,
+    MemoryScope,
+    NativeMutationReceipt,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    NativeQueryResult,
+    ProvenanceRequest,
+    ProvenanceResult,
+    ScopeError,
+)
+from memory.backends.graphiti_translate import event_id_of, in_utc, json_ready
+
+if TYPE_CHECKING:
+    from memory.backends.graphiti_native import NativeGraph
+
+__all__ = ["LISTS", "GraphitiRecords"]
+
+LISTS = ("edges", "nodes", "episodes")
+"""What ``native_query`` can list."""
+
+
+class GraphitiRecords(BaseAdapter):
+    """The capabilities on single records, for an adapter that can open a scope's graph."""
+
+    def graph(self, scope: MemoryScope) -> AbstractAsyncContextManager[NativeGraph]:
+        """The scope's open graph, which stays open meanwhile."""
+        raise NotImplementedError
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        """``delete`` of a fact, or of an episode (``remove_episode``) with all that only it supports; or
+        ``build_communities``, which the ``combined`` recipes then find.
+
+        Raises:
+            ScopeError: the scope has no fact and no episode of that id.
+            CapabilityNotSupported: any other operation.
+        """
+        if request.operation == "build_communities":
+            async with self.graph(request.scope) as graph:
+                built = await graph.build_communities()
+            trace = self.trace(request.scope, "Graphiti.build_communities")
+            return NativeMutationReceipt(status="committed", raw={"communities": built}, trace=trace)
+        if request.operation not in ("delete", "remove_episode"):
+            raise CapabilityNotSupported(
+                f"{self.backend_name} can delete or build_communities, not {request.operation!r}"
+            )
+        if request.native_id is None:
+            raise ScopeError(
+                "NativeMutationRequest.native_id is missing; give the id of a fact or an episode"
+            )
+        if request.arguments:
+            raise InputError(f"NativeMutationRequest.arguments: {request.operation} takes none")
+        async with self.graph(request.scope) as graph:
+            if request.operation == "remove_episode" and (await graph.find(request.native_id))[1] is None:
+                raise ScopeError("native_id names no episode of this scope")
+            kind = await graph.remove(request.native_id)
+        call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
+        ids = (request.native_id,)
+        return NativeMutationReceipt(
+            status="committed",
+            native_ids=ids,
+            raw={"deleted": kind, "uuid": request.native_id},
+            trace=self.trace(request.scope, call, native_ids=ids),
+        )
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """The source episodes of a fact, the facts of an episode, or the facts invalidated in a time range.
+
+        Without ``native_id``: facts whose ``invalid_at`` lies in the range; ``arguments={"by": "expired_at"}``
+        goes by when Graphiti learned it.
+
+        Raises:
+            ScopeError: the scope has no fact and no episode of that id.
+            InputError: an argument is unknown.
+        """
+        async with self.graph(request.scope) as graph:
+            if request.native_id is None:
+                edges = await self._invalidated(graph, request)
+                episodes = await graph.episodes(sorted({one for edge in edges for one in edge.episodes}))
+            else:
+                edge, episode = await graph.find(request.native_id)
+                edges = [edge] if edge is not None else await graph.edges(episode.entity_edges)
+                episodes = [episode] if episode is not None else await graph.episodes(edge.episodes)
+        events = (event_id_of(episode.source_description) for episode in episodes)
+        return ProvenanceResult(
+            raw={"edges": [*map(json_ready, edges)], "episodes": [*map(json_ready, episodes)]},
+            native_ids=tuple(edge.uuid for edge in edges),
+            event_ids=tuple(dict.fromkeys(event for event in events if event)),
+            trace=self.trace(request.scope, "EpisodicNode.get_by_uuids"),
+        )
+
+    async def _invalidated(self, graph: NativeGraph, request: ProvenanceRequest) -> list[Any]:
+        by = request.arguments.get("by", "invalid_at")
+        if request.arguments.keys() - {"by"} or by not in ("invalid_at", "expired_at"):
+            raise InputError("ProvenanceRequest.arguments takes by alone: invalid_at or expired_at")
+
+        def during(moment: datetime | None) -> bool:
+            if moment is None:
+                return False
+            moment = in_utc(moment)
+            return (request.since is None or moment >= request.since) and (
+                request.until is None or moment <= request.until
+            )
+
+        return [edge for edge in await graph.all_of("edges") if during(getattr(edge, by))]
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """``count`` what the group holds, or list its ``edges``, ``nodes`` or ``episodes`` (argument ``limit``).
+
+        Raises:
+            CapabilityNotSupported: the operation is none of these.
+            InputError: ``limit`` is not a positive integer, or an argument is unknown.
+        """
+        operation = request.operation
+        if operation != "count" and operation not in LISTS:
+            raise CapabilityNotSupported(
+                f"{self.backend_name} can count, or list {', '.join(LISTS)}; not {operation!r}"
+            )
+        limit = request.arguments.get("limit", 10_000)
+        if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:
+            raise InputError("NativeQueryRequest.arguments takes limit alone, a positive integer")
+        async with self.graph(request.scope) as graph:
+            if operation == "count":
+                return NativeQueryResult(raw=await graph.counts(), trace=self.trace(request.scope, "MATCH"))
+            rows = [json_ready(record) for record in await graph.all_of(operation, limit)]
+        raw = {operation: rows, "truncated": len(rows) == limit}
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "get_by_group_ids"))

@@ -1,0 +1,229 @@
+"""Between memslot's terms and Graphiti's: episodes, triplets, rows, entries. Pure; imports no SDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from memory import ContextEntry, InputError, MemoryEvent, RetrieveRequest
+from memory.backends.graphiti_options import Ingest
+
+__all__ = [
+    "KINDS",
+    "Triplet",
+    "description",
+    "episode_body",
+    "event_id_of",
+    "in_utc",
+    "json_ready",
+    "search_query",
+    "to_entries",
+    "triplets_of",
+]
+
+KINDS = ("edges", "nodes", "episodes", "communities")
+"""What a search returns, in the order the context shows it."""
+_TIMES = ("valid_at", "invalid_at")
+_ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
+_VECTORS = frozenset({"fact_embedding", "name_embedding"})
+_TRIPLET_FIELDS = frozenset({"source", "relation", "target", "fact", "valid_at", "invalid_at"})
+
+
+@dataclass(frozen=True, slots=True)
+class Triplet:
+    """A fact to be added as it is."""
+
+    source: str
+    relation: str
+    target: str
+    fact: str
+    valid_at: datetime
+    invalid_at: datetime | None
+
+
+def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tuple[str, list[str]]:
+    """The text of the episode, empty where Graphiti would learn nothing from the event; and warnings."""
+    cs = event.cs_fields if cs_in_body else {}
+    if ingest == "json":
+        said = [message.model_dump(mode="json", exclude_none=True) for message in event.messages]
+        data = {"messages": said, **cs, **({"metadata": event.metadata} if event.metadata else {})}
+        return json.dumps(data, ensure_ascii=False), []
+    spoken = [message for message in event.messages if message.content.strip()]
+    warnings = []
+    if len(spoken) < len(event.messages):
+        warnings.append(
+            f"tool calls without text are not part of a {ingest} episode; json episodes keep them"
+        )
+    if not spoken:
+        return "", warnings
+    heading = [f"({name}: {value})" for name, value in cs.items()]
+    if ingest == "message":
+        lines = [f"{message.name or message.role}: {message.content}" for message in spoken]
+    else:
+        lines = [message.content for message in spoken]
+    return "\n".join((*heading, *lines)), warnings
+
+
+def description(event: MemoryEvent) -> str:
+    """The episode's ``source_description``: where the event's own fields stay traceable."""
+    fields = {
+        "event_id": event.event_id,
+        "session_id": event.session_id,
+        "turn_id": event.turn_id,
+        "agent_id": event.agent_id,
+        **event.cs_fields,
+        **({"metadata": event.metadata} if event.metadata else {}),
+    }
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def event_id_of(source_description: Any) -> str | None:
+    """The event an episode was made of, or None where memslot did not write it."""
+    try:
+        found = json.loads(source_description).get("event_id")
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def triplets_of(event: MemoryEvent) -> list[Triplet]:
+    """The facts in ``metadata.triplets``.
+
+    Raises:
+        InputError: there are none, or one is malformed.
+    """
+    given = event.metadata.get("triplets")
+    if not isinstance(given, list) or not given:
+        raise InputError(
+            "MemoryEvent.metadata.triplets: ingest: triplet needs a list of {source, relation, target, fact}"
+        )
+    return [
+        parse_triplet(one, f"MemoryEvent.metadata.triplets[{at}]", event.timestamp)
+        for at, one in enumerate(given)
+    ]
+
+
+def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
+    """One fact from its JSON form.
+
+    Raises:
+        InputError: a field is missing, unknown or malformed; names it.
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: give an object with source, relation and target")
+    unknown = sorted(given.keys() - _TRIPLET_FIELDS)
+    if unknown:
+        raise InputError(f"{where}.{unknown[0]}: is unknown; known are {', '.join(sorted(_TRIPLET_FIELDS))}")
+    texts = {}
+    for name in ("source", "relation", "target"):
+        value = given.get(name)
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(f"{where}.{name}: give a text that is not blank")
+        texts[name] = value
+    fact = given.get("fact") or f"{texts['source']} {texts['relation']} {texts['target']}"
+    if not isinstance(fact, str):
+        raise InputError(f"{where}.fact: give a text")
+    times = {name: _moment(given.get(name), f"{where}.{name}") for name in _TIMES}
+    return Triplet(**texts, fact=fact, valid_at=times["valid_at"] or now, invalid_at=times["invalid_at"])
+
+
+def _moment(text: Any, where: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InputError(f"{where}: give an ISO 8601 time with its zone, e.g. 2024-05-01T00:00:00+00:00")
+    return moment.astimezone(UTC)
+
+
+def search_query(request: RetrieveRequest) -> str:
+    """The query, with the CS fields added: Graphiti has no filter for them."""
+    return "\n".join((request.query, *request.cs_filters.values()))
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Kuzu returns naive datetimes, which are UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
+    """A native node or edge as JSON, without its vector; times in UTC."""
+    row = {
+        name: value if type(value) in _ALREADY_PLAIN else _plain(value)
+        for name, value in vars(record).items()
+        if name not in _VECTORS
+    }
+    if score is not None:
+        row["score"] = score
+    return row
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value.isoformat() + "+00:00"
+        return in_utc(value).isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value
+
+
+def to_entries(
+    raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None]
+) -> Iterable[ContextEntry]:
+    """Search results as context entries, facts first; kinds other than facts stand under their name.
+
+    Args:
+        raw: the rows of each kind.
+        events: episode uuid -> event id, for the episodes of every fact.
+    """
+    for kind in KINDS:
+        for row in raw[kind]:
+            yield ContextEntry(
+                text=_TEXTS[kind](row),
+                native_id=row["uuid"],
+                score=row.get("score"),
+                timestamp=_time_of(row),
+                group=None if kind == "edges" else kind,
+                labels=tuple((name, row[name]) for name in _TIMES if row.get(name))
+                if kind == "edges"
+                else (),
+                event_ids=_event_ids(kind, row, events),
+                scope_ids={"group_id": row["group_id"]},
+            )
+
+
+def _time_of(row: Mapping[str, Any]) -> datetime | None:
+    told = row.get("reference_time") or (row.get("valid_at") if "content" in row else None)
+    return datetime.fromisoformat(told) if told else None
+
+
+def _event_ids(kind: str, row: Mapping[str, Any], events: Mapping[str, str | None]) -> tuple[str, ...]:
+    if kind == "episodes":
+        found = [event_id_of(row["source_description"])]
+    else:
+        found = [events.get(episode) for episode in row.get("episodes", ())]
+    return tuple(dict.fromkeys(one for one in found if one))
+
+
+def _described(row: Mapping[str, Any]) -> str:
+    return f"{row['name']}: {row['summary']}" if row.get("summary") else str(row["name"])
+
+
+_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "edges": lambda row: str(row["fact"]),
+    "nodes": _described,
+    "episodes": lambda row: str(row["content"]),
+    "communities": _described,
+}

@@ -1,0 +1,132 @@
+"""Shared by the tests of the Graphiti backend: configurations, slots, events, faults of the graph."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import (
+    ContextBudget,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    RetrieveRequest,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+    open_memory,
+)
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+ALICE = MemoryScope(run_id="run1", persona_id="alice")
+BOB = MemoryScope(run_id="run1", persona_id="bob")
+START = datetime(2024, 1, 1, 12, tzinfo=UTC)
+NEEDS_GRAPHITI = pytest.mark.skipif(
+    find_spec("graphiti_core") is None or find_spec("kuzu") is None,
+    reason="graphiti-core[kuzu] is not installed",
+)
+_COUNT = itertools.count(1)
+
+
+def config(
+    base_url: str, data_dir: Path | None = None, *, deadlines: dict[str, float] | None = None, **options: Any
+) -> dict[str, Any]:
+    """A configuration with the block's options as given."""
+    options = {"llm": {"model": "scripted", "base_url": base_url, "api_key": FAKE_KEY}, **options}
+    memory: dict[str, Any] = {"backend": "graphiti", "backends": {"graphiti": options}}
+    if data_dir is not None:
+        memory["data_dir"] = str(data_dir)
+    return {"memory": {**memory, **({"deadlines": deadlines} if deadlines else {})}}
+
+
+@asynccontextmanager
+async def opened(
+    llm: ScriptedLLM, data_dir: Path, *scopes: MemoryScope, **options: Any
+) -> AsyncIterator[MemorySlot]:
+    """An open slot with Alice's scope, and others, set up."""
+    async with open_memory(config(llm.base_url, data_dir, **options), scope=ALICE) as slot:
+        for scope in scopes:
+            await slot.setup_scope(scope)
+        yield slot
+
+
+def event(*texts: str, at: datetime | None = None, **fields: Any) -> MemoryEvent:
+    """An event of user messages, a minute after the one before unless told otherwise."""
+    number = next(_COUNT)
+    return MemoryEvent(
+        **{
+            "event_id": f"event-{number}",
+            "scope": ALICE,
+            "session_id": "session-1",
+            "turn_id": f"turn-{number}",
+            "timestamp": at or START + timedelta(minutes=number),
+            "messages": tuple(Message(role="user", content=text) for text in texts),
+            **fields,
+        }
+    )
+
+
+def ask(
+    query: str, scope: MemoryScope = ALICE, max_items: int | None = None, **fields: Any
+) -> RetrieveRequest:
+    return RetrieveRequest(
+        query=query, scope=scope, session_id="session-2", budget=ContextBudget(max_items=max_items), **fields
+    )
+
+
+async def found(slot: MemorySlot, query: str, **fields: Any) -> list[str]:
+    """Facts retrieved, best first."""
+    return [entry.text for entry in (await slot.retrieve(ask(query, **fields))).entries]
+
+
+async def listed(slot: MemorySlot, operation: str, scope: MemoryScope = ALICE, **arguments: Any) -> Any:
+    query = slot.capability(SupportsNativeQuery)
+    assert query is not None
+    return (
+        await query.native_query(NativeQueryRequest(scope=scope, operation=operation, arguments=arguments))
+    ).raw
+
+
+async def mutate(
+    slot: MemorySlot, operation: str, native_id: str | None, scope: MemoryScope = ALICE, **arguments: Any
+) -> Any:
+    capability = slot.capability(SupportsNativeMutation)
+    assert capability is not None
+    return await capability.native_mutation(
+        NativeMutationRequest(scope=scope, operation=operation, native_id=native_id, arguments=arguments)
+    )
+
+
+async def sources(slot: MemorySlot, **fields: Any) -> Any:
+    capability = slot.capability(SupportsProvenance)
+    assert capability is not None
+    return await capability.provenance(ProvenanceRequest(**{"scope": ALICE, **fields}))
+
+
+@contextmanager
+def graph_fault(kind: str) -> Iterator[None]:
+    """Every query of every graph fails, repeating what was sent, or takes half a second longer."""
+    from memory.backends.graphiti_kuzu import ScopeDriver
+
+    async def broken(self: Any, cypher: str, **parameters: Any) -> Any:
+        if kind == "down":
+            raise RuntimeError(f"IO exception ({FAKE_KEY}) in {cypher} with {parameters}")
+        await asyncio.sleep(0.5)
+        return await native(self, cypher, **parameters)
+
+    with pytest.MonkeyPatch.context() as patch:
+        native = ScopeDriver.execute_query
+        patch.setattr(ScopeDriver, "execute_query", broken)
+        yield

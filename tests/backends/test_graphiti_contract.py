@@ -1,0 +1,52 @@
+"""The kit on Graphiti: the real library on embedded Kuzu, its prompts answered by the scripted LLM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphiti_support import NEEDS_GRAPHITI, config, graph_fault
+
+from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
+from memory.testing import ScriptedLLM
+from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
+
+pytestmark = NEEDS_GRAPHITI
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+class TestGraphiti(MemoryContract):
+    config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
+    anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
+    native_query = ("edges", {})
+    concurrent_scopes = 6
+
+    @pytest.fixture
+    def adapter_factory(self, tmp_path: Path, llm: ScriptedLLM) -> Callable[[], MemoryAdapter]:
+        settings = load_config(config(llm.base_url))
+        return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
+        """Every node of every open graph."""
+
+        async def dump() -> list[Any]:
+            native: Any = adapter
+            rows = []
+            for graph in native._graphs.values():
+                found, _, _ = await graph.driver.execute_query("MATCH (n) RETURN n.*")
+                rows.extend(sorted(str(row) for row in found))
+            return rows
+
+        return dump
+
+    @pytest.fixture
+    def native_fault(self) -> NativeFault:
+        return graph_fault

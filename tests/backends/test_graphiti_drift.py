@@ -1,0 +1,179 @@
+"""Every native call we make, against the installed graphiti-core and kuzu: a release that moves one fails here."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from typing import Any
+
+import pytest
+from graphiti_support import NEEDS_GRAPHITI
+
+pytestmark = NEEDS_GRAPHITI
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sdk() -> None:
+    """Graphiti, imported as our factory does."""
+    from memory.backends.graphiti_opening import import_sdk
+
+    import_sdk()
+
+
+def native(path: str) -> Any:
+    module, _, names = path.partition(":")
+    thing: Any = importlib.import_module(module)
+    for name in names.split("."):
+        thing = getattr(thing, name)
+    return thing
+
+
+G, K = "graphiti_core.graphiti:Graphiti", "kuzu"
+CALLS = [
+    (f"{G}.__init__", "", "graph_driver llm_client embedder cross_encoder"),
+    (
+        f"{G}.add_episode",
+        "",
+        "name episode_body source_description reference_time source group_id custom_extraction_instructions",
+    ),
+    (f"{G}.add_episode_bulk", "bulk_episodes", "group_id custom_extraction_instructions"),
+    (f"{G}.add_triplet", "source_node edge target_node episode", ""),
+    (f"{G}.search_", "query", "config group_ids search_filter"),
+    (f"{G}.build_communities", "group_ids", ""),
+    (f"{G}.remove_episode", "episode_uuid", ""),
+    ("graphiti_core.utils.maintenance.graph_data_operations:clear_data", "driver group_ids", ""),
+    ("graphiti_core.edges:EntityEdge.get_by_uuid", "driver uuid", ""),
+    ("graphiti_core.edges:EntityEdge.get_by_uuids", "driver uuids", ""),
+    ("graphiti_core.edges:EntityEdge.get_by_group_ids", "driver group_ids", "limit"),
+    ("graphiti_core.edges:EntityEdge.delete", "driver", ""),
+    ("graphiti_core.nodes:EntityNode.get_by_group_ids", "driver group_ids", "limit"),
+    ("graphiti_core.nodes:EpisodicNode.get_by_group_ids", "driver group_ids", "limit"),
+    ("graphiti_core.nodes:EpisodicNode.get_by_uuid", "driver uuid", ""),
+    ("graphiti_core.nodes:EpisodicNode.get_by_uuids", "driver uuids", ""),
+    ("graphiti_core.nodes:EpisodicNode.save", "driver", ""),
+    ("graphiti_core.embedder.client:EmbedderClient.create", "", "input_data"),
+    ("graphiti_core.embedder.client:EmbedderClient.create_batch", "input_data_list", ""),
+    ("graphiti_core.embedder.openai:OpenAIEmbedder.__init__", "config", "client"),
+    ("graphiti_core.cross_encoder.client:CrossEncoderClient.rank", "query passages", ""),
+    ("graphiti_core.cross_encoder.openai_reranker_client:OpenAIRerankerClient.__init__", "config", "client"),
+    (
+        "graphiti_core.llm_client.config:LLMConfig.__init__",
+        "",
+        "api_key model base_url temperature small_model",
+    ),
+    (
+        "graphiti_core.llm_client.openai_generic_client:OpenAIGenericClient.__init__",
+        "config",
+        "client max_tokens structured_output_mode",
+    ),
+    (
+        "graphiti_core.llm_client.openai_generic_client:OpenAIGenericClient._generate_response",
+        "messages response_model",
+        "max_tokens model_size model",
+    ),
+    ("graphiti_core.driver.kuzu_driver:KuzuDriver.execute_query", "cypher_query_", ""),
+    ("graphiti_core.driver.kuzu_driver:KuzuDriverSession.execute_write", "func", ""),
+    ("graphiti_core.driver.kuzu_driver:KuzuDriverSession.__init__", "driver", ""),
+    ("graphiti_core.graph_queries:get_fulltext_indices", "provider", ""),
+    ("kuzu:Database.__init__", "database_path", "buffer_pool_size max_num_threads max_db_size"),
+    ("kuzu:Connection.execute", "query parameters", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "positional", "keywords"), CALLS, ids=[call[0] for call in CALLS])
+def test_signature(path: str, positional: str, keywords: str) -> None:
+    function = native(path)
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters[0].name in ("self", "cls"):
+        parameters = parameters[1:]
+    wanted = positional.split()
+    assert [one.name for one in parameters[: len(wanted)]] == wanted
+    named = {one.name for one in parameters}
+    assert set(keywords.split()) <= named
+    allowed = {*wanted, *keywords.split()}
+    required = {
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    }
+    assert required <= allowed
+
+
+def test_our_driver_has_all_that_the_parents_constructor_makes() -> None:
+    from graphiti_core.driver.kuzu_driver import KuzuDriver
+
+    from memory.backends.graphiti_kuzu import ScopeDriver
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        stock = KuzuDriver()
+    try:
+        ours = ScopeDriver.__new__(ScopeDriver)
+        ScopeDriver.__init__(ours, None, "g", 64)  # type: ignore[arg-type]
+        assert vars(stock).keys() - vars(ours).keys() == {"client"}
+        for name, part in vars(stock).items():
+            if name.endswith("_ops"):
+                assert type(vars(ours)[name]) is type(part)
+    finally:
+        stock.client.close()
+        stock.db.close()
+
+
+def test_what_the_stock_driver_lacks_is_still_lacking() -> None:
+    """Once it is not, some of ours can go."""
+    from graphiti_core.driver.kuzu_driver import KuzuDriver
+
+    assert "_database" not in vars(KuzuDriver)
+    assert "CREATE_FTS_INDEX" not in inspect.getsource(KuzuDriver)
+
+
+@pytest.mark.parametrize(
+    ("owner", "fields"),
+    [
+        (
+            "graphiti_core.edges:EntityEdge",
+            "uuid group_id source_node_uuid target_node_uuid created_at name fact fact_embedding episodes "
+            "expired_at valid_at invalid_at reference_time attributes",
+        ),
+        (
+            "graphiti_core.nodes:EpisodicNode",
+            "uuid name group_id source source_description content valid_at created_at entity_edges",
+        ),
+        ("graphiti_core.nodes:EntityNode", "uuid name group_id labels created_at name_embedding summary"),
+        ("graphiti_core.nodes:CommunityNode", "uuid name group_id summary name_embedding"),
+        (
+            "graphiti_core.search.search_config:SearchResults",
+            "edges edge_reranker_scores nodes node_reranker_scores episodes episode_reranker_scores communities "
+            "community_reranker_scores",
+        ),
+        (
+            "graphiti_core.search.search_config:SearchConfig",
+            "edge_config node_config episode_config community_config limit reranker_min_score",
+        ),
+        ("graphiti_core.search.search_config:EdgeSearchConfig", "sim_min_score"),
+        ("graphiti_core.search.search_filters:SearchFilters", "invalid_at"),
+        ("graphiti_core.graphiti:AddEpisodeResults", "episode edges"),
+        ("graphiti_core.graphiti:AddBulkEpisodeResults", "episodes edges"),
+        ("graphiti_core.graphiti:AddTripletResults", "edges"),
+        (
+            "graphiti_core.utils.bulk_utils:RawEpisode",
+            "name content source_description source reference_time",
+        ),
+        ("graphiti_core.embedder.openai:OpenAIEmbedderConfig", "api_key embedding_model embedding_dim"),
+        ("graphiti_core.prompts.extract_nodes:ExtractedEntities", "extracted_entities"),
+        ("graphiti_core.prompts.extract_edges:ExtractedEdges", "edges"),
+        ("graphiti_core.prompts.extract_edges:EdgeTimestamps", "valid_at invalid_at"),
+        ("graphiti_core.prompts.extract_edges:BatchEdgeTimestamps", "timestamps"),
+        ("graphiti_core.prompts.dedupe_edges:EdgeDuplicate", "duplicate_facts contradicted_facts"),
+        ("graphiti_core.prompts.dedupe_nodes:NodeResolutions", "entity_resolutions"),
+    ],
+)
+def test_fields(owner: str, fields: str) -> None:
+    assert set(fields.split()) <= native(owner).model_fields.keys()
+
+
+def test_ingest_modes_are_episode_types() -> None:
+    from graphiti_core.nodes import EpisodeType
+
+    assert {"message", "text", "json", "fact_triple"} <= set(EpisodeType.__members__)

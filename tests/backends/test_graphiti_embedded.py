@@ -1,0 +1,395 @@
+"""Graphiti on embedded Kuzu: modes, recipes, ids, mutation, reset, faults; the real library."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from graphiti_support import (
+    ALICE,
+    BOB,
+    NEEDS_GRAPHITI,
+    ask,
+    config,
+    event,
+    found,
+    graph_fault,
+    listed,
+    mutate,
+    opened,
+    sources,
+)
+
+from memory import (
+    AdapterMode,
+    BackendAuthError,
+    BackendError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendUnavailable,
+    CapabilityNotSupported,
+    ConfigError,
+    InputError,
+    MemoryScope,
+    Message,
+    ScopeError,
+    open_memory,
+)
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+# -- modes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ingest", "said", "fact"),
+    [
+        ("message", "I keep my passport in the drawer.", "I keep my passport in the drawer."),
+        ("text", "Ada keeps her passport in Zurich.", "Ada keeps her passport in Zurich."),
+        ("json", "I keep my passport in the drawer.", "I keep my passport in the drawer."),
+    ],
+)
+async def test_episode_modes(tmp_path: Path, llm: ScriptedLLM, ingest: str, said: str, fact: str) -> None:
+    async with opened(llm, tmp_path, ingest=ingest) as slot:
+        receipt = await slot.record_event(event(said))
+        assert await found(slot, "passport") == [fact]
+        (episode,) = (await listed(slot, "episodes"))["episodes"]
+    assert episode["source"] == ingest
+    assert receipt.native_ids[0] == episode["uuid"]
+    assert not receipt.warnings
+
+
+async def test_triplets_are_added_as_they_are(tmp_path: Path, llm: ScriptedLLM) -> None:
+    facts = [
+        {"source": "Ada", "relation": "LIVES_IN", "target": "Paris", "fact": "Ada lives in Paris"},
+        {"source": "Ada", "relation": "OWNS", "target": "boat", "valid_at": "2020-01-01T00:00:00+00:00"},
+    ]
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        told = event("unused", metadata={"triplets": facts})
+        receipt = await slot.record_event(told)
+        result = await slot.retrieve(ask("Where does Ada live?"))
+        rows = {row["fact"]: row for row in result.raw["edges"]}
+        nodes = {row["name"] for row in (await listed(slot, "nodes"))["nodes"]}
+        history = await sources(slot, native_id=rows["Ada OWNS boat"]["uuid"])
+        with pytest.raises(InputError, match=r"metadata\.triplets"):
+            await slot.record_event(event("no triplets"))
+        with pytest.raises(InputError, match=r"triplets\[0\]\.target"):
+            await slot.record_event(event("x", metadata={"triplets": [{"source": "a", "relation": "R"}]}))
+    asked = {body["response_format"]["json_schema"]["name"] for body in llm.bodies("chat/completions")}
+    assert "ExtractedEntities" not in asked
+    assert nodes == {"Ada", "Paris", "boat"}
+    assert len(receipt.native_ids) == 3
+    assert rows["Ada lives in Paris"]["valid_at"] == told.timestamp.isoformat()
+    assert rows["Ada OWNS boat"]["valid_at"] == "2020-01-01T00:00:00+00:00"
+    assert history.event_ids == (told.event_id,)
+
+
+async def test_what_graphiti_learns_nothing_from_is_said(tmp_path: Path, llm: ScriptedLLM) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    async with opened(llm, tmp_path) as slot:
+        hello = await slot.record_event(event("Hello?"))
+        silent = await slot.record_event(event(messages=(Message(role="assistant", tool_calls=(call,)),)))
+    assert "no fact" in hello.warnings[0]
+    assert len(hello.native_ids) == 1
+    assert silent.native_ids == ()
+    assert "nothing to send" in silent.warnings[-1]
+
+
+async def test_cs_reaches_the_model_only_when_asked_for(tmp_path: Path, llm: ScriptedLLM) -> None:
+    for cs_in_body in (False, True):
+        del llm.requests[:]
+        async with opened(llm, tmp_path, cs_in_body=cs_in_body) as slot:
+            await slot.record_event(event("I drink oolong tea.", scenario="zqscenario"))
+        assert ("zqscenario" in json.dumps(llm.bodies("chat/completions"))) == cs_in_body
+
+
+# -- recipes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "recipe", ["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
+)
+async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, recipe: str) -> None:
+    from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
+
+    before = EDGE_HYBRID_SEARCH_RRF.model_dump_json()
+    async with opened(llm, tmp_path, recipe=recipe) as slot:
+        await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))
+        result = await slot.retrieve(ask("Where is my passport?", max_items=1))
+    assert EDGE_HYBRID_SEARCH_RRF.model_dump_json() == before, "ingestion uses it too"
+    assert [row["fact"] for row in result.raw["edges"]] == ["I keep my passport in the drawer."]
+    assert isinstance(result.raw["edges"][0]["score"], float)
+    assert bool(result.raw["nodes"]) == bool(result.raw["episodes"]) == recipe.startswith("combined")
+    assert ("[episodes]" in result.formatted_context) == (
+        recipe.startswith("combined") and bool({"episodes"} & {one.group for one in result.context_entries})
+    )
+    assert len(result.included) <= 1
+    assert json.loads(json.dumps(result.raw)) == result.raw
+
+
+async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Kuzu takes "passport?" for a pattern, so that keyword search would miss what is asked for."""
+    async with opened(llm, tmp_path, sim_min_score=1.0) as slot:  # by keywords alone
+        await slot.record_event(event("I keep my passport in the drawer."))
+        for query in ("Where is my passport?", "passport*", "What?! My passport?"):
+            assert await found(slot, query) == ["I keep my passport in the drawer."], query
+        assert await found(slot, "? * ?") == []
+
+
+async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
+    embedder = {"model": "embed", "base_url": llm.base_url}
+    async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
+        await slot.record_event(event("I keep my passport in the drawer."))
+        assert await found(slot, "passport")
+    assert llm.bodies("embeddings")
+
+
+# -- native records -----------------------------------------------------------------------------------------
+
+
+async def test_removing_an_episode_takes_what_only_it_supports(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, BOB) as slot:
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        await slot.record_event(event("I ride my green bicycle."))
+        episode, fact = receipt.native_ids
+        of_episode = await sources(slot, native_id=episode)
+        with pytest.raises(ScopeError):
+            await mutate(slot, "delete", episode, BOB)
+        with pytest.raises(ScopeError):
+            await mutate(slot, "remove_episode", fact)
+        with pytest.raises(CapabilityNotSupported):
+            await mutate(slot, "update", fact)
+        with pytest.raises(InputError):
+            await mutate(slot, "delete", fact, cascade=True)
+        assert (await mutate(slot, "remove_episode", episode)).raw["deleted"] == "episode"
+        assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
+        counts = await listed(slot, "count")
+    assert of_episode.native_ids == (fact,)
+    assert counts == {"Episodic": 1, "Entity": 2, "RelatesToNode_": 1, "Community": 0, "Saga": 0}
+
+
+async def test_communities_are_built_and_found(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, recipe="combined") as slot:
+        for text in ("I live in Paris.", "I love my Paris."):
+            await slot.record_event(event(text))
+        for _ in range(2):
+            built = (await mutate(slot, "build_communities", None)).raw["communities"]
+            assert built == (await listed(slot, "count"))["Community"] >= 1, "built anew, not added"
+        result = await slot.retrieve(ask("Paris"))
+        assert result.raw["communities"]
+        assert (await slot.reset_scope(ALICE)).verified
+
+
+async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, BOB) as slot:
+        for scope in (ALICE, BOB):
+            await slot.record_event(event("I keep my passport in the drawer.", scope=scope))
+        before = await listed(slot, "count", BOB)
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed) == (True, 4)
+        assert set((await listed(slot, "count")).values()) == {0}
+        assert await listed(slot, "count", BOB) == before
+        assert (await listed(slot, "edges"))["edges"] == []
+
+
+async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path) as slot:
+        directory = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"]
+
+        def on_disk() -> bool:
+            return any(b"zqsecret" in file.read_bytes() for file in directory.iterdir())
+
+        await slot.record_event(event("I keep my zqsecret passport in the drawer."))
+        assert on_disk(), "or this test proves nothing"
+        await slot.reset_scope(ALICE)
+        assert not on_disk()
+        await slot.record_event(event("I ride my green bicycle."))
+        assert await found(slot, "bicycle") == ["I ride my green bicycle."]
+
+
+async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
+    told = event("I keep my passport in the drawer.")
+    async with opened(llm, tmp_path) as slot:
+        await slot.record_event(told)
+    others = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(3)]
+    async with opened(llm, tmp_path, *others, open_graphs=2) as slot:
+        assert (await slot.health()).details["open_graphs"] == 2
+        (entry,) = (await slot.retrieve(ask("passport"))).entries
+    assert entry.event_ids == (told.event_id,)
+
+
+async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: ScriptedLLM) -> None:
+    import subprocess
+    import sys
+
+    async with opened(llm, tmp_path) as slot:
+        path = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"] / "graph.kuzu"
+    holder = (
+        f"import kuzu, sys; held = kuzu.Database({str(path)!r}, max_db_size=1 << 30); "
+        "print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(  # noqa: ASYNC220 (nothing else runs on this loop)
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(BackendUnavailable, match="open elsewhere"):
+            async with opened(llm, tmp_path):
+                pass
+        other.communicate("")
+    async with opened(llm, tmp_path) as slot:
+        assert await found(slot, "anything") == []
+
+
+# -- faults -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("401", BackendAuthError),
+        ("429", BackendRateLimited),
+        ("500", BackendUnavailable),
+        ("bad_json", BackendProtocolError),
+        ("empty", BackendProtocolError),
+    ],
+)
+async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
+    tmp_path: Path, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture, fault: str, error: type[BackendError]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with opened(llm, tmp_path) as slot:
+        llm.faults.add(fault, times=None)
+        with anyio.fail_after(4), pytest.raises(error) as raised:
+            await slot.record_event(event("I keep my zqsecret passport in the drawer."))
+        assert set((await listed(slot, "count")).values()) == {0}
+    ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memory")]
+    told = str(raised.value) + str(raised.value.diagnostics) + "".join(one.getMessage() for one in ours)
+    assert "zqsecret" not in told
+    assert FAKE_KEY not in told
+    if fault == "429":
+        assert raised.value.diagnostics["status"] == 429
+
+
+async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
+        llm.faults.add("timeout", delay_s=20.0)
+        with anyio.fail_after(2):
+            receipt = await slot.record_event(event("I keep my passport in the drawer."))
+            await slot.record_event(event("I ride my green bicycle."))
+            await slot.set_mode(AdapterMode(read_only=True))
+        assert receipt.status == "unknown"
+        assert receipt.warnings
+        assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
+        assert (await listed(slot, "count"))["Episodic"] == 1
+
+
+async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
+        llm.faults.add("timeout", times=None, delay_s=0.2)  # three such answers take longer than the deadline
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        await anyio.sleep(0.8)
+        assert receipt.status == "unknown"
+        assert set((await listed(slot, "count")).values()) == {0}
+        assert len(llm.bodies("chat/completions")) == 2, "no further call of the model is paid for"
+
+
+async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Past the slot, which orders them anyway: Graphiti itself would make an entity of each."""
+    async with opened(llm, tmp_path) as slot:
+        adapter: Any = slot._adapter
+        async with anyio.create_task_group() as tasks:
+            for thing in ("passport", "bicycle", "umbrella"):
+                tasks.start_soon(adapter.record_event, event(f"I own my {thing} gladly."))
+        names = [row["name"] for row in (await listed(slot, "nodes"))["nodes"]]
+    assert names.count("user") == 1
+
+
+async def test_a_lost_answer_is_settled_by_a_look_up(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 1.0}) as slot:
+        adapter: Any = slot._adapter
+        native = adapter.record_event
+
+        async def slow(told: Any) -> Any:
+            answer = await native(told)
+            await anyio.sleep(5)
+            return answer
+
+        monkeypatch.setattr(adapter, "record_event", slow)
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        (entry,) = (await slot.retrieve(ask("passport"))).entries
+    assert receipt.status == "committed"
+    assert "look-up" in receipt.warnings[0]
+    assert entry.native_id in receipt.native_ids
+
+
+async def test_a_save_that_fails_half_way_is_undone(tmp_path: Path, llm: ScriptedLLM) -> None:
+    from memory.backends.graphiti_kuzu import ScopeDriver
+
+    native = ScopeDriver.execute_query
+
+    async def fails_late(self: Any, cypher: str, **parameters: Any) -> Any:
+        if "RelatesToNode_" in cypher and "MERGE" in cypher:
+            raise RuntimeError("disk full")
+        return await native(self, cypher, **parameters)
+
+    async with opened(llm, tmp_path) as slot:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ScopeDriver, "execute_query", fails_late)
+            with pytest.raises(BackendError):
+                await slot.record_event(event("I keep my passport in the drawer."))
+        assert set((await listed(slot, "count")).values()) == {0}
+        await slot.record_event(event("I keep my passport in the drawer."))
+        assert await found(slot, "passport")
+
+
+async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path) as slot:
+        with graph_fault("down"):
+            health = await slot.health()
+        assert health.status == "unavailable"
+        assert (await slot.health()).versions.keys() == {"graphiti-core", "kuzu"}
+
+
+# -- the SDK's side effects ---------------------------------------------------------------------------------
+
+
+async def test_no_telemetry_and_no_new_environment(tmp_path: Path, llm: ScriptedLLM) -> None:
+    before = dict(os.environ)
+    async with opened(llm, tmp_path):
+        from graphiti_core.telemetry.telemetry import TELEMETRY_ENV_VAR
+    changed = {name for name in os.environ.keys() | before.keys() if os.environ.get(name) != before.get(name)}
+    assert changed <= {TELEMETRY_ENV_VAR}
+    assert os.environ[TELEMETRY_ENV_VAR] == "false"
+
+
+def test_trio_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async def run() -> None:
+        async with open_memory(config(llm.base_url, tmp_path), scope=ALICE):
+            pass
+
+    with pytest.raises(ConfigError, match="asyncio only"):
+        anyio.run(run, backend="trio")

@@ -1,0 +1,148 @@
+"""The ``graphiti`` block: what it refuses, and in which words; ids; formats. Needs no SDK."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from graphiti_support import ALICE, ask, event
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory import ConfigError, InputError, MemoryScope, Message
+from memory.backends.graphiti_adapter import memslot_describe
+from memory.backends.graphiti_options import GROUP_IDS, GraphitiOptions
+from memory.backends.graphiti_translate import (
+    description,
+    episode_body,
+    event_id_of,
+    in_utc,
+    parse_triplet,
+    search_query,
+)
+from memory.config import parse_block
+
+LLM = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
+
+
+def parsed(**options: Any) -> GraphitiOptions:
+    return parse_block(GraphitiOptions, options, "memory.backends.graphiti")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "llm is required"),
+        ({"llm": {"model": "m"}}, "llm.api_key is missing"),
+        ({"llm": LLM, "driver": "falkordb"}, "driver: falkordb is not supported yet; use kuzu"),
+        ({"llm": LLM, "driver": "neo4j"}, "driver: neo4j is not supported yet; use kuzu"),
+        ({"llm": LLM, "embedder": "openai"}, "embedder: is unknown; write lexical"),
+        ({"llm": LLM, "embedder": {"model": "e"}}, "embedder.api_key is missing"),
+        ({"llm": LLM, "top_kk": 3}, "did you mean top_k?"),
+        ({"llm": LLM, "ingest": "fact_triple"}, "ingest"),
+        ({"llm": LLM, "recipe": "rrf"}, "recipe"),
+        ({"llm": LLM, "dimensions": 8}, "dimensions"),
+    ],
+)
+def test_mistakes_are_named_with_their_fix(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        parsed(**options)
+
+
+def test_defaults_follow_the_embedder_and_the_recipe() -> None:
+    assert parsed(llm=LLM).least_similarity == 0.0
+    assert parsed(llm=LLM, embedder=LLM).least_similarity == 0.6
+    assert parsed(llm=LLM, recipe="mmr").least_rerank == -2.0
+    assert parsed(llm=LLM, recipe="mmr", reranker_min_score=0.5).least_rerank == 0.5
+    assert parsed(llm=LLM).least_rerank == 0.0
+
+
+def test_the_description_imports_no_sdk() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from memory.backends.graphiti_adapter import memslot_describe; memslot_describe();"
+        "sys.exit(any(name in sys.modules for name in ('graphiti_core', 'kuzu', 'openai', 'neo4j')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert memslot_describe().name == "graphiti"
+
+
+texts = st.text(min_size=1, max_size=60).filter(str.strip)
+ids = texts.filter(lambda text: "*" not in text)
+scopes = st.builds(MemoryScope, run_id=ids, persona_id=ids, agent_id=st.none() | ids)
+
+
+def group_id(scope: MemoryScope) -> str:
+    from memory.backends.graphiti_adapter import GraphitiAdapter
+
+    return GraphitiAdapter.native_scope(GraphitiAdapter.__new__(GraphitiAdapter), scope)["group_id"]
+
+
+@given(scopes, scopes)
+def test_group_ids_are_valid_and_injective(one: MemoryScope, two: MemoryScope) -> None:
+    first, second = group_id(one), group_id(two)
+    assert re.fullmatch(r"[a-z0-9_]{1,120}", first), "Graphiti's alphabet, without capitals and hyphens"
+    assert (first == second) == (one == two)
+    assert first.startswith(GROUP_IDS.prefix)
+
+
+@given(ids, ids)
+def test_an_episode_says_which_event_it_was(event_id: str, session_id: str) -> None:
+    told = event("x", event_id=event_id, session_id=session_id, metadata={"k": [1]}, scenario="tea")
+    assert event_id_of(description(told)) == told.event_id
+    assert json.loads(description(told))["metadata"] == {"k": [1]}
+
+
+@pytest.mark.parametrize("foreign", [None, "", "chat", "[1]", '{"event_id": 3}', "{"])
+def test_a_foreign_episode_has_no_event(foreign: Any) -> None:
+    assert event_id_of(foreign) is None
+
+
+def test_bodies() -> None:
+    said = (Message(role="user", content="Hi\nthere", name="Ada"), Message(role="assistant", content="Hello"))
+    told = event(messages=said, scenario="tea")
+    assert episode_body(told, "message", cs_in_body=False)[0] == "Ada: Hi\nthere\nassistant: Hello"
+    assert episode_body(told, "text", cs_in_body=True)[0] == "(scenario: tea)\nHi\nthere\nHello"
+    assert json.loads(episode_body(told, "json", cs_in_body=True)[0]) == {
+        "messages": [
+            {"role": "user", "content": "Hi\nthere", "name": "Ada"},
+            {"role": "assistant", "content": "Hello"},
+        ],
+        "scenario": "tea",
+    }
+
+
+def test_cs_fields_join_the_query() -> None:
+    assert search_query(ask("mug", context="work")) == "mug\nwork"
+    assert search_query(ask("mug", ALICE, context="work", filters={"cross_context": True})) == "mug"
+
+
+@pytest.mark.parametrize(
+    ("given_", "told"),
+    [
+        ("x", "give an object"),
+        ({"source": "a", "relation": "R"}, "x.target"),
+        ({"source": "a", "relation": " ", "target": "b"}, "x.relation"),
+        ({"source": "a", "relation": "R", "target": "b", "weight": 1}, "x.weight: is unknown"),
+        ({"source": "a", "relation": "R", "target": "b", "fact": 1}, "x.fact"),
+        ({"source": "a", "relation": "R", "target": "b", "valid_at": "2024-01-01"}, "x.valid_at"),
+        ({"source": "a", "relation": "R", "target": "b", "invalid_at": 3}, "x.invalid_at"),
+    ],
+)
+def test_malformed_triplets_are_named(given_: Any, told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        parse_triplet(given_, "x", datetime.now(UTC))
+
+
+def test_naive_times_are_utc_and_others_are_converted() -> None:
+    at = datetime(2024, 1, 1, 8)
+    assert in_utc(at) == at.replace(tzinfo=UTC)
+    assert in_utc(at.replace(tzinfo=timezone(timedelta(hours=8)))).isoformat() == "2024-01-01T00:00:00+00:00"
