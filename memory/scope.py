@@ -124,8 +124,14 @@ class IdAlphabet:
         return native[: self.max_length - len(tail)] + tail
 
     def encode(self, *values: str | None) -> NativeId:
-        """One id from one or more values, in order. ``encode("a", None)`` and ``encode("a", "")`` differ."""
-        return self.limit(self.separator.join(self.escape_field(value) for value in values))
+        """One id from a fixed number of values, in order; ``encode("a", None)`` and ``encode("a", "")`` differ.
+
+        Absent values at the end say nothing, and most scopes have neither namespace nor agent: they are left out.
+        """
+        present = len(values)
+        while present > 1 and values[present - 1] is None:
+            present -= 1
+        return self.limit(self.separator.join(self.escape_field(value) for value in values[:present]))
 
 
 class ScopeEncoder:
@@ -199,6 +205,8 @@ class ScopeEncoder:
         return dict(self._cached(scope))
 
     def _encode(self, scope: MemoryScope) -> dict[str, NativeId]:
+        if self._default:
+            return {"id": self.alphabet.encode(*(getattr(scope, name) for name in ISOLATING_FIELDS))}
         if self._dropped and not self.allow_sharing:
             self._refuse(name for name in self._dropped if getattr(scope, name) is not None)
         return {name: self._render(parts, scope) for name, parts in self._parts.items()}
@@ -208,10 +216,6 @@ class ScopeEncoder:
             literal + (self.alphabet.escape_field(getattr(scope, item)) if item else "")
             for literal, item in parts
         ]
-        if self._default:
-            # Absent optional fields at the end say nothing, and most scopes have neither.
-            while len(pieces) > 2 and getattr(scope, ISOLATING_FIELDS[len(pieces) - 1]) is None:
-                pieces.pop()
         return self.alphabet.limit("".join(pieces))
 
 

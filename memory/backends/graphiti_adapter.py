@@ -99,9 +99,7 @@ class GraphitiAdapter(GraphitiRecords):
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``group_id``; also the name of the scope's directory."""
-        fields = [scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id]
-        while fields[-1] is None:  # absent at the end says nothing; the number of fields tells them apart
-            fields.pop()
+        fields = (scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
         return {"group_id": GROUP_IDS.encode(*fields)}
 
     @asynccontextmanager

@@ -73,9 +73,7 @@ class ScopeIds:
         if self._encoder is not None:
             ids = self._encoder.encode(scope)
         else:
-            run = [scope.run_id, scope.backend_namespace, scope.agent_id]
-            while run[-1] is None:  # absent at the end says nothing; the number of fields tells them apart
-                run.pop()
+            run = (scope.run_id, scope.backend_namespace, scope.agent_id)
             ids = {"user_id": self._alphabet.encode(scope.persona_id), "run_id": self._alphabet.encode(*run)}
         if scope.agent_id is not None and self._names_agent:
             ids["agent_id"] = self._alphabet.encode(scope.agent_id)
