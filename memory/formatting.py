@@ -95,7 +95,7 @@ def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bo
 def _time(moment: datetime) -> str:
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    return moment.isoformat(sep=" ", timespec="minutes")[:-6]
+    return moment.isoformat(" ", "minutes")[:-6]
 
 
 def _one_line(text: str) -> str:

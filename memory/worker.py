@@ -10,8 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 from anyio.lowlevel import current_token
@@ -34,11 +33,11 @@ class NativeWorker:
     """
 
     def __init__(self, threads: int = 1, name: str = "memslot") -> None:
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._size = threads
         self._name = name
         self._threads: list[threading.Thread] = []
-        self._running: set[Future[Any]] = set()
+        self._running: set[_Job] = set()
         self._closed = False
 
     async def run(self, call: Callable[[], T]) -> T:
@@ -57,19 +56,19 @@ class NativeWorker:
     async def _submit(self, call: Callable[[], T]) -> T:
         if not self._threads:
             self._start()
-        future: Future[T] = Future()
-        self._running.add(future)
-        future.add_done_callback(self._running.discard)
         done = anyio.Event()
-        notify = _thread_safe(done.set)
-        future.add_done_callback(lambda _: notify())
-        self._jobs.put((future, call))
+        job = _Job(call, _thread_safe(done.set))
+        self._running.add(job)
+        self._jobs.put(job)
         try:
             await done.wait()
         except BaseException:
-            future.cancel()
+            if job.claim():  # no worker has begun it, and none will
+                self._running.discard(job)
             raise
-        return future.result()
+        if job.error is not None:
+            raise job.error
+        return cast(T, job.result)
 
     async def idle(self) -> None:
         """Wait until every call that has begun, abandoned ones included, has ended."""
@@ -113,16 +112,33 @@ class NativeWorker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            future, call = job
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = call()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-            del future, call, job
+            if job.claim():
+                job.run()
+                self._running.discard(job)
+                job.notify()
+            del job
+
+
+class _Job:
+    """One call. Whoever claims it first decides: a worker runs it, or its caller has given it up."""
+
+    __slots__ = ("_call", "_claimed", "error", "notify", "result")
+
+    def __init__(self, call: Callable[[], Any], notify: Callable[[], None]) -> None:
+        self._call = call
+        self._claimed = threading.Lock()
+        self.notify = notify
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def claim(self) -> bool:
+        return self._claimed.acquire(blocking=False)
+
+    def run(self) -> None:
+        try:
+            self.result = self._call()
+        except BaseException as error:
+            self.error = error
 
 
 def _thread_safe(callback: Callable[[], Any]) -> Callable[[], None]:
