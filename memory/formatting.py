@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memory.receipts import ContextEntry
@@ -16,7 +15,6 @@ from memory.requests import ContextBudget
 from memory.tokens import TokenCounter
 
 __all__ = [
-    "FittedEntries",
     "clean_text",
     "fit_entries",
     "render_entry",
@@ -152,22 +150,14 @@ def entry_cost(entry: ContextEntry, counter: TokenCounter) -> int:
     return counter.count(render_entry(entry) + "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class FittedEntries:
-    """Which entries fit: their indexes in order, and their tokens (fence and group labels included)."""
-
-    included: tuple[int, ...]
-    token_count: int
-
-
 def fit_entries(
     entries: Sequence[ContextEntry],
     budget: ContextBudget,
     counter: TokenCounter,
     *,
     overhead: int,
-) -> FittedEntries:
-    """Choose whole entries within the budget, in the backend's own order.
+) -> tuple[int, ...]:
+    """Indexes of the whole entries that fit the budget, in the backend's own order.
 
     One that is too large is passed over, not cut, and smaller ones behind it may still fit.
     """
@@ -190,7 +180,7 @@ def fit_entries(
         if entry.group is not None:
             groups.add(entry.group)
         included.append(index)
-    return FittedEntries(tuple(included), spent if included else 0)
+    return tuple(included)
 
 
 def is_well_formed(section: str) -> bool:

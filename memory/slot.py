@@ -454,9 +454,7 @@ class MemorySlot:
 
     def _fit(self, result: RetrieveResult) -> tuple[int, ...]:
         overhead = section_overhead(self.backend_name, result.request.scope.label, self.token_counter)
-        return fit_entries(
-            result.entries, result.request.budget, self.token_counter, overhead=overhead
-        ).included
+        return fit_entries(result.entries, result.request.budget, self.token_counter, overhead=overhead)
 
     def _rendered(self, result: RetrieveResult, included: tuple[int, ...]) -> tuple[RetrieveResult, str, int]:
         result = result.model_copy(update={"included": included})

@@ -129,21 +129,21 @@ def test_the_budget_holds_and_order_stays(entries, limit, items):
     budget = ContextBudget(max_tokens=limit, max_items=items)
     overhead = section_overhead("mem0", "r:p", COUNTER)
     fitted = fit_entries(entries, budget, COUNTER, overhead=overhead)
-    section = render_section("mem0", "r:p", [entries[index] for index in fitted.included])
+    section = render_section("mem0", "r:p", [entries[index] for index in fitted])
     assert COUNTER.count(section) <= limit
-    assert list(fitted.included) == sorted(fitted.included)
-    assert items is None or len(fitted.included) <= items
+    assert list(fitted) == sorted(fitted)
+    assert items is None or len(fitted) <= items
 
 
 def test_an_entry_too_large_is_passed_over_not_cut():
     entries = [ContextEntry("x" * 4000), ContextEntry("short")]
     fitted = fit_entries(entries, ContextBudget(max_tokens=100), COUNTER, overhead=20)
-    assert fitted.included == (1,)
+    assert fitted == (1,)
 
 
 def test_unlimited_takes_everything():
     entries = [ContextEntry(f"turn {number}") for number in range(500)]
-    assert fit_entries(entries, ContextBudget(), COUNTER, overhead=0).included == tuple(range(500))
+    assert fit_entries(entries, ContextBudget(), COUNTER, overhead=0) == tuple(range(500))
 
 
 @pytest.mark.parametrize("forged", FENCES)
