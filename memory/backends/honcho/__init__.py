@@ -1,0 +1,37 @@
+"""Honcho as a memory backend, through ``honcho-ai`` (spec section 5.1): peers, sessions, derived representations.
+
+The plugin module of the entry point ``honcho``. The SDK is imported by the factory alone.
+"""
+
+from __future__ import annotations
+
+from memory import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory.backends.honcho.options import IDS, HonchoOptions
+
+__all__ = ["HONCHO_CAPABILITIES", "HonchoOptions", "memslot_create", "memslot_describe"]
+
+HONCHO_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """What this plugin is; imports no SDK."""
+    return PluginInfo(
+        name="honcho",
+        kind="architecture",
+        summary="Honcho: messages of peers in sessions; a server derives what it concludes of the user, as prose",
+        capabilities=HONCHO_CAPABILITIES,
+        consistency="async_derived",
+        sdk_modules=("honcho", "httpx"),
+        install="pip install 'memslot[honcho]'",
+        options=HonchoOptions,
+        alphabet=IDS,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[HonchoOptions]) -> MemoryAdapter:
+    """Build the adapter; nothing is sent until a scope is set up."""
+    from memory.backends.honcho.adapter import HonchoAdapter
+
+    return HonchoAdapter(settings)

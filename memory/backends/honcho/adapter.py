@@ -1,0 +1,347 @@
+"""Honcho as a memory backend: the user a peer, sessions of messages, what the server derives from them (spec 5.1).
+
+What is here is translation. Writes are queued: the messages are stored, and what Honcho concludes from them comes
+later (:mod:`readiness`). What it found is given in its own order: prose on the user, card, summary, messages.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import anyio
+
+from memory import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendError,
+    BackendHealth,
+    BackendProtocolError,
+    BackendReadiness,
+    BackendRejected,
+    BackendUnavailable,
+    ContextEntry,
+    MemoryEvent,
+    MemoryScope,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    ShieldedCalls,
+    WriteReceipt,
+)
+from memory.backends.honcho.connection import Connections
+from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
+from memory.backends.honcho.records import QUERIES, HonchoRecords
+from memory.backends.honcho.resetting import clear
+from memory.backends.honcho.scopes import Home, Homes, unless_missing
+from memory.backends.honcho.translate import (
+    Part,
+    card_entries,
+    conclusion_entry,
+    event_parts,
+    message_entry,
+    native_filters,
+    native_json,
+    prose_entries,
+    search_text,
+    summary_entry,
+)
+
+__all__ = ["HonchoAdapter"]
+
+_FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
+_RESET_S = 300.0
+_KINDS = ("message", "summary", "representation", "conclusion", "peer card")
+
+
+class HonchoAdapter(HonchoRecords):
+    """One Honcho server, a workspace for each scope.
+
+    Args:
+        settings: options and deadlines.
+    """
+
+    def __init__(self, settings: AdapterSettings[HonchoOptions]) -> None:
+        self.backend_name = settings.name
+        self.options = settings.options
+        searches = settings.options.retrieval == "search"
+        filters = _FILTERS if searches and settings.options.supplement == "none" else frozenset()
+        self.traits = AdapterTraits(
+            consistency="async_derived",
+            cs_filtering="hard" if filters else "soft",
+            filter_operators=filters,
+            write_retries=1,  # safe: find_event says what is stored, and the rest alone is sent again
+        )
+        self.shielded = ShieldedCalls()
+        self._reset_s = settings.deadlines.get("reset_s", _RESET_S)
+        self._connections = Connections(settings.options, settings.name)
+        self._homes = Homes(settings.options, self._connections, f"memory.backends.{settings.name}")
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """``workspace_id``, and in it the user's ``peer_id``."""
+        return self._homes.native_scope(scope)
+
+    def home(self, scope: MemoryScope) -> Home:
+        """The scope's workspace, as this adapter knows it."""
+        return self._homes.home(scope)
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Ask the server for the workspace's queue, which makes nothing: the first write makes the workspace."""
+        await self.home(scope).queue()
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """``session.add_messages``, a message for each of the event's."""
+        return (await self.record_events([event]))[0]
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """``session.add_messages`` with up to a hundred messages a call, session by session, in order.
+
+        If a call fails, ``error.receipts`` holds the events stored before it. Writing the others again by this
+        adapter sends what is missing of them, and nothing twice.
+        """
+        if not events:
+            return []
+        said = {event.event_id: event_parts(event) for event in events}
+        home = self.home(events[0].scope)
+        return await self.shielded.run(home.workspace_id, lambda: self._write(home, events, said))
+
+    async def _write(
+        self, home: Home, events: Sequence[MemoryEvent], said: Mapping[str, list[Part]]
+    ) -> list[WriteReceipt]:
+        stored: dict[str, dict[tuple[int, int], str]] = {event.event_id: {} for event in events}
+        for event in events:
+            if event.event_id in home.doubtful:
+                stored[event.event_id] = await home.stored(event.session_id, event.event_id)
+        for batch in _batches(events, said, stored):
+            doubtful = {event.event_id for event, _ in batch}
+            try:
+                ids = await self._add(home, batch)
+            except BackendError as error:
+                home.doubtful |= doubtful
+                done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]
+                error.receipts = tuple(self._receipt(event, stored) for event in done)
+                raise
+            for (event, part), native_id in zip(batch, ids, strict=True):
+                stored[event.event_id][part.key] = native_id
+        home.doubtful -= said.keys()
+        return [self._receipt(event, stored) for event in events]
+
+    async def _add(self, home: Home, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
+        session_id = batch[0][0].session_id
+        times = [event.timestamp for event, _ in batch]
+        try:
+            messages = await home.add(session_id, [part for _, part in batch], times)
+            if len(messages) == len(batch):
+                return [message.id for message in messages]
+            problem: Exception = ValueError(f"{len(batch)} messages were sent, {len(messages)} answered")
+        except (BackendProtocolError, LookupError, TypeError, ValueError) as error:
+            problem = error
+        # Whether it was stored is as open as after a lost answer, and settled in the same way.
+        raise BackendUnavailable(
+            f"{self.backend_name}: the answer to a write cannot be read; it may or may not be stored",
+            backend_name=self.backend_name,
+            operation="Session.add_messages",
+            diagnostics={"exception": type(problem).__name__},
+        ) from problem
+
+    def _receipt(
+        self, event: MemoryEvent, stored: Mapping[str, Mapping[tuple[int, int], str]]
+    ) -> WriteReceipt:
+        ids = tuple(native_id for _, native_id in sorted(stored[event.event_id].items()))
+        trace = self.trace(event.scope, "Session.add_messages", native_ids=ids, event_id=event.event_id)
+        return WriteReceipt(event_id=event.event_id, status="queued", native_ids=ids, trace=trace)
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Ids of the event's messages if all are stored, once no write of the scope is under way."""
+        home = self.home(event.scope)
+        await self.shielded.idle(home.workspace_id)
+        stored = await home.stored(event.session_id, event.event_id)
+        if len(stored) < len(event_parts(event)):
+            return None
+        home.doubtful.discard(event.event_id)
+        return tuple(native_id for _, native_id in sorted(stored.items()))
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """``session.context`` or ``search``, and the supplement, if one is configured, at the same time."""
+        home, options = self.home(request.scope), self.options
+        limit = min(request.budget.max_items or options.top_k, MAX_ROWS)
+        text, shortened = search_text(request, with_cs=not self.traits.filter_operators)
+        raw: dict[str, Any] = {"workspace_id": home.workspace_id, "peer_id": home.peer_id}
+        entries: dict[str, list[ContextEntry]] = {"first": [], "second": []}
+
+        async def first() -> None:
+            if options.retrieval == "context":
+                entries["first"] = await self._context(home, request, text, limit, raw)
+            else:
+                entries["first"] = await self._search(home, request, text, limit, raw)
+
+        async def second() -> None:
+            entries["second"] = await self._supplement(home, text, limit, raw)
+
+        async with home.reading():
+            if options.supplement == "none":
+                await first()
+            else:
+                await _both(first, second)
+        warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
+        found = (*entries["second"], *entries["first"])
+        trace = self.trace(
+            request.scope,
+            "Session.context" if options.retrieval == "context" else "Honcho.search",
+            native_ids=tuple(dict.fromkeys(entry.native_id for entry in found if entry.native_id)),
+            consistency="committed" if home.watch.settled else "pending",
+            warnings=warnings,
+        )
+        return RetrieveResult(request=request, raw=raw, entries=found, trace=trace)
+
+    async def _context(
+        self, home: Home, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
+    ) -> list[ContextEntry]:
+        options = self.options
+        asked: dict[str, Any] = {
+            "summary": options.summary,
+            "tokens": min(request.budget.max_tokens or options.context_tokens, MAX_TOKENS),
+        }
+        if options.supplement == "none":
+            asked.update(
+                peer_target=home.peer_id,
+                search_query=text,
+                search_top_k=limit,
+                max_conclusions=limit,
+                search_max_distance=options.search_max_distance,
+                include_most_frequent=options.include_most_frequent or None,
+                limit_to_session=options.limit_to_session,
+            )
+        # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
+        context = await unless_missing(home.session(request.session_id).aio.context(**asked))
+        raw["context"] = native_json(context)
+        return [] if context is None else list(_context_entries(context, home.peer_id))
+
+    async def _search(
+        self, home: Home, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
+    ) -> list[ContextEntry]:
+        filters = native_filters(request) if self.traits.filter_operators else None
+        messages = await home.reader.aio.search(text, filters=filters, limit=limit)
+        raw["messages"] = native_json(messages)
+        return [message_entry(message) for message in messages]
+
+    async def _supplement(self, home: Home, text: str, limit: int, raw: dict[str, Any]) -> list[ContextEntry]:
+        options = self.options
+        if options.supplement == "conclusions":
+            view, farthest = home.user.conclusions.aio, options.search_max_distance
+            found = await view.query(text, top_k=limit, distance=farthest)
+            raw["conclusions"] = native_json(found)
+            return [conclusion_entry(conclusion) for conclusion in found]
+        about = await unless_missing(
+            home.user.aio.context(
+                search_query=text,
+                search_top_k=limit,
+                max_conclusions=limit,
+                search_max_distance=options.search_max_distance,
+                include_most_frequent=options.include_most_frequent or None,
+            )
+        )
+        raw["peer_context"] = native_json(about)
+        if about is None:
+            return []
+        prose = prose_entries(about.representation, home.peer_id)
+        return [*prose, *card_entries(about.peer_card, home.peer_id)]
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """The queue now; an idle queue alone is ``pending``, because rows enter it after a write was answered."""
+        return await self.home(scope).watch.look()
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Wait until all that was written went through the queue, at most ``timeout_s`` seconds."""
+        options = self.options
+        return await self.home(scope).watch.wait(timeout_s, options.quiet_period_s, options.poll_s)
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Delete sessions, conclusions and cards, and wait until Honcho's worker has really done so.
+
+        The workspace stays, and so do its peers, which Honcho cannot delete. ``verified`` is False where the
+        worker was not done by nine tenths of the deadline.
+        """
+        home = self.home(scope)
+        await self.shielded.idle(home.workspace_id)
+        async with home.alone():
+            removed, verified = await clear(home, self._reset_s * 0.9, self.options.poll_s)
+        left = [] if verified else ["what Honcho's worker has not deleted yet"]
+        if removed:
+            left.append("the workspace and its peers, empty")
+        trace = self.trace(scope, "Session.delete")
+        return ResetReceipt(scope=scope, verified=verified, removed=removed, left=tuple(left), trace=trace)
+
+    async def health(self) -> BackendHealth:
+        """``GET /health``, and one row of the database, which tells more: whether it answers, and the key is good."""
+        reads = self._connections.reads
+        await reads.get("/health")
+        await reads.post("/v3/workspaces/list", body={"filters": {"id": "memslot"}}, query={"size": 1})
+        options = self.options
+        modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
+        return BackendHealth(
+            status="ok",
+            backend_name=self.backend_name,
+            consistency_model=self.traits.consistency,
+            cs_filtering=self.traits.cs_filtering,
+            native_memory_types=_KINDS,
+            native_ingest_modes=("message",),
+            native_query_modes=tuple(QUERIES),
+            versions={"honcho-ai": importlib.metadata.version("honcho-ai"), **await self._server_version()},
+            details={"base_url": options.base_url, "retrieval": modes},
+            warnings=("Honcho does not tell whether its worker and models run; a wait for readiness does",),
+        )
+
+    async def _server_version(self) -> dict[str, str]:
+        try:
+            info = (await self._connections.reads.get("/openapi.json"))["info"]
+        except (BackendRejected, BackendProtocolError, LookupError, TypeError):
+            return {}  # switched off there
+        return {"honcho": str(info["version"])} if "version" in info else {}
+
+    async def aclose(self) -> None:
+        """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
+        await super().aclose()
+        await self._connections.aclose()
+
+
+def _batches(
+    events: Sequence[MemoryEvent],
+    said: Mapping[str, list[Part]],
+    stored: Mapping[str, Mapping[tuple[int, int], str]],
+) -> Iterator[list[tuple[MemoryEvent, Part]]]:
+    """What is not stored yet, session by session and in order, as many messages as a call takes."""
+    sessions: dict[str, list[tuple[MemoryEvent, Part]]] = {}
+    for event in events:
+        todo = [(event, part) for part in said[event.event_id] if part.key not in stored[event.event_id]]
+        sessions.setdefault(event.session_id, []).extend(todo)
+    for parts in sessions.values():
+        for start in range(0, len(parts), MAX_ROWS):
+            yield parts[start : start + MAX_ROWS]
+
+
+def _context_entries(context: Any, peer_id: str) -> Iterator[ContextEntry]:
+    """In the SDK's own order for a prompt: who the user is, what was, what is said now."""
+    yield from prose_entries(context.peer_representation, peer_id)
+    yield from card_entries(context.peer_card, peer_id)
+    if context.summary is not None:
+        yield summary_entry(context.summary)
+    for message in context.messages:
+        yield message_entry(message)
+
+
+async def _both(first: Any, second: Any) -> None:
+    """Both at the same time; the first error of either, by itself."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            tasks.start_soon(second)
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from group.exceptions[0].__cause__

@@ -1,0 +1,120 @@
+"""The SDK's objects over our connection: one pool for all scopes, nothing sent twice blindly, nothing made by looking.
+
+``honcho-ai`` builds an HTTP client for every workspace, retries writes that may have been carried out, cannot be
+closed publicly, and makes the workspace it is to read from. Its objects ask ``Honcho._async_http`` for the transport,
+"used as is", and ``Honcho._workspace_ensured`` for whether the workspace was made; ``test_honcho_drift`` holds both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import httpx
+from honcho import Honcho
+
+from memory import BackendError
+from memory.backends._http import JsonHttp, bearer, may_pass
+from memory.backends.honcho.options import HonchoOptions
+
+__all__ = ["Connections", "Transport"]
+
+_FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
+
+
+class Transport:
+    """What ``honcho.http.AsyncHonchoHTTPClient`` offers to the SDK's objects, over one :class:`JsonHttp`.
+
+    Args:
+        http: the way to the server.
+        headers: of every request.
+        retry_pause_s: wait before the one retry of what may pass by itself, seconds; None: nothing is sent twice.
+    """
+
+    def __init__(self, http: JsonHttp, headers: dict[str, str], retry_pause_s: float | None) -> None:
+        self._http = http
+        self._headers = headers
+        self._retry_pause_s = retry_pause_s
+
+    async def request(
+        self, method: str, path: str, *, body: Any = None, query: dict[str, Any] | None = None
+    ) -> Any:
+        """One request: the answer's JSON.
+
+        Raises:
+            BackendError: see :meth:`JsonHttp.request`.
+        """
+        call = {"params": query, "json": body, "headers": self._headers, "operation": _named(method, path)}
+        try:
+            return await self._http.request(method, path, **call)
+        except BackendError as error:
+            if self._retry_pause_s is None or not may_pass(error):
+                raise
+        await anyio.sleep(self._retry_pause_s)
+        return await self._http.request(method, path, **call)
+
+    async def get(self, path: str, *, query: dict[str, Any] | None = None) -> Any:
+        return await self.request("GET", path, query=query)
+
+    async def post(self, path: str, *, body: Any = None, query: dict[str, Any] | None = None) -> Any:
+        return await self.request("POST", path, body=body, query=query)
+
+    async def put(self, path: str, *, body: Any = None, query: dict[str, Any] | None = None) -> Any:
+        return await self.request("PUT", path, body=body, query=query)
+
+    async def delete(self, path: str, *, body: Any = None, query: dict[str, Any] | None = None) -> Any:
+        return await self.request("DELETE", path, body=body, query=query)
+
+
+class Connections:
+    """Makes the SDK's clients of one server.
+
+    Args:
+        options: whose ``base_url`` is set.
+        backend: name of the backend, for errors.
+    """
+
+    def __init__(self, options: HonchoOptions, backend: str) -> None:
+        assert options.base_url is not None
+        self._base_url = options.base_url
+        self._http = JsonHttp(
+            options.base_url, backend=backend, server="Honcho server", timeout_s=options.timeout_s
+        )
+        headers = bearer(options.api_key.get_secret_value() if options.api_key else None)
+        self.reads = Transport(self._http, headers, options.retry_pause_s)
+        self.writes = Transport(self._http, headers, None)
+        # The synchronous half, which nothing here uses, would load certificates for every scope.
+        self._unused = httpx.Client(transport=httpx.MockTransport(_refuse))
+
+    def reader(self, workspace_id: str) -> Any:
+        """A client for reading: it takes the workspace for made, so that looking never makes it."""
+        client = self._client(workspace_id, self.reads)
+        client._workspace_ensured = True
+        return client
+
+    def writer(self, workspace_id: str) -> Any:
+        """A client for writing: its first call makes the workspace where there is none."""
+        return self._client(workspace_id, self.writes)
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent."""
+        self._unused.close()
+        await self._http.aclose()
+
+    def _client(self, workspace_id: str, transport: Transport) -> Any:
+        client = Honcho(
+            api_key="unused", base_url=self._base_url, workspace_id=workspace_id, http_client=self._unused
+        )
+        client._async_http = transport
+        return client
+
+
+def _refuse(request: httpx.Request) -> httpx.Response:
+    raise RuntimeError("the synchronous half of the SDK is not used")
+
+
+def _named(method: str, path: str) -> str:
+    """Method and path without ids, for errors: every second part below ``/v3/workspaces`` is one."""
+    parts = path.split("/")
+    shown = [part if at < 3 or at % 2 == 0 or part in _FIXED else "{id}" for at, part in enumerate(parts)]
+    return f"{method} {'/'.join(shown)}"

@@ -1,0 +1,100 @@
+"""What a ``honcho`` block may say. Imports no SDK."""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from memory import IdAlphabet, InputError, PluginOptions
+from memory.backends._http import check_url
+
+__all__ = ["IDS", "MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
+
+IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="_x", max_length=512)
+"""Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured."""
+
+MAX_TOKENS = 100_000
+"""The most ``session.context(tokens=)`` takes."""
+MAX_ROWS = 100
+"""The most results of a search, conclusions of a representation, messages of a call."""
+OTHERS_PEER = "system"
+"""Who says what neither the user nor the assistant says."""
+
+
+class HonchoOptions(PluginOptions):
+    """Settings of the Honcho backend. The server's own (models, deriver) are the server's."""
+
+    base_url: str | None = Field(default=None, examples=["http://127.0.0.1:8000"])
+    """The server's address, required. The SDK alone would go to the public cloud."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """Write ``${HONCHO_API_KEY}``. With the server's auth on, an admin key: every scope is a workspace."""
+    workspace_template: str | None = None
+    """Name of a scope's workspace, such as ``{run_id}_x{persona_id}``. Default: all fields of the scope."""
+    assistant_peer: str = "assistant"
+    """Peer id of the agent; the user's is made of ``persona_id``."""
+    observe_assistant: bool = False
+    """Let Honcho derive what it concludes of the assistant, too; doubles the cost of its models."""
+    retrieval: Literal["context", "search"] = "context"
+    """``context``: what Honcho makes of the session and the user (``session.context``). ``search``: messages found
+    by the question, with scenario, context and attribute as filters."""
+    supplement: Literal["none", "representation", "conclusions"] = "none"
+    """A second call: prose on the user found by the question (``peer.context``), or its single conclusions with
+    their ids. The context is then not asked for the same again."""
+    context_tokens: int = Field(default=8000, gt=0, le=MAX_TOKENS)
+    """``tokens`` of a context where the request sets no ``max_tokens``."""
+    top_k: int = Field(default=25, gt=0, le=MAX_ROWS)
+    """Conclusions of a context or search results, where the request sets no ``max_items``."""
+    summary: bool = True
+    """Ask for the session's summary."""
+    limit_to_session: bool = False
+    """Conclusions of the asking session alone; the user's card is then left out by Honcho."""
+    search_max_distance: float | None = Field(default=None, ge=0, le=1)
+    """Largest semantic distance of a conclusion to the question. Default: none."""
+    include_most_frequent: bool = False
+    """Add what was concluded most often."""
+    quiet_period_s: float = Field(default=2.0, ge=0)
+    """How long the queue must stay idle where its counts cannot tell that all is processed, seconds."""
+    poll_s: float = Field(default=0.25, gt=0)
+    """Pause between looks at the server while waiting, seconds."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """For each request, seconds. A write given up at the slot's deadline ends within it."""
+    retry_pause_s: float = Field(default=0.5, ge=0)
+    """Wait before the one retry of a read that was answered with 5xx or not at all, seconds."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        try:
+            return None if url is None else check_url(url, "base_url")
+        except InputError as error:
+            raise ValueError(str(error).removeprefix("base_url: ")) from None
+
+    @field_validator("api_key")
+    @classmethod
+    def _not_blank(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and not key.get_secret_value().strip():
+            raise ValueError("is blank; set the variable it comes from, or leave it out")
+        return key
+
+    @field_validator("assistant_peer")
+    @classmethod
+    def _is_peer_id(cls, peer: str) -> str:
+        if not re.fullmatch(r"[a-zA-Z0-9-]{1,512}", peer):
+            raise ValueError("takes letters, digits and '-', at most 512")
+        if peer == OTHERS_PEER:
+            raise ValueError(f"{OTHERS_PEER} speaks for roles other than user and assistant; choose another")
+        return peer
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if self.base_url is None:
+            raise ValueError(
+                "base_url is required: the address of your Honcho server, e.g. http://127.0.0.1:8000 "
+                "(the SDK would choose the public cloud)"
+            )
+        if self.retrieval == "search" and self.limit_to_session:
+            raise ValueError("limit_to_session belongs to retrieval: context; drop one of them")
+        return self

@@ -1,0 +1,80 @@
+"""Emptying a workspace. Honcho deletes in its worker, so what is deleted is looked for until it is gone."""
+
+from __future__ import annotations
+
+import anyio
+from honcho import Peer
+
+from memory.backends.honcho.options import MAX_ROWS
+from memory.backends.honcho.scopes import Home, unless_missing
+
+__all__ = ["clear"]
+
+_LOOKS = 2
+
+
+async def clear(home: Home, timeout_s: float, poll_s: float) -> tuple[int, bool]:
+    """Delete what a workspace holds.
+
+    Returns:
+        How many messages, conclusions and card lines there were, and whether after at most ``timeout_s`` seconds
+        two looks in a row found none of them.
+    """
+    removed, empty = 0, 0
+    with anyio.move_on_after(timeout_s):
+        deleted: dict[str, int] = {}
+        while empty < _LOOKS:
+            more = await _delete_sessions(home)
+            removed += sum(more.values())
+            deleted = {one: 0 for one in {**deleted, **more} if await _messages(home, one)}
+            # Those of a session go with it.
+            conclusions = 0 if deleted else await _delete_conclusions(home)
+            removed += conclusions
+            waiting = sum((await home.queue())[1:])
+            cards = await _clear_cards(home)
+            removed += cards
+            found = more or deleted or conclusions or waiting or cards
+            empty = 0 if found else empty + 1
+            if empty < _LOOKS:
+                await anyio.sleep(poll_s)
+    home.forget()
+    home.doubtful.clear()
+    home.watch.cleared()
+    return removed, empty >= _LOOKS
+
+
+async def _delete_sessions(home: Home) -> dict[str, int]:
+    """Delete every session that is listed; how many messages each had."""
+    deleted: dict[str, int] = {}
+    while True:
+        page = await home.reader.aio.sessions(size=MAX_ROWS)
+        fresh = [session for session in page.items if session.id not in deleted]
+        if not fresh:
+            return deleted
+        for session in fresh:
+            deleted[session.id] = await _messages(home, session.id)
+            await unless_missing(session.aio.delete())
+
+
+async def _messages(home: Home, native_id: str) -> int:
+    page = await home.native_session(native_id).aio.messages(size=1)
+    return page.total or 0
+
+
+async def _delete_conclusions(home: Home) -> int:
+    page = await home.reader.aio.conclusions.list(size=MAX_ROWS)
+    for conclusion in page.items:
+        await unless_missing(home.user.conclusions.aio.delete(conclusion.id))
+    return len(page.items)
+
+
+async def _clear_cards(home: Home) -> int:
+    """Empty the cards; only those with lines, because setting one would make a workspace that is not there."""
+    lines = 0
+    for peer_id in home.observed:
+        peer = Peer(peer_id, home.reader)
+        card = await unless_missing(peer.aio.get_card())
+        if card:
+            lines += len(card)
+            await peer.aio.set_card([])
+    return lines

@@ -1,0 +1,262 @@
+"""Events into Honcho's messages, and its answers into entries. Pure; knows the SDK's models by their fields alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from memory import ContextEntry, InputError, MemoryEvent, Message, RetrieveRequest
+
+__all__ = [
+    "MAX_CONTENT",
+    "METADATA_PREFIX",
+    "Part",
+    "card_entries",
+    "conclusion_entry",
+    "event_parts",
+    "message_entry",
+    "native_filters",
+    "native_json",
+    "prose_entries",
+    "search_text",
+    "split_text",
+    "summary_entry",
+]
+
+MAX_CONTENT = 25_000
+"""The most characters of one message."""
+METADATA_PREFIX = "metadata."
+"""Stands before the keys of an event's own metadata, so that they never meet ours."""
+MAX_QUERY = 2_000
+_MAX_KEYS = 100
+_MAX_DEPTH = 5
+# The server's tokenizers refuse text that holds one of these, with 422 or 500.
+_SPECIAL = re.compile(r"(?<=<\|)(?=(?:endoftext|endofprompt|fim_prefix|fim_middle|fim_suffix)\|>)")
+_HEADING = re.compile(r"#{1,6} +")
+_OBSERVATION = re.compile(r" ?(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]|\*\*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One message for Honcho: a message of an event, or a piece of it.
+
+    Attributes:
+        role: of the message, which decides on the peer.
+        key: position of the message in the event, and of the piece in the message.
+        content: at most :data:`MAX_CONTENT` characters.
+        metadata: what Honcho keeps with it.
+    """
+
+    role: str
+    key: tuple[int, int]
+    content: str
+    metadata: dict[str, Any]
+
+
+def event_parts(event: MemoryEvent) -> list[Part]:
+    """The event's messages as Honcho takes them, in order; together they hold the whole text.
+
+    Raises:
+        InputError: a message is blank over a whole piece, or the metadata is more than Honcho keeps.
+    """
+    return list(_parts(event))
+
+
+def _parts(event: MemoryEvent) -> Iterator[Part]:
+    base: dict[str, Any] = {
+        "event_id": event.event_id,
+        "session_id": event.session_id,
+        "turn_id": event.turn_id,
+        "agent_id": event.agent_id,
+        **event.cs_fields,
+        **{METADATA_PREFIX + key: value for key, value in event.metadata.items()},
+    }
+    for position, message in enumerate(event.messages):
+        metadata = _without_nul({**base, "message": position, **_said(message)})
+        _check_metadata(metadata)
+        pieces = split_text(message.content, f"MemoryEvent.messages.{position}.content")
+        for number, piece in enumerate(pieces):
+            part = {"part": f"{number + 1}/{len(pieces)}"} if len(pieces) > 1 else {}
+            yield Part(message.role, (position, number), piece, {**metadata, **part})
+
+
+def _said(message: Message) -> dict[str, Any]:
+    """What Honcho has no field for."""
+    said = {"role": message.role, "name": message.name, "tool_call_id": message.tool_call_id}
+    if message.tool_calls:
+        said["tool_calls"] = json.dumps(message.tool_calls, ensure_ascii=False)
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    if len(metadata) >= _MAX_KEYS:
+        most = _MAX_KEYS - 1 - sum(not key.startswith(METADATA_PREFIX) for key in metadata)
+        raise InputError(f"MemoryEvent.metadata: has too many keys for Honcho; it keeps at most {most} here")
+    if _depth(metadata) > _MAX_DEPTH:
+        raise InputError(
+            f"MemoryEvent.metadata: is nested too deeply for Honcho; at most {_MAX_DEPTH} levels are kept"
+        )
+
+
+def _depth(value: Any) -> int:
+    """Levels as the server counts them: objects in objects; it does not look into lists."""
+    if not isinstance(value, Mapping):
+        return 0
+    return 1 + max((_depth(one) for one in value.values()), default=0)
+
+
+def _without_nul(value: Any) -> Any:
+    """As the server stores it, so that a look-up finds it again: a filter that holds NUL is answered with 500."""
+    if isinstance(value, str):
+        return value.replace("\x00", "")
+    if isinstance(value, Mapping):
+        return {_without_nul(key): _without_nul(one) for key, one in value.items()}
+    return [_without_nul(one) for one in value] if isinstance(value, list) else value
+
+
+def split_text(text: str, where: str = "content") -> list[str]:
+    """Pieces that Honcho takes; joined they are the text again, NUL left out. Most texts are one piece.
+
+    Cut at :data:`MAX_CONTENT` characters, and within what the server's tokenizers take for a control token.
+
+    Raises:
+        InputError: a piece would be blank; ``where`` names the field.
+    """
+    text = text.replace("\x00", "")
+    if len(text) <= MAX_CONTENT and "<|" not in text:
+        return [text]
+    pieces: list[str] = []
+    for stretch in _SPECIAL.split(text):
+        while len(stretch) > MAX_CONTENT:
+            cut = MAX_CONTENT
+            if not stretch[cut:].strip():
+                cut = len(stretch.rstrip()) - 1
+            pieces.append(stretch[:cut])
+            stretch = stretch[cut:]
+        pieces.append(stretch)
+    if any(len(piece) > MAX_CONTENT or not piece.strip() for piece in pieces):
+        raise InputError(f"{where}: holds {MAX_CONTENT} blanks in a row, which Honcho refuses; shorten them")
+    return pieces
+
+
+# -- questions ------------------------------------------------------------------------------------------
+
+
+def search_text(request: RetrieveRequest, *, with_cs: bool) -> tuple[str, bool]:
+    """What to look for, and whether it had to be shortened; ``with_cs`` adds the CS fields' words."""
+    words = (request.query, *(request.cs_filters.values() if with_cs else ()))
+    text = _SPECIAL.sub(" ", "\n".join(words).replace("\x00", ""))
+    return text[:MAX_QUERY], len(text) > MAX_QUERY
+
+
+def native_filters(request: RetrieveRequest) -> dict[str, Any] | None:
+    """``RetrieveRequest.where`` in Honcho's dialect.
+
+    Equality is containment under ``contains``: bare, Honcho reads ``*`` as everything and a nested ``in`` as an
+    operator.
+    """
+    clauses: list[dict[str, Any]] = []
+    for key, conditions in request.where.items():
+        field = key if key in request.cs_filters else METADATA_PREFIX + key
+        for operator, value in conditions.items():
+            clauses.append(_clause(field, operator, value))
+    return {"AND": clauses} if clauses else None
+
+
+def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
+    if operator in ("ne", "nin"):
+        return {"NOT": [_clause(field, {"ne": "eq", "nin": "in"}[operator], value)]}
+    if operator == "in":
+        # Honcho compares as text, where JSON's booleans are in small letters.
+        texts = [str(one).lower() if isinstance(one, bool) else one for one in value]
+        return {"metadata": {field: {"in": texts}}}
+    if operator == "icontains":
+        return {"metadata": {field: {"icontains": value}}}
+    return {"metadata": {"contains": {field: value}}}
+
+
+# -- answers --------------------------------------------------------------------------------------------
+
+
+def native_json(record: Any) -> Any:
+    """The SDK's objects as JSON, field by field; times in ISO form."""
+    if hasattr(record, "model_dump"):
+        return {name: native_json(value) for name, value in record}
+    if isinstance(record, datetime):
+        return record.isoformat()
+    if isinstance(record, Mapping):
+        return {name: native_json(value) for name, value in record.items()}
+    if isinstance(record, (list, tuple)):
+        return [native_json(one) for one in record]
+    if record is None or isinstance(record, (str, int, float, bool)):
+        return record
+    return {name: native_json(value) for name, value in vars(record).items()}
+
+
+def message_entry(message: Any) -> ContextEntry:
+    """A message as it was said; its time is the event's."""
+    metadata: Mapping[str, Any] = message.metadata or {}
+    speaker = metadata.get("role")
+    labels = [("role", speaker) if isinstance(speaker, str) else ("peer", message.peer_id)]
+    labels.extend((name, metadata[name]) for name in ("name", "part") if isinstance(metadata.get(name), str))
+    event_id = metadata.get("event_id")
+    return ContextEntry(
+        text=message.content,
+        native_id=message.id,
+        timestamp=_in_utc(message.created_at),
+        group="Messages",
+        labels=tuple(labels),
+        event_ids=(event_id,) if isinstance(event_id, str) else (),
+        scope_ids={"workspace_id": message.workspace_id},
+    )
+
+
+def conclusion_entry(conclusion: Any) -> ContextEntry:
+    """A conclusion; without time, because ``created_at`` is when it was derived and not when it was so."""
+    return ContextEntry(
+        text=conclusion.content,
+        native_id=conclusion.id,
+        group="Conclusions",
+        labels=(("level", str(conclusion.level)),),
+    )
+
+
+def summary_entry(summary: Any) -> ContextEntry:
+    """The session's summary, up to the message it names."""
+    labels = (("summary", summary.summary_type), ("until", summary.message_id))
+    return ContextEntry(text=summary.content, group="Summary", labels=labels)
+
+
+def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextEntry]:
+    """A representation in its own words and order, an entry for each observation, so that it can be fitted.
+
+    Args:
+        representation: markdown, with a heading for each kind of observation.
+        peer_id: of whom it is; the only native id there is.
+    """
+    heading: str | None = None
+    lines: list[str] = []
+    for line in (*(representation or "").split("\n"), "## "):
+        begins = _HEADING.match(line)
+        if (begins or _OBSERVATION.match(line)) and lines:
+            yield ContextEntry(text="\n".join(lines), native_id=peer_id, group=heading, prose=True)
+            lines = []
+        if begins:
+            heading = line[begins.end() :].strip() or None
+        elif line.strip():
+            lines.append(line)
+
+
+def card_entries(card: Sequence[str] | None, peer_id: str) -> Iterator[ContextEntry]:
+    """The lines of a peer card."""
+    for line in card or ():
+        yield ContextEntry(text=line, native_id=peer_id, group="Peer card", prose=True)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Honcho keeps a naive time as it came; ours never are, another client's are taken for UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
