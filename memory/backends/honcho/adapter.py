@@ -34,7 +34,7 @@ from memory.backends.honcho.connection import Connections
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import QUERIES, HonchoRecords
 from memory.backends.honcho.resetting import clear
-from memory.backends.honcho.scopes import Home, Homes, unless_missing
+from memory.backends.honcho.scopes import Home, Homes
 from memory.backends.honcho.translate import (
     Part,
     card_entries,
@@ -218,7 +218,7 @@ class HonchoAdapter(HonchoRecords):
                 limit_to_session=options.limit_to_session,
             )
         # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
-        context = await unless_missing(home.session(request.session_id).aio.context(**asked))
+        context = await home.unless_unknown(home.session(request.session_id).aio.context(**asked))
         raw["context"] = native_json(context)
         return [] if context is None else list(_context_entries(context, home.peer_id))
 
@@ -237,7 +237,7 @@ class HonchoAdapter(HonchoRecords):
             found = await view.query(text, top_k=limit, distance=farthest)
             raw["conclusions"] = native_json(found)
             return [conclusion_entry(conclusion) for conclusion in found]
-        about = await unless_missing(
+        about = await home.unless_unknown(
             home.user.aio.context(
                 search_query=text,
                 search_top_k=limit,
@@ -280,7 +280,7 @@ class HonchoAdapter(HonchoRecords):
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=tuple(left), trace=trace)
 
     async def health(self) -> BackendHealth:
-        """``GET /health``, and one row of the database, which tells more: whether it answers, and the key is good."""
+        """``GET /health``, which says little, and one look into the database, which needs a good key."""
         reads = self._connections.reads
         await reads.get("/health")
         await reads.post("/v3/workspaces/list", body={"filters": {"id": "memslot"}}, query={"size": 1})

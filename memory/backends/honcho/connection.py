@@ -1,8 +1,9 @@
-"""The SDK's objects over our connection: one pool for all scopes, nothing sent twice blindly, nothing made by looking.
+"""The SDK's objects over our connection: one pool for all scopes, no write sent twice, nothing made by looking.
 
-``honcho-ai`` builds an HTTP client for every workspace, retries writes that may have been carried out, cannot be
-closed publicly, and makes the workspace it is to read from. Its objects ask ``Honcho._async_http`` for the transport,
-"used as is", and ``Honcho._workspace_ensured`` for whether the workspace was made; ``test_honcho_drift`` holds both.
+``honcho-ai`` builds an HTTP client for every workspace, sends writes again that may have been carried out, has no
+public close, and makes the workspace it is to read from. Its objects take their transport from
+``Honcho._async_http`` ("used as is") and whether the workspace is made from ``Honcho._workspace_ensured``;
+``test_honcho_drift`` holds both.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory import IdAlphabet, InputError, PluginOptions
-from memory.backends._http import check_url
+from memory.backends._urls import check_url
 
 __all__ = ["IDS", "MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
 

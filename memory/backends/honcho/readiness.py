@@ -24,7 +24,9 @@ _NOTHING = (
 _QUIET = "the queue stayed idle; whether all that was written passed it cannot be told"
 
 _LOOKS = 3
-_HELD = "Honcho holds back sessions of under 512 new tokens for up to 30 min, unless its DERIVER_FLUSH_ENABLED is true"
+_HELD = (
+    "sessions of under 512 new tokens wait up to 30 min, unless the server's DERIVER_FLUSH_ENABLED is true"
+)
 
 
 class Watch:

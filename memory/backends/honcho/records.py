@@ -20,7 +20,7 @@ from memory import (
     ShieldedCalls,
 )
 from memory.backends.honcho.options import MAX_ROWS
-from memory.backends.honcho.scopes import Home, unless_missing
+from memory.backends.honcho.scopes import Home, all_rows, unless_missing
 from memory.backends.honcho.translate import METADATA_PREFIX, native_json
 
 __all__ = ["QUERIES", "HonchoRecords"]
@@ -102,8 +102,7 @@ class HonchoRecords(BaseAdapter):
             one = found[0]
             said = await _said(home, one["session_id"], one["observed_id"]) if one["session_id"] else []
             return {"conclusions": found, "said_in_that_session": said}
-        page = await home.reader.aio.sessions(size=MAX_ROWS)
-        async for session in page:
+        for session in await all_rows(await home.reader.aio.sessions(size=MAX_ROWS)):
             message = await unless_missing(session.aio.get_message(native_id))
             if message is not None:
                 return {"message": native_json(message)}
@@ -178,23 +177,14 @@ def _text(arguments: Mapping[str, Any], name: str) -> str:
 
 async def _conclusions(home: Home, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
     """The newest conclusions, at most a thousand."""
-    found: list[dict[str, Any]] = []
-    async for conclusion in await home.reader.aio.conclusions.list(size=MAX_ROWS, filters=filters):
-        found.append(native_json(conclusion))
-        if len(found) == _MOST:
-            break
-    return found
+    page = await home.reader.aio.conclusions.list(size=MAX_ROWS, filters=filters)
+    return [native_json(one) for one in await all_rows(page, _MOST)]
 
 
 async def _said(home: Home, native_id: str, peer_id: str) -> list[dict[str, Any]]:
     """What a peer said in a session, at most the first thousand messages."""
-    session = home.native_session(native_id)
-    found: list[dict[str, Any]] = []
-    async for message in await session.aio.messages(filters={"peer_id": peer_id}, size=MAX_ROWS):
-        found.append(native_json(message))
-        if len(found) == _MOST:
-            break
-    return found
+    page = await home.native_session(native_id).aio.messages(filters={"peer_id": peer_id}, size=MAX_ROWS)
+    return [native_json(one) for one in await all_rows(page, _MOST)]
 
 
 async def _query(home: Home, operation: str, given: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from memory.backends.honcho.options import IDS, MAX_ROWS, OTHERS_PEER, HonchoOpt
 from memory.backends.honcho.readiness import Watch
 from memory.backends.honcho.translate import Part
 
-__all__ = ["Home", "Homes", "is_missing", "unless_missing"]
+__all__ = ["Home", "Homes", "all_rows", "is_missing", "unless_missing"]
 
 T = TypeVar("T")
 _DELETION_S = 5.0
@@ -28,13 +28,27 @@ def is_missing(error: BackendRejected) -> bool:
 
 
 async def unless_missing(call: Awaitable[T]) -> T | None:
-    """The answer, or None where Honcho knows no such record (yet)."""
+    """The answer, or None where there is no such record."""
     try:
         return await call
     except BackendRejected as error:
         if not is_missing(error):
             raise
         return None
+
+
+async def all_rows(page: Any, most: int | None = None) -> list[Any]:
+    """The rows of a page and of those after it, at most so many.
+
+    Not by ``async for``: left half-way, the SDK's generator is a warning on trio.
+    """
+    rows: list[Any] = []
+    while page is not None:
+        rows.extend(page.items)
+        if most is not None and len(rows) >= most:
+            return rows[:most]
+        page = await page.get_next_page()
+    return rows
 
 
 class Homes:
@@ -134,8 +148,13 @@ class Home:
             for part, moment in zip(parts, created_at, strict=True)
         ]
         seen = sum(self.peer_of(part.role) in self.observed for part in parts)
-        with self.watch.writing(seen):
-            stored: list[Any] = await session.aio.add_messages(messages)
+        try:
+            with self.watch.writing(seen):
+                stored: list[Any] = await session.aio.add_messages(messages)
+        except BackendRejected as error:
+            if is_missing(error):
+                self._sessions.pop(session_id, None)  # deleted by another client
+            raise
         return stored
 
     async def _peer(self, peer_id: str) -> Any:
@@ -179,7 +198,7 @@ class Home:
         """The parts of an event that are stored, by their key: ``session.messages`` by metadata."""
         filters = {"metadata": {"event_id": event_id.replace("\x00", "")}}
         page = await self.session(session_id).aio.messages(filters=filters, size=MAX_ROWS)
-        return {_key(message.metadata): message.id async for message in page}
+        return {_key(message.metadata): message.id for message in await all_rows(page)}
 
     async def queue(self) -> tuple[int, int, int]:
         """Queue rows of the observed peers: all that Honcho still lists, waiting, in progress."""
@@ -194,6 +213,16 @@ class Home:
         """When the newest conclusion was derived, by the server's clock, or None."""
         page = await self.reader.aio.conclusions.list(size=1)
         return page.items[0].created_at if page.items else None
+
+    async def unless_unknown(self, call: Awaitable[T]) -> T | None:
+        """The answer, or None where Honcho has not met the user yet, which it says with 404.
+
+        So does an address that is not Honcho's: the queue, which needs no user, must answer.
+        """
+        answer = await unless_missing(call)
+        if answer is None:
+            await self.queue()
+        return answer
 
     # -- one reset and many reads -----------------------------------------------------------------------
 

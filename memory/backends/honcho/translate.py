@@ -1,4 +1,4 @@
-"""Events into Honcho's messages, and its answers into entries. Pure; knows the SDK's models by their fields alone."""
+"""Events into Honcho's messages, and its answers into entries. Pure; knows the SDK's models by their fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import ContextEntry, InputError, MemoryEvent, Message, RetrieveRequest
+from memory import ContextEntry, InputError, MemoryEvent, Message, RetrieveRequest, clean_text
 
 __all__ = [
     "MAX_CONTENT",
@@ -243,7 +243,7 @@ def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextE
     for line in (*(representation or "").split("\n"), "## "):
         begins = _HEADING.match(line)
         if (begins or _OBSERVATION.match(line)) and lines:
-            yield ContextEntry(text="\n".join(lines), native_id=peer_id, group=heading, prose=True)
+            yield _prose("\n".join(lines), peer_id, heading)
             lines = []
         if begins:
             heading = line[begins.end() :].strip() or None
@@ -254,7 +254,15 @@ def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextE
 def card_entries(card: Sequence[str] | None, peer_id: str) -> Iterator[ContextEntry]:
     """The lines of a peer card."""
     for line in card or ():
-        yield ContextEntry(text=line, native_id=peer_id, group="Peer card", prose=True)
+        yield _prose(line, peer_id, "Peer card")
+
+
+def _prose(text: str, peer_id: str, group: str | None) -> ContextEntry:
+    """Prose is shown as it is, so a line in it must not look like the next entry."""
+    text = clean_text(text).strip().replace("\n", "\n  ")
+    return ContextEntry(
+        text=f"· {text[2:]}" if text.startswith("- ") else text, native_id=peer_id, group=group, prose=True
+    )
 
 
 def _in_utc(moment: datetime) -> datetime:

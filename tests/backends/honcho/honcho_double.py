@@ -1,0 +1,483 @@
+"""A Honcho server on the loopback: the routes of :class:`HonchoModel`, as version 3.0.12 answers them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from honcho_model import (
+    Conclusion,
+    HonchoModel,
+    Refused,
+    Workspace,
+    by_session,
+    counted,
+    matches,
+    now,
+    pages,
+    ranked,
+    tokens,
+)
+
+from memory.testing.loopback import LoopbackAnswer, LoopbackRequest, LoopbackServer
+
+__all__ = ["HonchoDouble"]
+
+ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
+_SPECIAL = ("<|endoftext|>", "<|endofprompt|>")
+_FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_OF_MESSAGES = frozenset({"workspace_id", "session_id", "peer_id", "token_count", "created_at", "metadata"})
+_OF_CONCLUSIONS = frozenset(
+    {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level"}
+)
+Route = Callable[..., LoopbackAnswer]
+ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
+
+
+def route(method: str, path: str) -> Callable[[Route], Route]:
+    """Register a route; ``{}`` in the path is an id, given to the handler."""
+    pattern = re.compile("/v3/workspaces" + path.replace("{}", "([^/]+)"))
+
+    def register(handler: Route) -> Route:
+        ROUTES.append((method, pattern, handler))
+        return handler
+
+    return register
+
+
+class Failed(Exception):
+    """An unhandled failure of the server."""
+
+
+class HonchoDouble(LoopbackServer):
+    """The server, without auth.
+
+    Args:
+        delays: of :class:`HonchoModel`.
+    """
+
+    def __init__(self, **delays: float) -> None:
+        super().__init__()
+        self.model = HonchoModel(**delays)  # type: ignore[arg-type]
+
+    def handle(self, request: LoopbackRequest) -> LoopbackAnswer:
+        self.model.advance()
+        if request.path == "/health":
+            return LoopbackAnswer(200, {"status": "ok"})
+        if request.path == "/openapi.json":
+            return LoopbackAnswer(200, {"openapi": "3.1.0", "info": {"version": "3.0.12"}})
+        try:
+            return self._routed(request)
+        except Refused as refused:
+            return LoopbackAnswer(refused.status, {"detail": refused.detail})
+        except Failed:
+            return LoopbackAnswer(500, {"detail": "An unexpected error occurred"}, drop=True)
+
+    def _routed(self, request: LoopbackRequest) -> LoopbackAnswer:
+        elsewhere = False
+        for method, pattern, handler in ROUTES:
+            match = pattern.fullmatch(request.path)
+            if match and method == request.method:
+                return handler(self.model, request, *match.groups())
+            elsewhere = elsewhere or match is not None
+        raise Refused(405, "Method Not Allowed") if elsewhere else Refused(404, "Not Found")
+
+    def state(self) -> Any:
+        """What clients wrote and what came of it, once the worker is done."""
+        with self._handling:
+            self.model.advance(to_the_end=True)
+            return {
+                workspace.id: {
+                    "peers": workspace.peers,
+                    "sessions": {
+                        one.id: one.messages for one in workspace.sessions.values() if one.is_active
+                    },
+                    "conclusions": [one.row() for one in workspace.conclusions],
+                    "cards": workspace.cards,
+                }
+                for workspace in self.model.workspaces.values()
+            }
+
+
+def invalid(kind: str, loc: list[Any], msg: str, given: Any) -> Refused:
+    """A 422 as pydantic words it, with what was sent in it."""
+    return Refused(422, [{"type": kind, "loc": loc, "msg": msg, "input": given}])
+
+
+def check_id(value: str) -> None:
+    if len(value) > 512:
+        raise invalid("string_too_long", ["body", "id"], "String should have at most 512 characters", value)
+    if not ID.fullmatch(value):
+        msg = "String should match pattern '^[a-zA-Z0-9_-]+$'"
+        raise invalid("string_pattern_mismatch", ["body", "id"], msg, value)
+
+
+def check_filters(filters: Any) -> Any:
+    if "\\x00" in repr(filters):
+        raise Failed
+    return filters
+
+
+def check_query(query: str) -> str:
+    if any(one in query for one in _SPECIAL + _FIM) or tokens(query) > 8192:
+        raise Refused(422, "Query exceeds maximum token limit of 8192.")
+    return query
+
+
+# -- workspaces, peers, sessions ------------------------------------------------------------------------
+
+
+@route("POST", "")
+def make_workspace(model: HonchoModel, request: LoopbackRequest) -> LoopbackAnswer:
+    check_id(request.json["id"])
+    known = request.json["id"] in model.workspaces
+    workspace = model.workspace(request.json["id"])
+    return LoopbackAnswer(200 if known else 201, shown(workspace))
+
+
+def shown(workspace: Workspace) -> dict[str, Any]:
+    made = {"id": workspace.id, "metadata": workspace.metadata, "configuration": {}}
+    return {**made, "created_at": workspace.created_at}
+
+
+@route("POST", "/list")
+def list_workspaces(model: HonchoModel, request: LoopbackRequest) -> LoopbackAnswer:
+    wanted = ((request.json or {}).get("filters") or {}).get("id")
+    rows = [shown(one) for one in model.workspaces.values() if wanted in (None, one.id)]
+    return LoopbackAnswer(200, pages(rows, dict(request.params)))
+
+
+@route("DELETE", "/{}")
+def delete_workspace(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    if workspace_id not in model.workspaces:
+        raise Refused(404, f"Workspace {workspace_id} not found")
+    if any(one.is_active for one in model.workspaces[workspace_id].sessions.values()):
+        told = (
+            f"Cannot delete workspace '{workspace_id}': active session(s) remain. Delete all sessions first."
+        )
+        raise Refused(409, told)
+    model.later(model.delete_s, lambda: model.workspaces.pop(workspace_id, None) and None)
+    return LoopbackAnswer(202, {"message": "Workspace deletion accepted"})
+
+
+@route("POST", "/{}/peers")
+def make_peer(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    check_id(request.json["id"])
+    workspace = model.workspace(workspace_id)
+    known = request.json["id"] in workspace.peers
+    peer = model.peer(workspace, request.json["id"])
+    for name in ("metadata", "configuration"):
+        if request.json.get(name) is not None:
+            peer[name] = request.json[name]
+    return LoopbackAnswer(200 if known else 201, peer)
+
+
+@route("POST", "/{}/peers/list")
+def list_peers(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    rows = list(model.looked_at(workspace_id).peers.values())
+    return LoopbackAnswer(200, pages(rows, dict(request.params)))
+
+
+@route("POST", "/{}/sessions")
+def make_session(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    check_id(request.json["id"])
+    workspace = model.workspace(workspace_id)
+    known = request.json["id"] in workspace.sessions
+    session = model.session(workspace, request.json["id"])
+    if request.json.get("metadata") is not None:
+        session.metadata = request.json["metadata"]
+    for peer_id, config in (request.json.get("peers") or {}).items():
+        model.peer(workspace, peer_id)["configuration"] = {
+            name: value for name, value in config.items() if name == "observe_me"
+        }
+    return LoopbackAnswer(200 if known else 201, listed(workspace, session))
+
+
+def listed(workspace: Workspace, session: Any) -> dict[str, Any]:
+    made = {"id": session.id, "is_active": session.is_active, "workspace_id": workspace.id}
+    return {**made, "metadata": session.metadata, "configuration": {}, "created_at": session.created_at}
+
+
+@route("POST", "/{}/sessions/list")
+def list_sessions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    rows = [listed(workspace, one) for one in workspace.sessions.values() if one.is_active]
+    return LoopbackAnswer(200, pages(rows, dict(request.params)))
+
+
+@route("DELETE", "/{}/sessions/{}")
+def delete_session(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    session = workspace.sessions.get(session_id)
+    if session is None or not session.is_active:
+        raise Refused(404, f"Session {session_id} not found in workspace {workspace_id}")
+    model.delete_session(workspace, session)
+    return LoopbackAnswer(202, {"message": "Session deleted successfully"})
+
+
+# -- messages -------------------------------------------------------------------------------------------
+
+
+@route("POST", "/{}/sessions/{}/messages")
+def add_messages(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    said = request.json["messages"]
+    if not 1 <= len(said) <= 100:
+        kind = "too_short" if not said else "too_long"
+        raise invalid(kind, ["body", "messages"], f"List should have 1 to 100 items, not {len(said)}", said)
+    for position, message in enumerate(said):
+        check_message(position, message)
+    workspace = model.workspace(workspace_id)
+    stored = model.add(workspace, model.session(workspace, session_id), said)
+    return LoopbackAnswer(201, stored)
+
+
+def check_message(position: int, message: dict[str, Any]) -> None:
+    content, where = message["content"], ["body", "messages", position]
+    if len(content) > 25_000:
+        told = "String should have at most 25000 characters"
+        raise invalid("string_too_long", [*where, "content"], told, content)
+    if any(one in content for one in _SPECIAL):
+        raise invalid("value_error", where, f"Value error, Encountered text {content!r}", message)
+    if any(one in content for one in _FIM):
+        raise Failed
+    metadata = message.get("metadata") or {}
+    if depth(metadata) > 5:
+        told = "Value error, Metadata nesting exceeds maximum depth of 5"
+        raise invalid("value_error", [*where, "metadata"], told, metadata)
+    if len(metadata) > 100:
+        told = "Value error, Metadata exceeds maximum of 100 top-level keys"
+        raise invalid("value_error", [*where, "metadata"], told, metadata)
+    if not ID.fullmatch(message["peer_id"]):
+        raise Refused(422, f"Peer name(s) ['{message['peer_id']}'] must match pattern ^[a-zA-Z0-9_-]+$")
+
+
+def depth(value: Any) -> int:
+    return 1 + max(map(depth, value.values()), default=0) if isinstance(value, dict) else 0
+
+
+@route("POST", "/{}/sessions/{}/messages/list")
+def list_messages(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    session = model.looked_at(workspace_id).sessions.get(session_id)
+    filters = check_filters((request.json or {}).get("filters"))
+    rows = [one for one in (session.messages if session else []) if matches(one, filters, _OF_MESSAGES)]
+    return LoopbackAnswer(200, pages(rows, dict(request.params)))
+
+
+def found_message(model: HonchoModel, workspace_id: str, session_id: str, message_id: str) -> dict[str, Any]:
+    session = model.looked_at(workspace_id).sessions.get(session_id)
+    for message in session.messages if session else []:
+        if message["id"] == message_id:
+            return message
+    raise Refused(404, f"Message with ID {message_id} not found")
+
+
+@route("GET", "/{}/sessions/{}/messages/{}")
+def get_message(model: HonchoModel, request: LoopbackRequest, *ids: str) -> LoopbackAnswer:
+    return LoopbackAnswer(200, found_message(model, *ids))
+
+
+@route("PUT", "/{}/sessions/{}/messages/{}")
+def update_message(model: HonchoModel, request: LoopbackRequest, *ids: str) -> LoopbackAnswer:
+    message = found_message(model, *ids)
+    message["metadata"] = request.json["metadata"]
+    return LoopbackAnswer(200, message)
+
+
+def search(model: HonchoModel, request: LoopbackRequest, workspace_id: str, **only: str) -> LoopbackAnswer:
+    body = request.json
+    if not 1 <= body.get("limit", 10) <= 100:
+        raise invalid("less_than_equal", ["body", "limit"], "Input should be 1 to 100", body["limit"])
+    query, filters = check_query(body["query"]), check_filters(body.get("filters"))
+    rows = [
+        message
+        for session in model.looked_at(workspace_id).sessions.values()
+        for message in session.messages
+        if matches(message, filters, _OF_MESSAGES) and all(message[name] == one for name, one in only.items())
+    ]
+    return LoopbackAnswer(200, ranked(query, rows, lambda row: row["content"])[: body.get("limit", 10)])
+
+
+@route("POST", "/{}/search")
+def search_all(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    return search(model, request, workspace_id)
+
+
+@route("POST", "/{}/peers/{}/search")
+def search_peer(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
+) -> LoopbackAnswer:
+    return search(model, request, workspace_id, peer_id=peer_id)
+
+
+@route("POST", "/{}/sessions/{}/search")
+def search_session(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    return search(model, request, workspace_id, session_id=session_id)
+
+
+# -- what is derived ------------------------------------------------------------------------------------
+
+
+@route("GET", "/{}/sessions/{}/context")
+def session_context(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    asked, workspace = request.params, model.looked_at(workspace_id)
+    budget = int(asked.get("tokens", 100_000))
+    if budget > 100_000:
+        told = "Input should be less than or equal to 100000"
+        raise invalid("less_than_equal", ["query", "tokens"], told, asked["tokens"])
+    target = asked.get("peer_target")
+    model.touch(workspace, session_id)
+    prose, card = None, None
+    if target is not None:
+        check_peer(workspace, target)
+        limited = asked.get("limit_to_session") == "true"
+        prose = prose_of(model, workspace, target, asked, session_id if limited else None)
+        card = None if limited else workspace.cards.get(target)
+    spent = tokens(prose or "") + tokens("\n".join(card or ()))
+    messages, summary = model.context(
+        workspace.sessions.get(session_id), budget - spent, summary=asked.get("summary") != "false"
+    )
+    answer = {"id": session_id, "messages": messages, "summary": summary}
+    return LoopbackAnswer(200, {**answer, "peer_representation": prose, "peer_card": card})
+
+
+def check_peer(workspace: Workspace, peer_id: str) -> None:
+    if peer_id not in workspace.peers:
+        raise Refused(404, f"Peer {peer_id} not found in workspace {workspace.id}")
+
+
+def prose_of(
+    model: HonchoModel, workspace: Workspace, peer_id: str, asked: Any, session_id: str | None
+) -> str:
+    top_k, most = (
+        int(asked[name]) if name in asked else None for name in ("search_top_k", "max_conclusions")
+    )
+    return model.representation(workspace, peer_id, asked.get("search_query"), top_k, most, session_id)
+
+
+@route("GET", "/{}/peers/{}/context")
+def peer_context(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
+) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    check_peer(workspace, peer_id)
+    prose = prose_of(model, workspace, peer_id, request.params, None)
+    card = workspace.cards.get(peer_id)
+    answer = {"peer_id": peer_id, "target_id": peer_id, "representation": prose, "peer_card": card}
+    return LoopbackAnswer(200, answer)
+
+
+@route("POST", "/{}/peers/{}/representation")
+def peer_representation(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
+) -> LoopbackAnswer:
+    asked = request.json or {}
+    prose = prose_of(model, model.looked_at(workspace_id), peer_id, asked, asked.get("session_id"))
+    return LoopbackAnswer(200, {"representation": prose})
+
+
+@route("GET", "/{}/peers/{}/card")
+def get_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    check_peer(workspace, peer_id)
+    return LoopbackAnswer(200, {"peer_card": workspace.cards.get(peer_id)})
+
+
+@route("PUT", "/{}/peers/{}/card")
+def set_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+    workspace = model.workspace(workspace_id)
+    model.peer(workspace, peer_id)
+    workspace.cards[peer_id] = request.json["peer_card"]
+    return LoopbackAnswer(200, {"peer_card": workspace.cards[peer_id]})
+
+
+@route("POST", "/{}/peers/{}/chat")
+def chat(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+    workspace = model.workspace(workspace_id)
+    model.peer(workspace, peer_id)
+    about = [one.content for one in workspace.conclusions if one.peer_id == peer_id]
+    best = ranked(request.json["query"], about, str)
+    return LoopbackAnswer(200, {"content": best[0] if best else "I do not know."})
+
+
+@route("GET", "/{}/sessions/{}/summaries")
+def summaries(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    model.touch(workspace, session_id)
+    session = workspace.sessions.get(session_id)
+    short = session.summary if session else None
+    return LoopbackAnswer(200, {"id": session_id, "short_summary": short, "long_summary": None})
+
+
+@route("GET", "/{}/queue/status")
+def queue_status(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    rows, asked = model.looked_at(workspace_id).queue, request.params
+    peer_id = asked.get("sender_id") or asked.get("observer_id")
+    if peer_id is not None:
+        rows = [row for row in rows if row.observed == peer_id]
+    if "session_id" in asked:
+        rows = [row for row in rows if row.session.id == asked["session_id"]]
+        return LoopbackAnswer(200, {**counted(rows), "sessions": None})
+    sessions = {nano: {"session_id": nano, **counted(own)} for nano, own in by_session(rows)}
+    return LoopbackAnswer(200, {**counted(rows), "sessions": sessions or None})
+
+
+@route("POST", "/{}/conclusions")
+def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    made = []
+    for one in request.json["conclusions"]:
+        check_peer(workspace, one["observed_id"])
+        conclusion = Conclusion(
+            model.new_id("doc"), one["content"], one["observed_id"], one.get("session_id"), now(), now()
+        )
+        workspace.conclusions.append(conclusion)
+        made.append(conclusion.row())
+    return LoopbackAnswer(201, made)
+
+
+def filtered(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> list[dict[str, Any]]:
+    filters = check_filters((request.json or {}).get("filters"))
+    rows = [one.row() for one in reversed(model.looked_at(workspace_id).conclusions)]
+    return [row for row in rows if matches(row, filters, _OF_CONCLUSIONS)]
+
+
+@route("POST", "/{}/conclusions/list")
+def list_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    return LoopbackAnswer(200, pages(filtered(model, request, workspace_id), dict(request.params)))
+
+
+@route("POST", "/{}/conclusions/query")
+def query_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    rows = filtered(model, request, workspace_id)
+    best = ranked(check_query(request.json["query"]), rows, lambda row: row["content"])
+    return LoopbackAnswer(200, best[: request.json.get("top_k", 10)])
+
+
+@route("DELETE", "/{}/conclusions/{}")
+def delete_conclusion(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, conclusion_id: str
+) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    kept = [one for one in workspace.conclusions if one.id != conclusion_id]
+    if len(kept) == len(workspace.conclusions):
+        told = f"Document {conclusion_id} not found or does not belong to workspace {workspace_id}"
+        raise Refused(404, told)
+    workspace.conclusions[:] = kept
+    return LoopbackAnswer(204)

@@ -1,0 +1,431 @@
+"""What a Honcho server holds and does with it, as measured on a real one: its state, its worker, its filters.
+
+Derivation, deletion and even entering the queue happen later than the answer that promises them, so time passes
+here with every look: :meth:`HonchoModel.advance`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from memory.testing.scripted_text import content_words, is_statement, lexical_overlap, sentences
+
+__all__ = ["Conclusion", "HonchoModel", "QueueRow", "Refused", "SessionRow", "Workspace", "matches"]
+
+SUMMARY_EVERY = 20
+GHOST_S = 300.0
+_OPERATORS = frozenset({"gte", "lte", "gt", "lt", "ne", "in", "contains", "icontains"})
+
+
+class Refused(Exception):
+    """An answer that is an error: status and detail."""
+
+    def __init__(self, status: int, detail: Any) -> None:
+        super().__init__(status, detail)
+        self.status, self.detail = status, detail
+
+
+@dataclass
+class SessionRow:
+    """A session; ``nano`` is the id that only the queue shows."""
+
+    id: str
+    nano: str
+    created_at: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    is_active: bool = True
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] | None = None
+
+
+@dataclass
+class QueueRow:
+    """Work for the worker; ``state`` is pending, running or done."""
+
+    session: SessionRow
+    message: dict[str, Any]
+    observed: str | None
+    due: float
+    state: str = "pending"
+
+
+@dataclass
+class Conclusion:
+    """``said_at`` is the time prose shows; ``created_at`` the server's clock."""
+
+    id: str
+    content: str
+    peer_id: str
+    session_id: str | None
+    created_at: str
+    said_at: str
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "content": self.content,
+            "observer_id": self.peer_id,
+            "observed_id": self.peer_id,
+            "session_id": self.session_id,
+            "level": "explicit",
+            "created_at": self.created_at,
+        }
+
+
+@dataclass
+class Workspace:
+    """One workspace and its queue."""
+
+    id: str
+    created_at: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    peers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sessions: dict[str, SessionRow] = field(default_factory=dict)
+    conclusions: list[Conclusion] = field(default_factory=list)
+    cards: dict[str, list[str]] = field(default_factory=dict)
+    queue: list[QueueRow] = field(default_factory=list)
+    ghosts: dict[str, float] = field(default_factory=dict)
+
+
+class HonchoModel:
+    """The server.
+
+    Args:
+        enqueue_s: between the answer to a write and its rows in the queue: the false idle.
+        derive_s: between a row and what is derived from it.
+        delete_s: between the answer to a deletion and the deletion.
+        batch_tokens: rows of a session and peer are held until they have so many tokens; stock is 512.
+
+    Attributes:
+        failing: the language model fails: rows are done, and nothing is derived.
+    """
+
+    def __init__(
+        self, enqueue_s: float = 0.01, derive_s: float = 0.02, delete_s: float = 0.03, batch_tokens: int = 0
+    ) -> None:
+        self.enqueue_s, self.derive_s, self.delete_s = enqueue_s, derive_s, delete_s
+        self.batch_tokens = batch_tokens
+        self.failing = False
+        self.workspaces: dict[str, Workspace] = {}
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._ids = itertools.count(1)
+
+    # -- making -----------------------------------------------------------------------------------------
+
+    def new_id(self, kind: str) -> str:
+        """Like a nanoid: 21 characters."""
+        return f"{kind}_{next(self._ids):_>{20 - len(kind)}}".replace("__", "Z-")
+
+    def workspace(self, workspace_id: str) -> Workspace:
+        """The workspace, made if need be."""
+        if workspace_id not in self.workspaces:
+            self.workspaces[workspace_id] = Workspace(workspace_id, now())
+        return self.workspaces[workspace_id]
+
+    def looked_at(self, workspace_id: str) -> Workspace:
+        """The workspace, or an empty one that is not kept: what reads see of an unknown one."""
+        return self.workspaces.get(workspace_id) or Workspace(workspace_id, now())
+
+    def peer(self, workspace: Workspace, peer_id: str) -> dict[str, Any]:
+        """The peer, made if need be."""
+        made = {"id": peer_id, "workspace_id": workspace.id, "created_at": now()}
+        return workspace.peers.setdefault(peer_id, {**made, "metadata": {}, "configuration": {}})
+
+    def session(self, workspace: Workspace, session_id: str) -> SessionRow:
+        """The session, made if need be; one that is being deleted, or haunts the cache, is not found."""
+        if workspace.ghosts.get(session_id, 0.0) > time.monotonic():
+            raise Refused(404, f"Session {session_id} not found in workspace {workspace.id}")
+        if session_id not in workspace.sessions:
+            workspace.sessions[session_id] = SessionRow(session_id, self.new_id("nano"), now())
+        self.touch(workspace, session_id)
+        session = workspace.sessions[session_id]
+        if not session.is_active:
+            raise Refused(404, f"Session {session_id} not found in workspace {workspace.id}")
+        return session
+
+    def touch(self, workspace: Workspace, session_id: str) -> None:
+        """Fetch a session by the cache: one that is being deleted stays there, as deleted."""
+        session = workspace.sessions.get(session_id)
+        if session is not None and not session.is_active:
+            workspace.ghosts[session_id] = time.monotonic() + GHOST_S
+
+    def add(
+        self, workspace: Workspace, session: SessionRow, said: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Store messages; their rows enter the queue later."""
+        stored = []
+        for one in said:
+            self.peer(workspace, one["peer_id"])
+            content = one["content"].replace("\x00", "")
+            stored.append(
+                {
+                    "id": self.new_id("msg"),
+                    "content": content,
+                    "peer_id": one["peer_id"],
+                    "session_id": session.id,
+                    "metadata": without_nul(one.get("metadata") or {}),
+                    "created_at": one.get("created_at") or now(),
+                    "workspace_id": workspace.id,
+                    "token_count": tokens(content),
+                }
+            )
+        session.messages.extend(stored)
+        self.later(self.enqueue_s, lambda: self._enqueue(workspace, session, stored))
+        return stored
+
+    def delete_session(self, workspace: Workspace, session: SessionRow) -> None:
+        """Mark it; the worker does the rest."""
+        session.is_active = False
+
+        def gone() -> None:
+            if workspace.sessions.get(session.id) is session:
+                del workspace.sessions[session.id]
+            workspace.conclusions = [one for one in workspace.conclusions if one.session_id != session.id]
+            workspace.queue = [row for row in workspace.queue if row.session is not session]
+
+        self.later(self.delete_s, gone)
+
+    # -- time -------------------------------------------------------------------------------------------
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do something in a while."""
+        self._later.append((time.monotonic() + seconds, what))
+
+    def advance(self, *, to_the_end: bool = False) -> None:
+        """Do what is due by now, or all there is to do."""
+        moment = float("inf") if to_the_end else time.monotonic()
+        while due := sorted((one for one in self._later if one[0] <= moment), key=lambda one: one[0]):
+            self._later.remove(due[0])
+            due[0][1]()
+        for workspace in self.workspaces.values():
+            self._work(workspace, moment)
+
+    def purge(self) -> None:
+        """What the server does every twelve hours: forget rows that are done."""
+        for workspace in self.workspaces.values():
+            workspace.queue = [row for row in workspace.queue if row.state != "done"]
+
+    def _enqueue(self, workspace: Workspace, session: SessionRow, stored: list[dict[str, Any]]) -> None:
+        due = time.monotonic() + self.derive_s
+        for message in stored:
+            if session.messages.index(message) % SUMMARY_EVERY == SUMMARY_EVERY - 1:
+                workspace.queue.append(QueueRow(session, message, None, due))
+            if workspace.peers[message["peer_id"]]["configuration"].get("observe_me") is not False:
+                workspace.queue.append(QueueRow(session, message, message["peer_id"], due))
+
+    def _work(self, workspace: Workspace, moment: float) -> None:
+        for row in workspace.queue:
+            if row.state == "pending" and not self._held(workspace, row):
+                row.state = "running"
+            if row.state == "running" and row.due <= moment:
+                row.state = "done"
+                if not self.failing:
+                    self._derive(workspace, row)
+
+    def _held(self, workspace: Workspace, row: QueueRow) -> bool:
+        if row.observed is None:
+            return False
+        batch = [
+            one
+            for one in workspace.queue
+            if one.state == "pending" and (one.session, one.observed) == (row.session, row.observed)
+        ]
+        return sum(one.message["token_count"] for one in batch) < self.batch_tokens
+
+    def _derive(self, workspace: Workspace, row: QueueRow) -> None:
+        message = row.message
+        if row.observed is None:
+            self._summarise(row.session, message)
+            return
+        for sentence in sentences(message["content"]):
+            content = f"{row.observed} stated: {sentence}"
+            known = any(one.content == content for one in workspace.conclusions)
+            if is_statement(sentence, "user") and not known:
+                conclusion = Conclusion(
+                    self.new_id("doc"), content, row.observed, row.session.id, now(), message["created_at"]
+                )
+                workspace.conclusions.append(conclusion)
+
+    def _summarise(self, session: SessionRow, upto: dict[str, Any]) -> None:
+        covered = session.messages[: session.messages.index(upto) + 1]
+        content = f"SUMMARY of {len(covered)} messages, from {covered[0]['content'][:40]!r}"
+        session.summary = {
+            "content": content,
+            "message_id": upto["id"],
+            "summary_type": "short",
+            "created_at": now(),
+            "token_count": tokens(content),
+        }
+
+    # -- looking ----------------------------------------------------------------------------------------
+
+    def representation(
+        self, workspace: Workspace, peer_id: str, query: str | None, top_k: int | None, most: int | None,
+        session_id: str | None = None,
+    ) -> str:  # fmt: skip
+        """Prose, whatever its length: no token budget trims it."""
+        about = [one for one in reversed(workspace.conclusions) if one.peer_id == peer_id]
+        if session_id is not None:
+            about = [one for one in about if one.session_id == session_id]
+        chosen = ranked(query, about, lambda one: one.content)[: top_k or 100] if query else []
+        chosen += [one for one in about if one not in chosen]
+        lines = [f"[{moment(one.said_at)}] {one.content}" for one in chosen[: most or 100]]
+        return "\n".join(("## Explicit Observations\n", *lines, "")) if lines else ""
+
+    def context(
+        self, session: SessionRow | None, budget: int, *, summary: bool
+    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """The newest messages that fit, in their order, and the summary of those before."""
+        if session is None or budget <= 0:
+            return [], None
+        told = session.summary if summary else None
+        if told is not None and told["token_count"] > budget * 0.4:
+            told = None
+        messages = session.messages
+        if told is not None:
+            budget -= told["token_count"]
+            ids = [one["id"] for one in messages]
+            messages = messages[ids.index(told["message_id"]) + 1 :]
+        fitting: list[dict[str, Any]] = []
+        for message in reversed(messages):
+            budget -= message["token_count"]
+            if budget < 0:
+                break
+            fitting.insert(0, message)
+        return fitting, told
+
+
+def ranked(query: str, rows: list[Any], text: Callable[[Any], str]) -> list[Any]:
+    """Nearest first. Like vectors, it leaves none out; letters shared stand for nearness where no word is."""
+    letters = set("".join(content_words(query)))
+
+    def nearness(row: Any) -> tuple[float, int]:
+        return (lexical_overlap(query, text(row)), len(letters & set(text(row).casefold())))
+
+    return sorted(rows, key=nearness, reverse=True)
+
+
+def matches(row: dict[str, Any], filters: dict[str, Any] | None, columns: frozenset[str]) -> bool:
+    """Honcho's filters on a row."""
+    for key, value in (filters or {}).items():
+        if key in ("AND", "OR", "NOT"):
+            hits = [matches(row, one, columns) for one in value]
+            fits = all(hits) if key == "AND" else any(hits) if key == "OR" else not any(hits)
+        elif key not in columns:
+            raise Refused(
+                422, f"Column '{key}' is not allowed to be filtered on or does not exist on Message"
+            )
+        elif key == "metadata":
+            fits = _metadata(row["metadata"], value)
+        else:
+            fits = _column(row.get(key), value)
+        if not fits:
+            return False
+    return True
+
+
+def _column(stored: Any, wanted: Any) -> bool:
+    if wanted == "*":
+        return True
+    if isinstance(wanted, list):
+        return stored in wanted
+    if not isinstance(wanted, dict):
+        return bool(stored == wanted)
+    return all(_compared(stored, operator, value) for operator, value in wanted.items())
+
+
+def _metadata(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    if "contains" in wanted and isinstance(wanted["contains"], dict):
+        return _contains(stored, wanted["contains"])
+    for name, value in wanted.items():
+        if value == "*":
+            continue
+        if isinstance(value, dict) and _OPERATORS & value.keys():
+            if name not in stored or not all(
+                _compared(_as_text(stored[name]), operator, one) for operator, one in value.items()
+            ):
+                return False
+        elif not _contains(stored, {name: value}):
+            return False
+    return True
+
+
+def _compared(stored: Any, operator: str, value: Any) -> bool:
+    if operator == "in":
+        return "*" in value or stored in [one if stored is None else str(one) for one in value]
+    if operator in ("contains", "icontains"):
+        return str(value).lower() in str(stored).lower()
+    if stored is None:
+        return False
+    order = {"gte": stored >= value, "lte": stored <= value, "gt": stored > value, "lt": stored < value}
+    return bool({**order, "ne": stored != value}[operator])
+
+
+def _contains(stored: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(stored, dict) and all(
+            name in stored and _contains(stored[name], value) for name, value in wanted.items()
+        )
+    return type(stored) is type(wanted) and bool(stored == wanted)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\x00", "")
+    if isinstance(value, dict):
+        return {without_nul(name): without_nul(one) for name, one in value.items()}
+    return [without_nul(one) for one in value] if isinstance(value, list) else value
+
+
+def now() -> str:
+    """By the server's clock."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def moment(stored: str) -> str:
+    """As prose shows it: without fractions and zone."""
+    return datetime.fromisoformat(stored).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def tokens(text: str) -> int:
+    """Some tokens; the real ones need a vocabulary."""
+    return (len(text) + 3) // 4
+
+
+def pages(rows: list[Any], params: dict[str, str]) -> dict[str, Any]:
+    """A page as the server answers it."""
+    page, size = int(params.get("page", 1)), int(params.get("size", 50))
+    start = (page - 1) * size
+    return {
+        "items": rows[start : start + size],
+        "total": len(rows),
+        "page": page,
+        "size": size,
+        "pages": -(-len(rows) // size),
+    }
+
+
+def counted(rows: list[QueueRow]) -> dict[str, int]:
+    """The four numbers of a queue."""
+    states = [row.state for row in rows]
+    return {
+        "total_work_units": len(states),
+        "completed_work_units": states.count("done"),
+        "in_progress_work_units": states.count("running"),
+        "pending_work_units": states.count("pending"),
+    }
+
+
+def by_session(rows: list[QueueRow]) -> Iterator[tuple[str, list[QueueRow]]]:
+    """Rows by the id that only the queue shows."""
+    for nano in dict.fromkeys(row.session.nano for row in rows):
+        yield nano, [row for row in rows if row.session.nano == nano]

@@ -1,0 +1,42 @@
+"""memslot's conformance kit on the model of a Honcho server, over real sockets, with every fault of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from honcho_double import HonchoDouble
+
+from memory.testing.contract import LoopbackContract, MemoryContract
+
+
+class _OnDouble(LoopbackContract, MemoryContract):
+    server = HonchoDouble
+    options: ClassVar[Mapping[str, Any]] = {}
+    native_query = ("conclusions", {})
+
+    @classmethod
+    def configuration(cls, url: str) -> Mapping[str, Any]:
+        scope = {"run_id": "test", "persona_id": "ada"}
+        pauses = {"quiet_period_s": 0.1, "poll_s": 0.02, "retry_pause_s": 0.01}
+        block = {"base_url": url, **pauses, **cls.options}
+        return {"memory": {"backend": "honcho", "scope": scope, "backends": {"honcho": block}}}
+
+
+class TestContext(_OnDouble):
+    """As it comes: ``session.context``. Prose has its peer's id, which nothing deletes."""
+
+    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+
+class TestConclusions(_OnDouble):
+    """Single conclusions with ids of their own."""
+
+    options: ClassVar[Mapping[str, Any]] = {"supplement": "conclusions"}
+
+
+class TestSearch(_OnDouble):
+    """Messages by filters that hold."""
+
+    options: ClassVar[Mapping[str, Any]] = {"retrieval": "search"}
+    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
