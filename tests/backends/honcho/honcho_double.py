@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from honcho_model import (
-    Conclusion,
-    HonchoModel,
-    Refused,
-    Workspace,
-    by_session,
-    counted,
-    matches,
-    now,
-    pages,
-    ranked,
-    tokens,
+import honcho_derived  # noqa: F401 (registers its routes)
+from honcho_filters import Refused, matches
+from honcho_model import HonchoModel, Workspace, pages, ranked
+from honcho_routing import (
+    ID,
+    ROUTES,
+    SPECIAL,
+    UNFORESEEN,
+    Failed,
+    check_filters,
+    check_id,
+    check_query,
+    invalid,
+    route,
 )
 
 from memory.testing.loopback import LoopbackAnswer, LoopbackRequest, LoopbackServer
 
 __all__ = ["HonchoDouble"]
 
-ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
-_SPECIAL = ("<|endoftext|>", "<|endofprompt|>")
-_FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
-_OF_MESSAGES = frozenset({"workspace_id", "session_id", "peer_id", "token_count", "created_at", "metadata"})
-_OF_CONCLUSIONS = frozenset(
-    {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level"}
-)
-Route = Callable[..., LoopbackAnswer]
-ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
-
-
-def route(method: str, path: str) -> Callable[[Route], Route]:
-    """Register a route; ``{}`` in the path is an id, given to the handler."""
-    pattern = re.compile("/v3/workspaces" + path.replace("{}", "([^/]+)"))
-
-    def register(handler: Route) -> Route:
-        ROUTES.append((method, pattern, handler))
-        return handler
-
-    return register
-
-
-class Failed(Exception):
-    """An unhandled failure of the server."""
+_COLUMNS = frozenset({"workspace_id", "session_id", "peer_id", "token_count", "created_at", "metadata"})
 
 
 class HonchoDouble(LoopbackServer):
@@ -102,31 +79,6 @@ class HonchoDouble(LoopbackServer):
                 }
                 for workspace in self.model.workspaces.values()
             }
-
-
-def invalid(kind: str, loc: list[Any], msg: str, given: Any) -> Refused:
-    """A 422 as pydantic words it, with what was sent in it."""
-    return Refused(422, [{"type": kind, "loc": loc, "msg": msg, "input": given}])
-
-
-def check_id(value: str) -> None:
-    if len(value) > 512:
-        raise invalid("string_too_long", ["body", "id"], "String should have at most 512 characters", value)
-    if not ID.fullmatch(value):
-        msg = "String should match pattern '^[a-zA-Z0-9_-]+$'"
-        raise invalid("string_pattern_mismatch", ["body", "id"], msg, value)
-
-
-def check_filters(filters: Any) -> Any:
-    if "\\x00" in repr(filters):
-        raise Failed
-    return filters
-
-
-def check_query(query: str) -> str:
-    if any(one in query for one in _SPECIAL + _FIM) or tokens(query) > 8192:
-        raise Refused(422, "Query exceeds maximum token limit of 8192.")
-    return query
 
 
 # -- workspaces, peers, sessions ------------------------------------------------------------------------
@@ -192,9 +144,9 @@ def make_session(model: HonchoModel, request: LoopbackRequest, workspace_id: str
     if request.json.get("metadata") is not None:
         session.metadata = request.json["metadata"]
     for peer_id, config in (request.json.get("peers") or {}).items():
-        model.peer(workspace, peer_id)["configuration"] = {
-            name: value for name, value in config.items() if name == "observe_me"
-        }
+        model.peer(workspace, peer_id)
+        if "observe_me" in config:
+            session.observe_me[peer_id] = config["observe_me"]
     return LoopbackAnswer(200 if known else 201, listed(workspace, session))
 
 
@@ -245,9 +197,9 @@ def check_message(position: int, message: dict[str, Any]) -> None:
     if len(content) > 25_000:
         told = "String should have at most 25000 characters"
         raise invalid("string_too_long", [*where, "content"], told, content)
-    if any(one in content for one in _SPECIAL):
+    if any(one in content for one in SPECIAL):
         raise invalid("value_error", where, f"Value error, Encountered text {content!r}", message)
-    if any(one in content for one in _FIM):
+    if any(one in content for one in UNFORESEEN):
         raise Failed
     metadata = message.get("metadata") or {}
     if depth(metadata) > 5:
@@ -270,7 +222,7 @@ def list_messages(
 ) -> LoopbackAnswer:
     session = model.looked_at(workspace_id).sessions.get(session_id)
     filters = check_filters((request.json or {}).get("filters"))
-    rows = [one for one in (session.messages if session else []) if matches(one, filters, _OF_MESSAGES)]
+    rows = [one for one in (session.messages if session else []) if matches(one, filters, _COLUMNS)]
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
@@ -303,7 +255,7 @@ def search(model: HonchoModel, request: LoopbackRequest, workspace_id: str, **on
         message
         for session in model.looked_at(workspace_id).sessions.values()
         for message in session.messages
-        if matches(message, filters, _OF_MESSAGES) and all(message[name] == one for name, one in only.items())
+        if matches(message, filters, _COLUMNS) and all(message[name] == one for name, one in only.items())
     ]
     return LoopbackAnswer(200, ranked(query, rows, lambda row: row["content"])[: body.get("limit", 10)])
 
@@ -325,159 +277,3 @@ def search_session(
     model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
 ) -> LoopbackAnswer:
     return search(model, request, workspace_id, session_id=session_id)
-
-
-# -- what is derived ------------------------------------------------------------------------------------
-
-
-@route("GET", "/{}/sessions/{}/context")
-def session_context(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
-    asked, workspace = request.params, model.looked_at(workspace_id)
-    budget = int(asked.get("tokens", 100_000))
-    if budget > 100_000:
-        told = "Input should be less than or equal to 100000"
-        raise invalid("less_than_equal", ["query", "tokens"], told, asked["tokens"])
-    target = asked.get("peer_target")
-    model.touch(workspace, session_id)
-    prose, card = None, None
-    if target is not None:
-        check_peer(workspace, target)
-        limited = asked.get("limit_to_session") == "true"
-        prose = prose_of(model, workspace, target, asked, session_id if limited else None)
-        card = None if limited else workspace.cards.get(target)
-    spent = tokens(prose or "") + tokens("\n".join(card or ()))
-    messages, summary = model.context(
-        workspace.sessions.get(session_id), budget - spent, summary=asked.get("summary") != "false"
-    )
-    answer = {"id": session_id, "messages": messages, "summary": summary}
-    return LoopbackAnswer(200, {**answer, "peer_representation": prose, "peer_card": card})
-
-
-def check_peer(workspace: Workspace, peer_id: str) -> None:
-    if peer_id not in workspace.peers:
-        raise Refused(404, f"Peer {peer_id} not found in workspace {workspace.id}")
-
-
-def prose_of(
-    model: HonchoModel, workspace: Workspace, peer_id: str, asked: Any, session_id: str | None
-) -> str:
-    top_k, most = (
-        int(asked[name]) if name in asked else None for name in ("search_top_k", "max_conclusions")
-    )
-    return model.representation(workspace, peer_id, asked.get("search_query"), top_k, most, session_id)
-
-
-@route("GET", "/{}/peers/{}/context")
-def peer_context(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
-) -> LoopbackAnswer:
-    workspace = model.looked_at(workspace_id)
-    check_peer(workspace, peer_id)
-    prose = prose_of(model, workspace, peer_id, request.params, None)
-    card = workspace.cards.get(peer_id)
-    answer = {"peer_id": peer_id, "target_id": peer_id, "representation": prose, "peer_card": card}
-    return LoopbackAnswer(200, answer)
-
-
-@route("POST", "/{}/peers/{}/representation")
-def peer_representation(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
-) -> LoopbackAnswer:
-    asked = request.json or {}
-    prose = prose_of(model, model.looked_at(workspace_id), peer_id, asked, asked.get("session_id"))
-    return LoopbackAnswer(200, {"representation": prose})
-
-
-@route("GET", "/{}/peers/{}/card")
-def get_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
-    workspace = model.looked_at(workspace_id)
-    check_peer(workspace, peer_id)
-    return LoopbackAnswer(200, {"peer_card": workspace.cards.get(peer_id)})
-
-
-@route("PUT", "/{}/peers/{}/card")
-def set_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
-    workspace = model.workspace(workspace_id)
-    model.peer(workspace, peer_id)
-    workspace.cards[peer_id] = request.json["peer_card"]
-    return LoopbackAnswer(200, {"peer_card": workspace.cards[peer_id]})
-
-
-@route("POST", "/{}/peers/{}/chat")
-def chat(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
-    workspace = model.workspace(workspace_id)
-    model.peer(workspace, peer_id)
-    about = [one.content for one in workspace.conclusions if one.peer_id == peer_id]
-    best = ranked(request.json["query"], about, str)
-    return LoopbackAnswer(200, {"content": best[0] if best else "I do not know."})
-
-
-@route("GET", "/{}/sessions/{}/summaries")
-def summaries(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
-) -> LoopbackAnswer:
-    workspace = model.looked_at(workspace_id)
-    model.touch(workspace, session_id)
-    session = workspace.sessions.get(session_id)
-    short = session.summary if session else None
-    return LoopbackAnswer(200, {"id": session_id, "short_summary": short, "long_summary": None})
-
-
-@route("GET", "/{}/queue/status")
-def queue_status(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
-    rows, asked = model.looked_at(workspace_id).queue, request.params
-    peer_id = asked.get("sender_id") or asked.get("observer_id")
-    if peer_id is not None:
-        rows = [row for row in rows if row.observed == peer_id]
-    if "session_id" in asked:
-        rows = [row for row in rows if row.session.id == asked["session_id"]]
-        return LoopbackAnswer(200, {**counted(rows), "sessions": None})
-    sessions = {nano: {"session_id": nano, **counted(own)} for nano, own in by_session(rows)}
-    return LoopbackAnswer(200, {**counted(rows), "sessions": sessions or None})
-
-
-@route("POST", "/{}/conclusions")
-def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
-    workspace = model.looked_at(workspace_id)
-    made = []
-    for one in request.json["conclusions"]:
-        check_peer(workspace, one["observed_id"])
-        conclusion = Conclusion(
-            model.new_id("doc"), one["content"], one["observed_id"], one.get("session_id"), now(), now()
-        )
-        workspace.conclusions.append(conclusion)
-        made.append(conclusion.row())
-    return LoopbackAnswer(201, made)
-
-
-def filtered(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> list[dict[str, Any]]:
-    filters = check_filters((request.json or {}).get("filters"))
-    rows = [one.row() for one in reversed(model.looked_at(workspace_id).conclusions)]
-    return [row for row in rows if matches(row, filters, _OF_CONCLUSIONS)]
-
-
-@route("POST", "/{}/conclusions/list")
-def list_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
-    return LoopbackAnswer(200, pages(filtered(model, request, workspace_id), dict(request.params)))
-
-
-@route("POST", "/{}/conclusions/query")
-def query_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
-    rows = filtered(model, request, workspace_id)
-    best = ranked(check_query(request.json["query"]), rows, lambda row: row["content"])
-    return LoopbackAnswer(200, best[: request.json.get("top_k", 10)])
-
-
-@route("DELETE", "/{}/conclusions/{}")
-def delete_conclusion(
-    model: HonchoModel, request: LoopbackRequest, workspace_id: str, conclusion_id: str
-) -> LoopbackAnswer:
-    workspace = model.looked_at(workspace_id)
-    kept = [one for one in workspace.conclusions if one.id != conclusion_id]
-    if len(kept) == len(workspace.conclusions):
-        told = f"Document {conclusion_id} not found or does not belong to workspace {workspace_id}"
-        raise Refused(404, told)
-    workspace.conclusions[:] = kept
-    return LoopbackAnswer(204)

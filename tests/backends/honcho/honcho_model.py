@@ -13,21 +13,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from honcho_filters import Refused, without_nul
+
 from memory.testing.scripted_text import content_words, is_statement, lexical_overlap, sentences
 
-__all__ = ["Conclusion", "HonchoModel", "QueueRow", "Refused", "SessionRow", "Workspace", "matches"]
+__all__ = ["Conclusion", "HonchoModel", "QueueRow", "SessionRow", "Workspace"]
 
 SUMMARY_EVERY = 20
 GHOST_S = 300.0
-_OPERATORS = frozenset({"gte", "lte", "gt", "lt", "ne", "in", "contains", "icontains"})
-
-
-class Refused(Exception):
-    """An answer that is an error: status and detail."""
-
-    def __init__(self, status: int, detail: Any) -> None:
-        super().__init__(status, detail)
-        self.status, self.detail = status, detail
 
 
 @dataclass
@@ -41,6 +34,7 @@ class SessionRow:
     is_active: bool = True
     messages: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] | None = None
+    observe_me: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass
@@ -215,8 +209,10 @@ class HonchoModel:
         for message in stored:
             if session.messages.index(message) % SUMMARY_EVERY == SUMMARY_EVERY - 1:
                 workspace.queue.append(QueueRow(session, message, None, due))
-            if workspace.peers[message["peer_id"]]["configuration"].get("observe_me") is not False:
-                workspace.queue.append(QueueRow(session, message, message["peer_id"], due))
+            peer_id = message["peer_id"]
+            observed = workspace.peers[peer_id]["configuration"].get("observe_me", True)
+            if session.observe_me.get(peer_id, observed):
+                workspace.queue.append(QueueRow(session, message, peer_id, due))
 
     def _work(self, workspace: Workspace, moment: float) -> None:
         for row in workspace.queue:
@@ -242,12 +238,18 @@ class HonchoModel:
         if row.observed is None:
             self._summarise(row.session, message)
             return
+        derived_at = now()
         for sentence in sentences(message["content"]):
             content = f"{row.observed} stated: {sentence}"
             known = any(one.content == content for one in workspace.conclusions)
             if is_statement(sentence, "user") and not known:
                 conclusion = Conclusion(
-                    self.new_id("doc"), content, row.observed, row.session.id, now(), message["created_at"]
+                    self.new_id("doc"),
+                    content,
+                    row.observed,
+                    row.session.id,
+                    derived_at,
+                    message["created_at"],
                 )
                 workspace.conclusions.append(conclusion)
 
@@ -308,82 +310,6 @@ def ranked(query: str, rows: list[Any], text: Callable[[Any], str]) -> list[Any]
         return (lexical_overlap(query, text(row)), len(letters & set(text(row).casefold())))
 
     return sorted(rows, key=nearness, reverse=True)
-
-
-def matches(row: dict[str, Any], filters: dict[str, Any] | None, columns: frozenset[str]) -> bool:
-    """Honcho's filters on a row."""
-    for key, value in (filters or {}).items():
-        if key in ("AND", "OR", "NOT"):
-            hits = [matches(row, one, columns) for one in value]
-            fits = all(hits) if key == "AND" else any(hits) if key == "OR" else not any(hits)
-        elif key not in columns:
-            raise Refused(
-                422, f"Column '{key}' is not allowed to be filtered on or does not exist on Message"
-            )
-        elif key == "metadata":
-            fits = _metadata(row["metadata"], value)
-        else:
-            fits = _column(row.get(key), value)
-        if not fits:
-            return False
-    return True
-
-
-def _column(stored: Any, wanted: Any) -> bool:
-    if wanted == "*":
-        return True
-    if isinstance(wanted, list):
-        return stored in wanted
-    if not isinstance(wanted, dict):
-        return bool(stored == wanted)
-    return all(_compared(stored, operator, value) for operator, value in wanted.items())
-
-
-def _metadata(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    if "contains" in wanted and isinstance(wanted["contains"], dict):
-        return _contains(stored, wanted["contains"])
-    for name, value in wanted.items():
-        if value == "*":
-            continue
-        if isinstance(value, dict) and _OPERATORS & value.keys():
-            if name not in stored or not all(
-                _compared(_as_text(stored[name]), operator, one) for operator, one in value.items()
-            ):
-                return False
-        elif not _contains(stored, {name: value}):
-            return False
-    return True
-
-
-def _compared(stored: Any, operator: str, value: Any) -> bool:
-    if operator == "in":
-        return "*" in value or stored in [one if stored is None else str(one) for one in value]
-    if operator in ("contains", "icontains"):
-        return str(value).lower() in str(stored).lower()
-    if stored is None:
-        return False
-    order = {"gte": stored >= value, "lte": stored <= value, "gt": stored > value, "lt": stored < value}
-    return bool({**order, "ne": stored != value}[operator])
-
-
-def _contains(stored: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
-        return isinstance(stored, dict) and all(
-            name in stored and _contains(stored[name], value) for name, value in wanted.items()
-        )
-    return type(stored) is type(wanted) and bool(stored == wanted)
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def without_nul(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("\x00", "")
-    if isinstance(value, dict):
-        return {without_nul(name): without_nul(one) for name, one in value.items()}
-    return [without_nul(one) for one in value] if isinstance(value, list) else value
 
 
 def now() -> str:

@@ -1,0 +1,166 @@
+"""The routes to what Honcho derives: contexts, prose, cards, conclusions, the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from honcho_filters import Refused, matches
+from honcho_model import Conclusion, HonchoModel, Workspace, by_session, counted, now, pages, ranked, tokens
+from honcho_routing import check_filters, check_peer, check_query, invalid, route
+
+from memory.testing.loopback import LoopbackAnswer, LoopbackRequest
+
+_COLUMNS = frozenset(
+    {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level"}
+)
+
+# -- what is derived ------------------------------------------------------------------------------------
+
+
+@route("GET", "/{}/sessions/{}/context")
+def session_context(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    asked, workspace = request.params, model.looked_at(workspace_id)
+    budget = int(asked.get("tokens", 100_000))
+    if budget > 100_000:
+        told = "Input should be less than or equal to 100000"
+        raise invalid("less_than_equal", ["query", "tokens"], told, asked["tokens"])
+    target = asked.get("peer_target")
+    model.touch(workspace, session_id)
+    prose, card = None, None
+    if target is not None:
+        check_peer(workspace, target)
+        limited = asked.get("limit_to_session") == "true"
+        prose = prose_of(model, workspace, target, asked, session_id if limited else None)
+        card = None if limited else workspace.cards.get(target)
+    spent = tokens(prose or "") + tokens("\n".join(card or ()))
+    messages, summary = model.context(
+        workspace.sessions.get(session_id), budget - spent, summary=asked.get("summary") != "false"
+    )
+    answer = {"id": session_id, "messages": messages, "summary": summary}
+    return LoopbackAnswer(200, {**answer, "peer_representation": prose, "peer_card": card})
+
+
+def prose_of(
+    model: HonchoModel, workspace: Workspace, peer_id: str, asked: Any, session_id: str | None
+) -> str:
+    top_k, most = (
+        int(asked[name]) if name in asked else None for name in ("search_top_k", "max_conclusions")
+    )
+    return model.representation(workspace, peer_id, asked.get("search_query"), top_k, most, session_id)
+
+
+@route("GET", "/{}/peers/{}/context")
+def peer_context(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
+) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    check_peer(workspace, peer_id)
+    prose = prose_of(model, workspace, peer_id, request.params, None)
+    card = workspace.cards.get(peer_id)
+    answer = {"peer_id": peer_id, "target_id": peer_id, "representation": prose, "peer_card": card}
+    return LoopbackAnswer(200, answer)
+
+
+@route("POST", "/{}/peers/{}/representation")
+def peer_representation(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str
+) -> LoopbackAnswer:
+    asked = request.json or {}
+    prose = prose_of(model, model.looked_at(workspace_id), peer_id, asked, asked.get("session_id"))
+    return LoopbackAnswer(200, {"representation": prose})
+
+
+@route("GET", "/{}/peers/{}/card")
+def get_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    check_peer(workspace, peer_id)
+    return LoopbackAnswer(200, {"peer_card": workspace.cards.get(peer_id)})
+
+
+@route("PUT", "/{}/peers/{}/card")
+def set_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+    workspace = model.workspace(workspace_id)
+    model.peer(workspace, peer_id)
+    workspace.cards[peer_id] = request.json["peer_card"]
+    return LoopbackAnswer(200, {"peer_card": workspace.cards[peer_id]})
+
+
+@route("POST", "/{}/peers/{}/chat")
+def chat(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
+    workspace = model.workspace(workspace_id)
+    model.peer(workspace, peer_id)
+    about = [one.content for one in workspace.conclusions if one.peer_id == peer_id]
+    best = ranked(request.json["query"], about, str)
+    return LoopbackAnswer(200, {"content": best[0] if best else "I do not know."})
+
+
+@route("GET", "/{}/sessions/{}/summaries")
+def summaries(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, session_id: str
+) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    model.touch(workspace, session_id)
+    session = workspace.sessions.get(session_id)
+    short = session.summary if session else None
+    return LoopbackAnswer(200, {"id": session_id, "short_summary": short, "long_summary": None})
+
+
+@route("GET", "/{}/queue/status")
+def queue_status(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    rows, asked = model.looked_at(workspace_id).queue, request.params
+    peer_id = asked.get("sender_id") or asked.get("observer_id")
+    if peer_id is not None:
+        rows = [row for row in rows if row.observed == peer_id]
+    if "session_id" in asked:
+        rows = [row for row in rows if row.session.id == asked["session_id"]]
+        return LoopbackAnswer(200, {**counted(rows), "sessions": None})
+    sessions = {nano: {"session_id": nano, **counted(own)} for nano, own in by_session(rows)}
+    return LoopbackAnswer(200, {**counted(rows), "sessions": sessions or None})
+
+
+@route("POST", "/{}/conclusions")
+def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    made = []
+    for one in request.json["conclusions"]:
+        check_peer(workspace, one["observed_id"])
+        conclusion = Conclusion(
+            model.new_id("doc"), one["content"], one["observed_id"], one.get("session_id"), now(), now()
+        )
+        workspace.conclusions.append(conclusion)
+        made.append(conclusion.row())
+    return LoopbackAnswer(201, made)
+
+
+def filtered(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> list[dict[str, Any]]:
+    filters = check_filters((request.json or {}).get("filters"))
+    rows = [one.row() for one in model.looked_at(workspace_id).conclusions]
+    rows.sort(key=lambda row: row["created_at"], reverse=True)
+    return [row for row in rows if matches(row, filters, _COLUMNS)]
+
+
+@route("POST", "/{}/conclusions/list")
+def list_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    return LoopbackAnswer(200, pages(filtered(model, request, workspace_id), dict(request.params)))
+
+
+@route("POST", "/{}/conclusions/query")
+def query_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
+    rows = filtered(model, request, workspace_id)
+    best = ranked(check_query(request.json["query"]), rows, lambda row: row["content"])
+    return LoopbackAnswer(200, best[: request.json.get("top_k", 10)])
+
+
+@route("DELETE", "/{}/conclusions/{}")
+def delete_conclusion(
+    model: HonchoModel, request: LoopbackRequest, workspace_id: str, conclusion_id: str
+) -> LoopbackAnswer:
+    workspace = model.looked_at(workspace_id)
+    kept = [one for one in workspace.conclusions if one.id != conclusion_id]
+    if len(kept) == len(workspace.conclusions):
+        told = f"Document {conclusion_id} not found or does not belong to workspace {workspace_id}"
+        raise Refused(404, told)
+    workspace.conclusions[:] = kept
+    return LoopbackAnswer(204)

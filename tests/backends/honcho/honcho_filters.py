@@ -1,0 +1,93 @@
+"""Honcho's filters on rows, with what surprises: ``*`` is everything, ``contains`` has two meanings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Refused", "matches", "without_nul"]
+
+_OPERATORS = frozenset({"gte", "lte", "gt", "lt", "ne", "in", "contains", "icontains"})
+
+
+class Refused(Exception):
+    """An answer that is an error: status and detail."""
+
+    def __init__(self, status: int, detail: Any) -> None:
+        super().__init__(status, detail)
+        self.status, self.detail = status, detail
+
+
+def matches(row: dict[str, Any], filters: dict[str, Any] | None, columns: frozenset[str]) -> bool:
+    """Honcho's filters on a row."""
+    for key, value in (filters or {}).items():
+        if key in ("AND", "OR", "NOT"):
+            hits = [matches(row, one, columns) for one in value]
+            fits = all(hits) if key == "AND" else any(hits) if key == "OR" else not any(hits)
+        elif key not in columns:
+            raise Refused(
+                422, f"Column '{key}' is not allowed to be filtered on or does not exist on Message"
+            )
+        elif key == "metadata":
+            fits = _metadata(row["metadata"], value)
+        else:
+            fits = _column(row.get(key), value)
+        if not fits:
+            return False
+    return True
+
+
+def _column(stored: Any, wanted: Any) -> bool:
+    if wanted == "*":
+        return True
+    if isinstance(wanted, list):
+        return stored in wanted
+    if not isinstance(wanted, dict):
+        return bool(stored == wanted)
+    return all(_compared(stored, operator, value) for operator, value in wanted.items())
+
+
+def _metadata(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    if "contains" in wanted and isinstance(wanted["contains"], dict):
+        return _contains(stored, wanted["contains"])
+    for name, value in wanted.items():
+        if value == "*":
+            continue
+        if isinstance(value, dict) and _OPERATORS & value.keys():
+            if name not in stored or not all(
+                _compared(_as_text(stored[name]), operator, one) for operator, one in value.items()
+            ):
+                return False
+        elif not _contains(stored, {name: value}):
+            return False
+    return True
+
+
+def _compared(stored: Any, operator: str, value: Any) -> bool:
+    if operator == "in":
+        return "*" in value or stored in [one if stored is None else str(one) for one in value]
+    if operator in ("contains", "icontains"):
+        return str(value).lower() in str(stored).lower()
+    if stored is None:
+        return False
+    order = {"gte": stored >= value, "lte": stored <= value, "gt": stored > value, "lt": stored < value}
+    return bool({**order, "ne": stored != value}[operator])
+
+
+def _contains(stored: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(stored, dict) and all(
+            name in stored and _contains(stored[name], value) for name, value in wanted.items()
+        )
+    return type(stored) is type(wanted) and bool(stored == wanted)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\x00", "")
+    if isinstance(value, dict):
+        return {without_nul(name): without_nul(one) for name, one in value.items()}
+    return [without_nul(one) for one in value] if isinstance(value, list) else value

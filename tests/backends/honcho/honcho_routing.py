@@ -1,0 +1,68 @@
+"""How the double finds a route, and what its routes check alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from honcho_filters import Refused
+from honcho_model import Workspace, tokens
+
+from memory.testing.loopback import LoopbackAnswer
+
+__all__ = [
+    "ID", "ROUTES", "SPECIAL", "UNFORESEEN", "Failed", "check_filters", "check_id", "check_peer", "check_query",
+    "invalid", "route",
+]  # fmt: skip
+
+ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
+SPECIAL = ("<|endoftext|>", "<|endofprompt|>")
+UNFORESEEN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+Route = Callable[..., LoopbackAnswer]
+ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
+
+
+def route(method: str, path: str) -> Callable[[Route], Route]:
+    """Register a route; ``{}`` in the path is an id, given to the handler."""
+    pattern = re.compile("/v3/workspaces" + path.replace("{}", "([^/]+)"))
+
+    def register(handler: Route) -> Route:
+        ROUTES.append((method, pattern, handler))
+        return handler
+
+    return register
+
+
+class Failed(Exception):
+    """An unhandled failure of the server."""
+
+
+def invalid(kind: str, loc: list[Any], msg: str, given: Any) -> Refused:
+    """A 422 as pydantic words it, with what was sent in it."""
+    return Refused(422, [{"type": kind, "loc": loc, "msg": msg, "input": given}])
+
+
+def check_id(value: str) -> None:
+    if len(value) > 512:
+        raise invalid("string_too_long", ["body", "id"], "String should have at most 512 characters", value)
+    if not ID.fullmatch(value):
+        msg = "String should match pattern '^[a-zA-Z0-9_-]+$'"
+        raise invalid("string_pattern_mismatch", ["body", "id"], msg, value)
+
+
+def check_filters(filters: Any) -> Any:
+    if "\\x00" in repr(filters):
+        raise Failed
+    return filters
+
+
+def check_query(query: str) -> str:
+    if any(one in query for one in SPECIAL + UNFORESEEN) or tokens(query) > 8192:
+        raise Refused(422, "Query exceeds maximum token limit of 8192.")
+    return query
+
+
+def check_peer(workspace: Workspace, peer_id: str) -> None:
+    if peer_id not in workspace.peers:
+        raise Refused(404, f"Peer {peer_id} not found in workspace {workspace.id}")

@@ -1,0 +1,162 @@
+"""The conformance kit and the adapter's own promises on a real Honcho server.
+
+    HONCHO_URL=http://127.0.0.1:8000 pytest tests/live/test_honcho_live.py
+
+``HONCHO_API_KEY`` is the admin key, where the server's auth is on. The server needs models, its worker, and
+``DERIVER_FLUSH_ENABLED=true``, or it holds short sessions back for half an hour. Scopes are reset; workspaces stay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from memory import (
+    AdapterMode,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    RetrieveRequest,
+    SupportsReadiness,
+    build_slot,
+    open_memory,
+)
+from memory.smoke import run_gates
+from memory.testing.contract import MemoryContract
+
+URL = os.environ.get("HONCHO_URL")
+KEY = os.environ.get("HONCHO_API_KEY")
+
+pytestmark = pytest.mark.skipif(not URL, reason="HONCHO_URL names no live Honcho server")
+
+
+def _config(**block: Any) -> dict[str, Any]:
+    scope = {"run_id": "live", "persona_id": "ada"}
+    block = {"base_url": URL, **({"api_key": KEY} if KEY else {}), **block}
+    return {"memory": {"backend": "honcho", "scope": scope, "backends": {"honcho": block}}}
+
+
+class _Live(MemoryContract):
+    """What a fault would need, the tests on the model server show."""
+
+    native_query = ("conclusions", {})
+    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    concurrent_scopes = 8
+    ready_timeout_s = 60.0
+    clean_up = True
+
+
+class TestContext(_Live):
+    """As it comes."""
+
+    config: ClassVar[Mapping[str, Any]] = _config()
+
+
+class TestConclusions(_Live):
+    """Single conclusions."""
+
+    config: ClassVar[Mapping[str, Any]] = _config(supplement="conclusions")
+    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}
+
+
+class TestSearch(_Live):
+    """Messages by filters."""
+
+    config: ClassVar[Mapping[str, Any]] = _config(retrieval="search")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def scope() -> MemoryScope:
+    return MemoryScope(run_id=f"live-{os.urandom(6).hex()}", persona_id="ada")
+
+
+@pytest.mark.anyio
+async def test_the_doctor_is_content() -> None:
+    report = await run_gates(_config())
+    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+
+
+@pytest.mark.anyio
+async def test_a_fresh_read_only_slot_makes_no_workspace(scope: MemoryScope) -> None:
+    async with build_slot(_config()) as memory:
+        await memory.set_mode(AdapterMode(read_only=True))
+        await memory.setup_scope(scope)
+        assert (await _ask(memory, scope, "Who am I?")).entries == ()
+        await memory.health()
+        await _ready(memory, scope)
+        assert _workspaces(memory.native_scope(scope)["workspace_id"]) == 0
+
+
+@pytest.mark.anyio
+async def test_a_session_can_be_used_again_at_once_after_a_reset(scope: MemoryScope) -> None:
+    async with open_memory(_config(), scope=scope) as memory:
+        for drink in ("oolong", "mate"):
+            await memory.after_turn(session_id="1", user=f"I drink {drink}.", assistant="Noted.")
+            await _ready(memory, scope)
+            seen = await memory.before_turn("What do I drink?", session_id="1")
+            assert drink in seen
+            assert ("oolong" in seen) == (drink == "oolong")
+            assert (await memory.reset_scope(scope)).verified
+
+
+@pytest.mark.anyio
+async def test_limits_are_met_without_loss(scope: MemoryScope) -> None:
+    texts = (
+        "I like <|endoftext|> and <|fim_prefix|> alike.",
+        "I count: " + "one two " * 7_000,
+        "a\x00b I am.",
+    )
+    async with open_memory(_config(retrieval="search"), scope=scope) as memory:
+        for number, text in enumerate(texts):
+            event = MemoryEvent(
+                event_id=f"e\x00{number}",
+                scope=scope,
+                session_id="s: 1/ü",
+                turn_id=str(number),
+                timestamp="2024-05-01T09:00:00+02:00",
+                messages=(Message(role="user", content=text),),
+            )
+            await memory.record_event(event)
+            await _ready(memory, scope)
+            found = (await _ask(memory, scope, text[:40], f"e{number}")).entries
+            assert "".join(entry.text for entry in sorted(found, key=_part)) == text.replace("\x00", "")
+            assert {str(entry.timestamp) for entry in found} == {"2024-05-01 07:00:00+00:00"}
+        await memory.reset_scope(scope)
+
+
+def _part(entry: Any) -> int:
+    return int(dict(entry.labels).get("part", "1/1").partition("/")[0])
+
+
+async def _ask(memory: MemorySlot, scope: MemoryScope, query: str, event_id: str | None = None) -> Any:
+    result = await memory.retrieve(RetrieveRequest(query=query, scope=scope, session_id="s"))
+    if event_id is None:
+        return result
+    kept = tuple(entry for entry in result.entries if entry.event_ids == (event_id,))
+    return result.model_copy(update={"entries": kept})
+
+
+async def _ready(memory: MemorySlot, scope: MemoryScope) -> None:
+    readiness = memory.capability(SupportsReadiness)
+    assert readiness is not None
+    answer = await readiness.wait_until_ready(scope, 60.0)
+    assert answer.state == "ready", answer.detail
+
+
+def _workspaces(workspace_id: str) -> int:
+    headers = {"content-type": "application/json", **({"authorization": f"Bearer {KEY}"} if KEY else {})}
+    body = json.dumps({"filters": {"id": workspace_id}}).encode()
+    request = urllib.request.Request(f"{URL}/v3/workspaces/list", body, headers, method="POST")
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+        return int(json.load(answer)["total"])
