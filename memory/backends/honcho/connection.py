@@ -38,33 +38,46 @@ class Transport:
         self._retry_pause_s = retry_pause_s
 
     async def request(
-        self, method: str, path: str, *, body: Any = None, query: dict[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
     ) -> Any:
-        """One request: the answer's JSON.
+        """One request: the answer's JSON. ``timeout``, in seconds, is the SDK's and counts where it is given.
 
         Raises:
             BackendError: see :meth:`JsonHttp.request`.
         """
-        call = {"params": query, "json": body, "headers": self._headers, "operation": _named(method, path)}
-        try:
+        call = {
+            "params": query,
+            "json": body,
+            "headers": {**self._headers, **(headers or {})},
+            "operation": _named(method, path),
+        }
+        with anyio.fail_after(timeout):
+            try:
+                return await self._http.request(method, path, **call)
+            except BackendError as error:
+                if self._retry_pause_s is None or not may_pass(error):
+                    raise
+            await anyio.sleep(self._retry_pause_s)
             return await self._http.request(method, path, **call)
-        except BackendError as error:
-            if self._retry_pause_s is None or not may_pass(error):
-                raise
-        await anyio.sleep(self._retry_pause_s)
-        return await self._http.request(method, path, **call)
 
-    async def get(self, path: str, *, query: dict[str, Any] | None = None) -> Any:
-        return await self.request("GET", path, query=query)
+    async def get(self, path: str, **call: Any) -> Any:
+        return await self.request("GET", path, **call)
 
-    async def post(self, path: str, *, body: Any = None, query: dict[str, Any] | None = None) -> Any:
-        return await self.request("POST", path, body=body, query=query)
+    async def post(self, path: str, **call: Any) -> Any:
+        return await self.request("POST", path, **call)
 
-    async def put(self, path: str, *, body: Any = None, query: dict[str, Any] | None = None) -> Any:
-        return await self.request("PUT", path, body=body, query=query)
+    async def put(self, path: str, **call: Any) -> Any:
+        return await self.request("PUT", path, **call)
 
-    async def delete(self, path: str, *, body: Any = None, query: dict[str, Any] | None = None) -> Any:
-        return await self.request("DELETE", path, body=body, query=query)
+    async def delete(self, path: str, **call: Any) -> Any:
+        return await self.request("DELETE", path, **call)
 
 
 class Connections:

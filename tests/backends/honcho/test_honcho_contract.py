@@ -12,13 +12,14 @@ from memory.testing.contract import LoopbackContract, MemoryContract
 
 class _OnDouble(LoopbackContract, MemoryContract):
     server = HonchoDouble
+    server_arguments: ClassVar[Mapping[str, Any]] = {"enqueue_s": 0.003, "derive_s": 0.005, "delete_s": 0.005}
     options: ClassVar[Mapping[str, Any]] = {}
     native_query = ("conclusions", {})
 
     @classmethod
     def configuration(cls, url: str) -> Mapping[str, Any]:
         scope = {"run_id": "test", "persona_id": "ada"}
-        pauses = {"quiet_period_s": 0.1, "poll_s": 0.02, "retry_pause_s": 0.01}
+        pauses = {"quiet_period_s": 0.05, "poll_s": 0.005, "retry_pause_s": 0.01}
         block = {"base_url": url, **pauses, **cls.options}
         return {"memory": {"backend": "honcho", "scope": scope, "backends": {"honcho": block}}}
 

@@ -1,0 +1,76 @@
+"""What the Honcho tests share: a slot on the double, events, and what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from honcho_double import HonchoDouble
+
+from memory import MemoryEvent, MemoryScope, MemorySlot, Message, RetrieveRequest, RetrieveResult, build_slot
+from memory.backends.honcho.adapter import HonchoAdapter
+
+ADA = MemoryScope(run_id="r", persona_id="ada")
+BOB = MemoryScope(run_id="r", persona_id="bob")
+FACT = "I keep my passport in the blue drawer."
+NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def config(double: HonchoDouble, **block: Any) -> dict[str, Any]:
+    """A configuration for the double, in a hurry."""
+    pauses = {"quiet_period_s": 0.05, "poll_s": 0.005, "retry_pause_s": 0.01}
+    blocks = {"honcho": {"base_url": double.url, **pauses, **block}}
+    return {"memory": {"backend": "honcho", "backends": blocks}}
+
+
+@asynccontextmanager
+async def slot_on(double: HonchoDouble, *scopes: MemoryScope, **block: Any) -> AsyncIterator[MemorySlot]:
+    """An open slot with these scopes set up; by default Ada's."""
+    async with build_slot(config(double, **block), scope=ADA) as slot:
+        for scope in scopes:
+            await slot.setup_scope(scope)
+        yield slot
+
+
+def adapter_of(slot: MemorySlot) -> HonchoAdapter:
+    """The adapter behind a slot."""
+    adapter = slot._adapter
+    assert isinstance(adapter, HonchoAdapter)
+    return adapter
+
+
+def event(number: int = 1, *said: str | Message, **fields: Any) -> MemoryEvent:
+    """A turn of the user, or of whoever the messages say."""
+    messages = [Message(role="user", content=one) if isinstance(one, str) else one for one in said or (FACT,)]
+    values = {
+        "event_id": f"e{number}",
+        "scope": ADA,
+        "session_id": "s1",
+        "turn_id": f"t{number}",
+        "timestamp": NOON + timedelta(minutes=number),
+        "messages": tuple(messages),
+    }
+    return MemoryEvent(**{**values, **fields})
+
+
+async def ask(slot: MemorySlot, query: str = "Where is my passport?", **fields: Any) -> RetrieveResult:
+    """A retrieval in Ada's scope, from another session."""
+    values = {"query": query, "scope": ADA, "session_id": "s2"}
+    return await slot.retrieve(RetrieveRequest(**{**values, **fields}))
+
+
+def sent(double: HonchoDouble, since: int = 0) -> list[str]:
+    """Method and path below the workspace of every request, e.g. ``POST sessions``."""
+    shown = []
+    for request in double.requests[since:]:
+        path = request.path.removeprefix("/v3/workspaces")
+        shown.append(f"{request.method} {path.partition('/')[2].partition('/')[2]}".strip())
+    return shown
+
+
+def stored(double: HonchoDouble, workspace_id: str = "r_xada") -> list[dict[str, Any]]:
+    """Every message of a workspace."""
+    sessions = double.model.looked_at(workspace_id).sessions.values()
+    return [message for session in sessions for message in session.messages]
