@@ -215,9 +215,11 @@ class HonchoModel:
                 workspace.queue.append(QueueRow(session, message, peer_id, due))
 
     def _work(self, workspace: Workspace, moment: float) -> None:
+        for row in [
+            one for one in workspace.queue if one.state == "pending" and not self._held(workspace, one)
+        ]:
+            row.state = "running"
         for row in workspace.queue:
-            if row.state == "pending" and not self._held(workspace, row):
-                row.state = "running"
             if row.state == "running" and row.due <= moment:
                 row.state = "done"
                 if not self.failing:

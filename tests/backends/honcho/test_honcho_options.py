@@ -1,0 +1,196 @@
+"""The ``honcho`` block, the plugin's listing, and ids and texts of any kind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory import ConfigError, ContextEntry, MemoryScope, ScopeError, load_config, render_section
+from memory.backends.honcho.connection import Connections
+from memory.backends.honcho.options import HonchoOptions
+from memory.backends.honcho.scopes import Homes
+from memory.backends.honcho.translate import MAX_CONTENT, card_entries, prose_entries, split_text
+from memory.registry import MemoryAdapterRegistry
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+URL = "http://127.0.0.1:1"
+_ID = st.text(min_size=1, max_size=30).filter(lambda text: text.strip() and "*" not in text)
+_HOSTILE = st.sampled_from(
+    ["a", "A", "a_b", "a-b", "a:b", "assistant", "system", "_61ssistant", "é", "e\u0301", "x" * 512]
+)
+scopes = st.builds(
+    MemoryScope,
+    run_id=_ID | _HOSTILE,
+    persona_id=_ID | _HOSTILE,
+    backend_namespace=st.none() | _ID,
+    agent_id=st.none() | _ID,
+)
+
+
+def options(**block: Any) -> HonchoOptions:
+    config = load_config({"memory": {"backend": "honcho", "backends": {"honcho": block}}})
+    return config.parse_options(HonchoOptions)
+
+
+def homes(**block: Any) -> Homes:
+    chosen = options(base_url=URL, **block)
+    return Homes(chosen, Connections(chosen, "honcho"), "memory.backends.honcho")
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ({}, "base_url is required"),
+        ({"base_url": "localhost:8000"}, "base_url: must be an http or https URL"),
+        ({"base_url": "http://u:p@host"}, "must not hold credentials"),
+        ({"base_url": URL, "api_key": " "}, "api_key: is blank"),
+        ({"base_url": URL, "assistant_peer": "a:b"}, "assistant_peer: takes letters"),
+        ({"base_url": URL, "assistant_peer": "system"}, "choose another"),
+        ({"base_url": URL, "retrieval": "chat"}, "retrieval:"),
+        ({"base_url": URL, "supplement": "all"}, "supplement:"),
+        ({"base_url": URL, "context_tokens": 100_001}, "context_tokens:"),
+        ({"base_url": URL, "top_k": 101}, "top_k:"),
+        ({"base_url": URL, "retrieval": "search", "limit_to_session": True}, "belongs to retrieval: context"),
+        ({"base_url": URL, "top_kk": 5}, "did you mean top_k"),
+    ],
+)
+def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        options(**block)
+    assert told in str(raised.value)
+
+
+def test_no_server_means_no_public_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:2")
+    monkeypatch.setenv("HONCHO_WORKSPACE_ID", "shared")
+    with pytest.raises(ConfigError, match="public cloud"):
+        options()
+    reader = homes().home(MemoryScope(run_id="r", persona_id="p")).reader
+    assert (reader.base_url, reader.workspace_id) == (URL, "r_xp")
+
+
+def test_the_key_never_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HONCHO_API_KEY", "from-the-environment")
+    chosen = options(base_url=URL, api_key="sk-secret")
+    connections = Connections(chosen, "honcho")
+    assert "sk-secret" not in repr(chosen)
+    assert connections.reads._headers == {"Authorization": "Bearer sk-secret"}
+    assert Connections(options(base_url=URL), "honcho").writes._headers == {}
+
+
+def test_the_example_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HONCHO_API_KEY", raising=False)
+    chosen = load_config(CONFIGS / "honcho.yaml").parse_options(HonchoOptions)
+    assert chosen.retrieval == "context"
+
+
+def test_listing_imports_no_sdk() -> None:
+    told = (
+        "import sys; from memory.registry import MemoryAdapterRegistry as R; R().info('honcho', 'architecture'); "
+        "sys.exit(bool({'honcho', 'httpx'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
+    assert MemoryAdapterRegistry().info("honcho", "architecture").install == "pip install 'memslot[honcho]'"
+
+
+@given(scopes, scopes)
+@settings(max_examples=300)
+def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(one: MemoryScope, two: MemoryScope) -> None:
+    made = homes()
+    ids = [made.native_scope(scope) for scope in (one, two)]
+    assert (ids[0]["workspace_id"] == ids[1]["workspace_id"]) == (one == two)
+    assert (ids[0]["peer_id"] == ids[1]["peer_id"]) == (one.persona_id == two.persona_id)
+    for native in ids:
+        assert native["peer_id"] not in ("assistant", "system")
+        for value in native.values():
+            assert 1 <= len(value) <= 512
+            assert value.isascii()
+            assert value.replace("-", "").replace("_", "").isalnum()
+
+
+def test_a_template_that_would_share_is_refused() -> None:
+    with pytest.raises(ScopeError, match="persona_id"):
+        homes(workspace_template="{run_id}")
+    made = homes(workspace_template="lab_x{run_id}_x{persona_id}")
+    scope = MemoryScope(run_id="r 1", persona_id="ada")
+    assert made.native_scope(scope)["workspace_id"] == "lab_xr_201_xada"
+    with pytest.raises(ScopeError, match="agent_id"):
+        made.native_scope(scope.model_copy(update={"agent_id": "bot"}))
+
+
+_TEXTS = st.lists(
+    st.sampled_from(
+        ["<|endoftext|>", "<|fim_middle|>", "<|", "|>", "x" * 9_000, " " * 9_000, "é", "🐍 ", "\x00"]
+    )
+    | st.text(max_size=8)
+).map("".join)
+
+
+@given(_TEXTS)
+@settings(max_examples=300)
+def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text: str) -> None:
+    try:
+        pieces = split_text(text)
+    except ValueError:
+        assert " " * MAX_CONTENT in text
+        return
+    assert "".join(pieces) == text.replace("\x00", "")
+    for piece in pieces:
+        assert len(piece) <= MAX_CONTENT
+        assert piece.strip() or len(pieces) == 1
+        assert "<|endoftext|>" not in piece
+        assert "<|fim_middle|>" not in piece
+
+
+PROSE = """## Explicit Observations
+
+[2024-05-01 09:00:00] ada stated: My dog is called Rover.
+[2024-05-01 09:00:01] ada stated: two
+lines
+
+## Deductive Observations
+
+[2024-05-02 09:00:00] ada has a dog
+   Premises:
+   - ada stated: My dog is called Rover.
+
+## Inductive Observations
+
+ **Pattern** [high]: ada likes animals
+   **Type**: preference
+"""
+
+
+def test_prose_keeps_its_words_its_order_and_its_headings() -> None:
+    entries = list(prose_entries(PROSE, "ada"))
+    assert [entry.group for entry in entries] == [
+        "Explicit Observations", "Explicit Observations", "Deductive Observations", "Inductive Observations",
+    ]  # fmt: skip
+    assert entries[1].text == "[2024-05-01 09:00:01] ada stated: two\n  lines"
+    assert entries[2].text.split("\n")[1:] == ["     Premises:", "     - ada stated: My dog is called Rover."]
+    section = render_section("honcho", "s", entries)
+    words = [line.strip() for line in PROSE.replace("## ", "").splitlines() if line.strip()]
+    shown = [
+        line.strip().strip("[]") if line in _headings(entries) else line.strip()
+        for line in section.split("\n")
+    ]
+    assert shown[1:-1] == words
+    assert list(prose_entries(None, "ada")) == list(prose_entries("", "ada")) == []
+
+
+def _headings(entries: list[ContextEntry]) -> set[str]:
+    return {f"[{entry.group}]" for entry in entries}
+
+
+@given(st.text())
+def test_no_prose_loses_a_word_or_looks_like_an_entry(text: str) -> None:
+    text = text.replace("#", "")
+    entries = [*prose_entries(text, "ada"), *card_entries([text], "ada")]
+    assert all(entry.prose and not entry.text.startswith("- ") for entry in entries)
+    assert all(line.startswith("  ") for entry in entries for line in entry.text.split("\n")[1:])

@@ -1,0 +1,289 @@
+"""What Honcho does later: an empty queue is not the end of deriving, nor an answer the end of deleting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from honcho_double import HonchoDouble
+from honcho_model import Conclusion
+from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, slot_on, stored
+
+from memory import (
+    BackendReadiness,
+    BackendRejected,
+    CapabilityNotSupported,
+    InputError,
+    MemorySlot,
+    Message,
+    NativeMutationReceipt,
+    NativeMutationRequest,
+    SupportsNativeMutation,
+    SupportsReadiness,
+)
+
+pytestmark = pytest.mark.anyio
+NEVER = 1e9
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def _wait(slot: MemorySlot, timeout_s: float = 5.0) -> BackendReadiness:
+    readiness = slot.capability(SupportsReadiness)
+    assert readiness is not None
+    return await readiness.wait_until_ready(ADA, timeout_s)
+
+
+async def _look(slot: MemorySlot) -> BackendReadiness:
+    readiness = slot.capability(SupportsReadiness)
+    assert readiness is not None
+    return await readiness.readiness(ADA)
+
+
+# -- derivation -----------------------------------------------------------------------------------------
+
+
+async def test_an_empty_queue_after_a_write_is_not_ready(double: HonchoDouble) -> None:
+    double.model.enqueue_s = 0.15
+    async with slot_on(double, quiet_period_s=0.02) as slot:
+        await slot.record_event(event(1, FACT, Message(role="assistant", content="Noted.")))
+        early = await _look(slot)
+        assert (early.state, early.pending_count) == ("pending", 1)
+        assert "not in the queue yet" in early.detail
+        answer = await _wait(slot)
+        assert answer.state == "ready"
+        assert answer.waited_ms is not None
+        assert answer.waited_ms > 100
+        assert "blue drawer" in (await ask(slot)).formatted_context
+        newest = double.model.workspaces["r_xada"].conclusions[-1]
+        assert answer.last_derived_at is not None
+        assert answer.last_derived_at.isoformat().replace("+00:00", "Z") == newest.created_at
+        assert (await _look(slot)).state == "ready"
+
+
+async def test_each_write_is_waited_for(double: HonchoDouble) -> None:
+    double.model.enqueue_s = 0.05
+    async with slot_on(double, quiet_period_s=0.0) as slot:
+        for number in range(5):
+            await slot.record_event(event(number, f"I own {number} boats."))
+            assert (await _wait(slot)).state == "ready"
+            assert f"{number} boats" in (await ask(slot)).formatted_context
+
+
+async def test_two_observed_peers_are_counted_each(double: HonchoDouble) -> None:
+    said = Message(role="assistant", content="I suggest that I listen more.")
+    async with slot_on(double, observe_assistant=True) as slot:
+        await slot.record_event(event(1, FACT, said))
+        assert (await _wait(slot)).state == "ready"
+        assert len(double.model.workspaces["r_xada"].conclusions) == 2
+
+
+async def test_a_session_that_is_held_back_is_pending_and_says_why() -> None:
+    with HonchoDouble(batch_tokens=512) as double:
+        async with slot_on(double, quiet_period_s=0.0) as slot:
+            await slot.record_event(event(1))
+            answer = await _wait(slot, 0.2)
+            assert (answer.state, answer.pending_count) == ("pending", 1)
+            assert "DERIVER_FLUSH_ENABLED" in answer.detail
+            await slot.record_event(event(2, *["I own many boats. " * 10] * 30))
+            assert (await _wait(slot)).state == "ready"
+
+
+async def test_work_that_goes_on_is_pending(double: HonchoDouble) -> None:
+    double.model.derive_s = NEVER
+    async with slot_on(double, quiet_period_s=0.0) as slot:
+        await slot.record_event(event(1))
+        answer = await _wait(slot, 0.2)
+        assert (answer.state, answer.pending_count) == ("pending", 1)
+        assert "1 in progress" in answer.detail
+        assert "DERIVER" not in answer.detail
+
+
+async def test_processed_without_a_conclusion_is_unknown(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        assert (await _wait(slot)).state == "ready"
+        double.model.failing = True
+        await slot.record_event(event(2, "I like tea."))
+        answer = await _wait(slot)
+        assert answer.state == "unknown"
+        assert "model failed" in answer.detail
+        double.model.failing = False
+        await slot.record_event(event(3, "I like rain."))
+        assert (await _wait(slot)).state == "ready"
+
+
+async def test_rows_that_were_purged_are_made_up_for_by_quiet_and_a_conclusion(double: HonchoDouble) -> None:
+    async with slot_on(double, quiet_period_s=0.1) as slot:
+        await slot.record_event(event(1))
+        while not double.model.workspaces["r_xada"].conclusions:
+            await anyio.sleep(0.01)
+            double.model.advance()
+        double.model.purge()
+        answer = await _wait(slot)
+        assert answer.state == "ready"
+        assert "cannot be told" in answer.detail
+        assert answer.waited_ms is not None
+        assert answer.waited_ms >= 100
+
+
+async def test_rows_that_never_come_are_pending_whatever_the_quiet(double: HonchoDouble) -> None:
+    double.model.enqueue_s = NEVER
+    async with slot_on(double, quiet_period_s=0.01) as slot:
+        await slot.record_event(event(1))
+        answer = await _wait(slot, 0.2)
+        assert answer.state == "pending"
+        assert "nothing was derived" in answer.detail
+
+
+async def test_a_fresh_adapter_needs_quiet_because_it_counted_nothing(double: HonchoDouble) -> None:
+    double.model.derive_s = 0.1
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+    async with slot_on(double, quiet_period_s=0.15) as slot:
+        assert (await _look(slot)).state == "pending"
+        answer = await _wait(slot)
+        assert answer.state == "ready"
+        assert answer.waited_ms is not None
+        assert answer.waited_ms >= 150
+        assert "blue drawer" in (await ask(slot)).formatted_context
+        assert (await _look(slot)).state == "ready", "it has seen it idle"
+
+
+async def test_a_write_with_no_answer_is_waited_for_by_quiet(double: HonchoDouble) -> None:
+    double.model.enqueue_s = 0.05
+    async with slot_on(double, quiet_period_s=0.15) as slot:
+        await slot.record_event(event(1))
+        await _wait(slot)
+        double.faults.add("lost", endpoint="POST */messages")
+        await slot.record_event(event(2, "I like tea."))
+        assert (await _look(slot)).state == "pending"
+        assert (await _wait(slot)).state == "ready"
+        assert "tea" in (await ask(slot)).formatted_context
+
+
+async def test_what_only_the_assistant_said_is_not_waited_for(double: HonchoDouble) -> None:
+    async with slot_on(double, quiet_period_s=NEVER) as slot:
+        await slot.record_event(event(1, Message(role="assistant", content="Noted.")))
+        assert (await _wait(slot)).state == "ready"
+
+
+# -- reset ----------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_waits_until_everything_is_gone(double: HonchoDouble) -> None:
+    double.model.delete_s = 0.15
+    async with slot_on(double, BOB) as slot:
+        await slot.record_event(event(0, "I am Bob.", scope=BOB))
+        for number in range(3):
+            await slot.record_event(event(number, session_id=f"s{number}"))
+        await _wait(slot)
+        workspace = double.model.workspaces["r_xada"]
+        workspace.cards["ada"] = ["Name: Ada"]
+        workspace.conclusions.append(
+            Conclusion("dream", "ada dreams", "ada", None, "2026-01-01T00:00:00Z", "2026-01-01")
+        )
+        receipt = await slot.reset_scope(ADA)
+        assert receipt.verified
+        assert receipt.removed == 3 + 1 + 1, "messages, the conclusion of no session, the line of the card"
+        assert receipt.left == ("the workspace and its peers, empty",)
+        assert (stored(double), workspace.conclusions, workspace.cards) == ([], [], {"ada": []})
+        assert list(double.model.workspaces) == ["r_xbob", "r_xada"]
+        assert len(stored(double, "r_xbob")) == 1
+        await slot.record_event(event(9, "I like tea."))
+        assert (await _wait(slot)).state == "ready"
+        seen = (await ask(slot, session_id="s1")).formatted_context
+        assert "tea" in seen
+        assert "drawer" not in seen
+
+
+async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> None:
+    """A session that is read while it is being deleted would stay in Honcho's cache as deleted."""
+    double.model.delete_s = 0.1
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+
+        async def read() -> None:
+            for _ in range(20):
+                await ask(slot, session_id="s1")
+                await anyio.sleep(0.002)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await anyio.sleep(0.01)
+            assert (await slot.reset_scope(ADA)).verified
+        assert (await slot.record_event(event(2))).status == "queued"
+
+
+async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double: HonchoDouble) -> None:
+    double.model.delete_s = NEVER
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        adapter_of(slot)._reset_s = 0.2
+        receipt = await slot.reset_scope(ADA)
+        assert not receipt.verified
+        assert "worker" in receipt.left[0]
+
+
+async def test_resetting_what_was_never_written_makes_nothing(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        receipt = await slot.reset_scope(ADA)
+        assert (receipt.verified, receipt.removed, receipt.left) == (True, 0, ())
+    assert double.model.workspaces == {}
+
+
+# -- corrections ----------------------------------------------------------------------------------------
+
+
+async def _mutate(
+    slot: MemorySlot, operation: str, native_id: str | None = None, **arguments: Any
+) -> NativeMutationReceipt:
+    mutation = slot.capability(SupportsNativeMutation)
+    assert mutation is not None
+    request = NativeMutationRequest(scope=ADA, operation=operation, native_id=native_id, arguments=arguments)
+    return await mutation.native_mutation(request)
+
+
+async def test_what_the_sdk_can_change(double: HonchoDouble) -> None:
+    async with slot_on(double, supplement="conclusions") as slot:
+        receipt = await slot.record_event(event(1, metadata={"mood": "fine"}))
+        await _wait(slot)
+        made = await _mutate(slot, "create", content="ada likes oolong", session_id="s1")
+        assert made.raw[0]["session_id"] == "s1"
+        assert "oolong" in (await ask(slot, "oolong")).formatted_context
+        await _mutate(slot, "delete", made.native_ids[0])
+        assert "oolong" not in (await ask(slot, "oolong")).formatted_context
+        assert (await _mutate(slot, "set_card", peer_card=["Name: Ada"])).raw == ["Name: Ada"]
+        await _mutate(slot, "update", receipt.native_ids[0], session_id="s1", metadata={"seen": True})
+        kept = stored(double)[0]["metadata"]
+        assert (kept["event_id"], kept["metadata.mood"], kept["metadata.seen"]) == ("e1", "fine", True)
+
+
+async def test_changes_that_are_not_possible_say_so(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        with pytest.raises(CapabilityNotSupported, match="create, delete, set_card, update"):
+            await _mutate(slot, "rename", "x")
+        for operation in ("delete", "update"):
+            with pytest.raises(InputError, match="native_id"):
+                await _mutate(slot, operation)
+        with pytest.raises(BackendRejected):
+            await _mutate(slot, "delete", "nothing")
+        with pytest.raises(BackendRejected):
+            await _mutate(slot, "update", "nothing", session_id="s1", metadata={})
+        for operation, arguments, field in (
+            ("create", {}, "content"),
+            ("create", {"content": " "}, "content"),
+            ("create", {"content": "x", "text": "y"}, "text"),
+            ("set_card", {"peer_card": "x"}, "peer_card"),
+            ("set_card", {"peer_card": [1]}, "peer_card"),
+        ):
+            with pytest.raises(InputError, match=rf"arguments\.{field}"):
+                await _mutate(slot, operation, **arguments)
+        with pytest.raises(InputError, match=r"arguments\.metadata"):
+            await _mutate(slot, "update", "m", session_id="s1")
+        assert (double.state()["r_xada"]["cards"], len(stored(double))) == ({}, 1)
