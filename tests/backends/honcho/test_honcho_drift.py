@@ -1,0 +1,167 @@
+"""What the adapter relies on in ``honcho-ai``, held against the installed version.
+
+Each call is made twice: by the adapter's clients, and by the SDK left to itself. What is sent must be the same, but
+for the workspace, which the SDK makes before everything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import honcho
+import pytest
+from honcho import Honcho, Peer, Session
+from honcho.api_types import (
+    ConclusionResponse,
+    MessageResponse,
+    PeerConfig,
+    PeerContextResponse,
+    QueueStatusResponse,
+)
+from honcho.http import AsyncHonchoHTTPClient, routes
+from honcho.pagination import AsyncPage
+from honcho.session_context import SessionContext, Summary
+from honcho_double import HonchoDouble
+
+from memory.backends.honcho.connection import Connections, Transport
+from memory.backends.honcho.options import HonchoOptions
+
+Call = Callable[[Any], Awaitable[Any]]
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def user(client: Any) -> Any:
+    return Peer("ada", client)
+
+
+def session(client: Any) -> Any:
+    return Session("s1", client)
+
+
+CALLS: dict[str, Call] = {
+    "peer": lambda client: client.aio.peer("bot", configuration=PeerConfig(observe_me=False)),
+    "peer with metadata": lambda client: client.aio.peer("ada", metadata={"persona_id": "ada"}),
+    "session": lambda client: client.aio.session("s1", metadata={"session_id": "s 1"}),
+    "add_messages": lambda client: session(client).aio.add_messages(
+        [user(client).message("I like tea.", metadata={"event_id": "e1"}, created_at=NOON)]
+    ),
+    "context": lambda client: session(client).aio.context(
+        summary=True, tokens=500, peer_target="ada", search_query="tea\nwork", search_top_k=3,
+        max_conclusions=4, search_max_distance=0.5, include_most_frequent=True, limit_to_session=False,
+    ),
+    "context of the session": lambda client: session(client).aio.context(summary=False, tokens=500),
+    "search": lambda client: client.aio.search("tea", filters={"AND": [{"peer_id": "ada"}]}, limit=3),
+    "peer.context": lambda client: user(client).aio.context(
+        search_query="tea", search_top_k=3, max_conclusions=4, search_max_distance=None, include_most_frequent=None
+    ),
+    "representation": lambda client: user(client).aio.representation("s1", search_query="tea"),
+    "chat": lambda client: user(client).aio.chat("tea?", session="s1", reasoning_level=None),
+    "get_card": lambda client: user(client).aio.get_card(),
+    "set_card": lambda client: user(client).aio.set_card(["Likes tea"]),
+    "queue_status": lambda client: client.aio.queue_status(sender="ada"),
+    "messages": lambda client: session(client).aio.messages(filters={"peer_id": "ada"}, size=100),
+    "get_message": lambda client: session(client).aio.get_message("MESSAGE"),
+    "update_message": lambda client: session(client).aio.update_message("MESSAGE", {"event_id": "e1"}),
+    "sessions": lambda client: client.aio.sessions(size=100),
+    "summaries": lambda client: session(client).aio.summaries(),
+    "conclusions.list": lambda client: client.aio.conclusions.list(size=1, filters={"observed_id": "ada"}),
+    "conclusions.query": lambda client: user(client).conclusions.aio.query("tea", top_k=3, distance=None),
+    "conclusions.create": lambda client: user(client).conclusions.aio.create(
+        [{"content": "ada likes oolong", "session_id": "s1"}]
+    ),
+    "conclusions.delete": lambda client: user(client).conclusions.aio.delete("CONCLUSION"),
+    "session.delete": lambda client: session(client).aio.delete(),
+}  # fmt: skip
+
+
+def prepared(double: HonchoDouble) -> None:
+    """A message and a conclusion that the calls can name."""
+    workspace = double.model.workspace("w")
+    said = {"content": "I like rain.", "peer_id": "ada", "metadata": {}}
+    double.model.add(workspace, double.model.session(workspace, "s1"), [said])
+    double.model.advance(to_the_end=True)
+    workspace.sessions["s1"].messages[0]["id"] = "MESSAGE"
+    workspace.conclusions[0].id = "CONCLUSION"
+
+
+async def made(client: Any, double: HonchoDouble, call: Call) -> tuple[list[Any], Any]:
+    prepared(double)
+    answer = await call(client)
+    return [(one.method, one.path, dict(one.params), one.json) for one in double.requests], answer
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", CALLS)
+async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
+    with HonchoDouble() as double:
+        connections = Connections(HonchoOptions(base_url=double.url), "honcho")
+        ours, answer = await made(connections.reader("w"), double, CALLS[name])
+        await connections.aclose()
+    with HonchoDouble() as double:
+        client = Honcho(base_url=double.url, workspace_id="w", max_retries=0)
+        theirs, expected = await made(client, double, CALLS[name])
+        await client._async_http_client.close()
+        client._http.close()
+    assert theirs[0] == ("POST", "/v3/workspaces", {}, {"id": "w"})
+    assert ours == theirs[1:]
+    assert type(answer) is type(expected)
+
+
+@pytest.mark.anyio
+async def test_a_writer_makes_the_workspace_once_and_a_reader_never(double: HonchoDouble) -> None:
+    connections = Connections(HonchoOptions(base_url=double.url), "honcho")
+    reader, writer = connections.reader("w"), connections.writer("w")
+    for _ in range(2):
+        await reader.aio.queue_status()
+    assert double.model.workspaces == {}
+    for _ in range(2):
+        await writer.aio.peer("ada")
+    made = [one.path for one in double.requests if one.method == "POST"]
+    assert made == [routes.workspaces(), routes.peers("w"), routes.peers("w")]
+    await connections.aclose()
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "delete"])
+def test_the_transport_takes_what_the_sdk_passes(method: str) -> None:
+    theirs = inspect.signature(getattr(AsyncHonchoHTTPClient, method)).parameters
+    ours = inspect.signature(Transport.request).parameters
+    assert set(theirs) <= set(ours)
+
+
+def test_private_attributes_are_still_what_they_were() -> None:
+    client = Honcho(base_url="http://127.0.0.1:1", workspace_id="w")
+    assert client._async_http is None
+    assert client._workspace_ensured is False
+    transport: Any = object()
+    client._async_http = transport
+    assert client._async_http_client is transport
+    client._http.close()
+
+
+def test_models_have_the_fields_that_are_read() -> None:
+    fields: dict[Any, set[str]] = {
+        MessageResponse: {"id", "content", "peer_id", "session_id", "workspace_id", "metadata", "created_at"},
+        ConclusionResponse: {"id", "content", "level", "session_id", "observed_id", "created_at"},
+        SessionContext: {"messages", "summary", "peer_representation", "peer_card"},
+        Summary: {"content", "message_id", "summary_type"},
+        PeerContextResponse: {"representation", "peer_card"},
+        QueueStatusResponse: {"total_work_units", "pending_work_units", "in_progress_work_units"},
+    }
+    for model, names in fields.items():
+        assert names <= set(model.model_fields), model
+    for name in ("items", "total", "get_next_page"):
+        assert hasattr(AsyncPage, name)
+
+
+def test_the_version_is_one_that_was_run() -> None:
+    assert version("honcho-ai").split(".")[:2] >= ["2", "7"]
+    assert honcho.Honcho is Honcho
