@@ -168,8 +168,9 @@ class HonchoModel:
                     "token_count": tokens(content),
                 }
             )
+        first = len(session.messages) + 1
         session.messages.extend(stored)
-        self.later(self.enqueue_s, lambda: self._enqueue(workspace, session, stored))
+        self.later(self.enqueue_s, lambda: self._enqueue(workspace, session, stored, first))
         return stored
 
     def delete_session(self, workspace: Workspace, session: SessionRow) -> None:
@@ -204,10 +205,12 @@ class HonchoModel:
         for workspace in self.workspaces.values():
             workspace.queue = [row for row in workspace.queue if row.state != "done"]
 
-    def _enqueue(self, workspace: Workspace, session: SessionRow, stored: list[dict[str, Any]]) -> None:
+    def _enqueue(
+        self, workspace: Workspace, session: SessionRow, stored: list[dict[str, Any]], first: int
+    ) -> None:
         due = time.monotonic() + self.derive_s
-        for message in stored:
-            if session.messages.index(message) % SUMMARY_EVERY == SUMMARY_EVERY - 1:
+        for number, message in enumerate(stored, first):
+            if number % SUMMARY_EVERY == 0:
                 workspace.queue.append(QueueRow(session, message, None, due))
             peer_id = message["peer_id"]
             observed = workspace.peers[peer_id]["configuration"].get("observe_me", True)
@@ -226,7 +229,7 @@ class HonchoModel:
                     self._derive(workspace, row)
 
     def _held(self, workspace: Workspace, row: QueueRow) -> bool:
-        if row.observed is None:
+        if row.observed is None or not self.batch_tokens:
             return False
         batch = [
             one
