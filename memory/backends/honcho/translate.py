@@ -34,6 +34,7 @@ METADATA_PREFIX = "metadata."
 MAX_QUERY = 2_000
 _MAX_KEYS = 100
 _MAX_DEPTH = 5
+_OWN_KEYS = 6  # of a message: its position, role, name, tool_call_id, tool_calls and part
 # The server's tokenizers refuse text that holds one of these, with 422 or 500.
 _SPECIAL = re.compile(r"(?<=<\|)(?=(?:endoftext|endofprompt|fim_prefix|fim_middle|fim_suffix)\|>)")
 _HEADING = re.compile(r"#{1,6} +")
@@ -63,25 +64,25 @@ def event_parts(event: MemoryEvent) -> list[Part]:
     Raises:
         InputError: a message is blank over a whole piece, or the metadata is more than Honcho keeps.
     """
-    return list(_parts(event))
-
-
-def _parts(event: MemoryEvent) -> Iterator[Part]:
-    base: dict[str, Any] = {
-        "event_id": event.event_id,
-        "session_id": event.session_id,
-        "turn_id": event.turn_id,
-        "agent_id": event.agent_id,
-        **event.cs_fields,
-        **{METADATA_PREFIX + key: value for key, value in event.metadata.items()},
-    }
+    base: dict[str, Any] = _without_nul(
+        {
+            "event_id": event.event_id,
+            "session_id": event.session_id,
+            "turn_id": event.turn_id,
+            "agent_id": event.agent_id,
+            **event.cs_fields,
+            **{METADATA_PREFIX + key: value for key, value in event.metadata.items()},
+        }
+    )
+    _check_metadata(base)
+    parts: list[Part] = []
     for position, message in enumerate(event.messages):
-        metadata = _without_nul({**base, "message": position, **_said(message)})
-        _check_metadata(metadata)
+        metadata = {**base, "message": position, **_said(message)}
         pieces = split_text(message.content, f"MemoryEvent.messages.{position}.content")
         for number, piece in enumerate(pieces):
             part = {"part": f"{number + 1}/{len(pieces)}"} if len(pieces) > 1 else {}
-            yield Part(message.role, (position, number), piece, {**metadata, **part})
+            parts.append(Part(message.role, (position, number), piece, {**metadata, **part}))
+    return parts
 
 
 def _said(message: Message) -> dict[str, Any]:
@@ -89,12 +90,13 @@ def _said(message: Message) -> dict[str, Any]:
     said = {"role": message.role, "name": message.name, "tool_call_id": message.tool_call_id}
     if message.tool_calls:
         said["tool_calls"] = json.dumps(message.tool_calls, ensure_ascii=False)
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value.replace("\x00", "") for name, value in said.items() if value is not None}
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:
-    if len(metadata) >= _MAX_KEYS:
-        most = _MAX_KEYS - 1 - sum(not key.startswith(METADATA_PREFIX) for key in metadata)
+    most = _MAX_KEYS - _OWN_KEYS
+    if len(metadata) > most:
+        most -= sum(not key.startswith(METADATA_PREFIX) for key in metadata)
         raise InputError(f"MemoryEvent.metadata: has too many keys for Honcho; it keeps at most {most} here")
     if _depth(metadata) > _MAX_DEPTH:
         raise InputError(
