@@ -123,7 +123,7 @@ class JsonHttp:
                 request = http.build_request(method, path, headers=headers, params=given, json=json)
                 request.stream = _Body(request.content)
                 response = await http.send(request)
-                if response.status_code >= 500 and not _is_json(response):
+                if _unhandled(response):
                     self._retire(pool)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             self._retire(pool)
@@ -237,9 +237,10 @@ class _Pool:
                 await self.http.aclose()
 
 
-def _is_json(response: httpx.Response) -> bool:
-    """Whether the answer says it is JSON; a server's unhandled failure is plain text."""
-    return "json" in str(response.headers.get("content-type", ""))
+def _unhandled(response: httpx.Response) -> bool:
+    """Whether the server stumbled: any 500 (Honcho words its own in JSON), and 5xx that is not JSON."""
+    status, kind = response.status_code, str(response.headers.get("content-type", ""))
+    return status == 500 or (status > 500 and "json" not in kind)
 
 
 def _said(response: httpx.Response) -> dict[str, Any]:

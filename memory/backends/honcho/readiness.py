@@ -25,7 +25,8 @@ _QUIET = "the queue stayed idle; whether all that was written passed it cannot b
 
 _LOOKS = 3
 _HELD = (
-    "sessions of under 512 new tokens wait up to 30 min, unless the server's DERIVER_FLUSH_ENABLED is true"
+    "sessions of under 512 new tokens wait up to 30 min unless the server's DERIVER_FLUSH_ENABLED is true, and all "
+    "wait while its worker does not run"
 )
 
 
@@ -106,7 +107,7 @@ class Watch:
             return _pending("a write past its deadline is still under way")
         if waiting or running:
             held = f"; {_HELD}" if not running else ""
-            detail = f"{waiting} messages wait in Honcho's queue, {running} in progress{held}"
+            detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"
             return _pending(detail, waiting + running)
         missing = max(0, expected - (total - (self._base or 0)))
         counted = self._counts and not missing

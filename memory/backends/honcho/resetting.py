@@ -17,8 +17,8 @@ async def clear(home: Home, timeout_s: float, poll_s: float) -> tuple[int, bool]
     """Delete what a workspace holds.
 
     Returns:
-        How many messages, conclusions and card lines there were, and whether after at most ``timeout_s`` seconds
-        two looks in a row found none of them.
+        How many messages, conclusions of no session and card lines there were; and whether, within ``timeout_s``
+        seconds, two looks in a row found nothing left.
     """
     removed, empty = 0, 0
     with anyio.move_on_after(timeout_s):

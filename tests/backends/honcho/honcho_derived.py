@@ -6,7 +6,7 @@ from typing import Any
 
 from honcho_filters import Refused, matches
 from honcho_model import Conclusion, HonchoModel, Workspace, by_session, counted, now, pages, ranked, tokens
-from honcho_routing import check_filters, check_peer, check_query, invalid, route
+from honcho_routing import Failed, check_filters, check_peer, check_query, invalid, route
 
 from memory.testing.loopback import LoopbackAnswer, LoopbackRequest
 
@@ -149,6 +149,8 @@ def list_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id:
 @route("POST", "/{}/conclusions/query")
 def query_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
     rows = filtered(model, request, workspace_id)
+    if model.failing:
+        raise Failed
     best = ranked(check_query(request.json["query"]), rows, lambda row: row["content"])
     return LoopbackAnswer(200, best[: request.json.get("top_k", 10)])
 

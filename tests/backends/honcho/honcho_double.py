@@ -250,6 +250,8 @@ def search(model: HonchoModel, request: LoopbackRequest, workspace_id: str, **on
     body = request.json
     if not 1 <= body.get("limit", 10) <= 100:
         raise invalid("less_than_equal", ["body", "limit"], "Input should be 1 to 100", body["limit"])
+    if model.failing:
+        raise Failed
     query, filters = check_query(body["query"]), check_filters(body.get("filters"))
     rows = [
         message

@@ -96,7 +96,7 @@ class HonchoModel:
         batch_tokens: rows of a session and peer are held until they have so many tokens; stock is 512.
 
     Attributes:
-        failing: the language model fails: rows are done, and nothing is derived.
+        failing: the models behind it are down: rows are done, nothing is derived, and searches fail.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from honcho_support import ADA, FACT, adapter_of, ask, config, event, sent, slot
 from memory import (
     AdapterMode,
     BackendRejected,
+    BackendUnavailable,
     CapabilityNotSupported,
     ContextBudget,
     InputError,
@@ -105,6 +106,21 @@ async def test_an_address_that_is_not_honchos_never_looks_empty(double: HonchoDo
             await ask(slot)
         double.faults.clear()
         assert (await ask(slot)).entries == ()
+
+
+async def test_models_down_behind_the_server_never_look_empty(double: HonchoDouble) -> None:
+    for mode, fails in (("context", False), ("search", True), ("context and conclusions", True)):
+        async with slot_on(double, **MODES[mode]) as slot:
+            double.model.failing = False
+            await slot.record_event(event(1))
+            double.model.failing = True
+            if fails:
+                for _ in range(2):
+                    with pytest.raises(BackendUnavailable) as raised:
+                        await ask(slot)
+                    assert raised.value.diagnostics["status"] == 500
+            else:
+                assert FACT in (await ask(slot, session_id="s1")).formatted_context
 
 
 # -- what is asked --------------------------------------------------------------------------------------
