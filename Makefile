@@ -43,6 +43,7 @@ perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/figures.py $(ARGS)
 	$(BIN)/python tests/perf/stigmem_figures.py
 	$(BIN)/python tests/perf/graphiti_figures.py
+	$(BIN)/python tests/perf/honcho_figures.py
 
 wheel: $(VENV)/.installed-tools
 	$(BIN)/python -m build --outdir dist .

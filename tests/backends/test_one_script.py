@@ -22,10 +22,11 @@ from memory.testing import FAKE_KEY, ScriptedLLM
 HERE = Path(__file__).parent
 sys.path += [str(HERE / name) for name in ("honcho", "memos", "stigmem")]
 
+from honcho_double import HonchoDouble  # noqa: E402
 from stigmem_double import ADMIN_KEY, StigmemDouble  # noqa: E402
 
 pytestmark = pytest.mark.anyio
-BACKENDS = ("mem0", "graphiti", "stigmem")
+BACKENDS = ("mem0", "graphiti", "honcho", "stigmem")
 
 CONFIGURATION = """
 memory:
@@ -37,6 +38,7 @@ memory:
     mem0: {{}}
     graphiti:
       llm: {{model: scripted, base_url: "{llm}", api_key: {key}}}
+    honcho: {{base_url: "{honcho}", poll_s: 0.01}}
     stigmem: {{url: "{stigmem}", api_key: {admin}}}
 """
 
@@ -60,8 +62,13 @@ def agent_loop() -> ModuleType:
 @pytest.fixture
 def configuration(tmp_path: Path) -> Iterator[str]:
     """The YAML, but for one word."""
-    with ScriptedLLM() as llm, StigmemDouble(auth=True, multi_tenant=True) as stigmem:
-        given = {"llm": llm.base_url, "stigmem": stigmem.url, "key": FAKE_KEY, "admin": ADMIN_KEY}
+    with (
+        ScriptedLLM() as llm,
+        HonchoDouble() as honcho,
+        StigmemDouble(auth=True, multi_tenant=True) as stigmem,
+    ):
+        urls = {"llm": llm.base_url, "honcho": honcho.url, "stigmem": stigmem.url}
+        given = {**urls, "key": FAKE_KEY, "admin": ADMIN_KEY}
         yield CONFIGURATION.format(data_dir=tmp_path / "memory", **given)
 
 
