@@ -20,7 +20,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from memory.testing import scripted_rules_graphiti, scripted_rules_mem0, scripted_rules_nanobot
+from memory.testing import (
+    scripted_rules_graphiti,
+    scripted_rules_mem0,
+    scripted_rules_memos,
+    scripted_rules_nanobot,
+)
 from memory.testing.faults import FAKE_KEY, Faults
 from memory.testing.scripted_api import ENDPOINTS, BadRequest, user_text
 from memory.testing.scripted_rules import Rule, general_rules
@@ -42,7 +47,12 @@ _ERRORS = {
     "429": ("rate_limit_error", "rate_limit_exceeded"),
     "500": ("server_error", "internal_error"),
 }
-_CLIENT_RULES = (*scripted_rules_mem0.rules, *scripted_rules_graphiti.rules, *scripted_rules_nanobot.rules)
+_CLIENT_RULES = (
+    *scripted_rules_mem0.rules,
+    *scripted_rules_graphiti.rules,
+    *scripted_rules_memos.rules,
+    *scripted_rules_nanobot.rules,
+)
 
 
 @dataclass(frozen=True, slots=True)
