@@ -1,14 +1,16 @@
 """A real MemOS product server on the loopback: PostgreSQL from ``pgserver``, the server, and the scripted LLM.
 
-    python tests/live/memos_rig.py             starts everything, prints the URL, runs until interrupted
+    python tests/live/memos_rig.py             starts everything, says where, and runs until its input ends
     python tests/live/memos_rig.py --redis     with the scheduler's queue in Redis (needs redis-server)
 
-What this needs is installed by ``make live-memos``; :func:`missing` says what is not there.
+What this needs is installed by ``make live-memos``; :func:`missing` says what is not there. Lines of input order
+faults of the language model, as the arguments of :meth:`memory.testing.Faults.add`; ``null`` ends them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -57,9 +59,9 @@ class MemosServer:
 
 
 @contextlib.contextmanager
-def memos_server(*, redis: bool = False) -> Iterator[MemosServer]:
+def memos_server(*, redis: bool = False, port: int = 0) -> Iterator[MemosServer]:
     """Start it all, yield it, and leave nothing: no process, no file."""
-    with memos_settings(redis=redis) as (llm, settings), _server(settings) as url:
+    with memos_settings(redis=redis) as (llm, settings), _server(settings, port) as url:
         yield MemosServer(url, llm, settings)
 
 
@@ -155,13 +157,13 @@ def _redis(directory: Path) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _server(settings: Mapping[str, str]) -> Iterator[str]:
+def _server(settings: Mapping[str, str], port: int) -> Iterator[str]:
     directory = Path(settings["MEMOS_BASE_PATH"])
-    port, log = directory / "port", directory / "server.log"
-    command = [sys.executable, str(Path(__file__).with_name("memos_server.py")), str(port)]
-    with _process(command, log, settings) as server:
-        _until(lambda: port.exists() and bool(port.read_text()), server, "the MemOS server", log)
-        url = f"http://127.0.0.1:{port.read_text()}"
+    told, log = directory / "port", directory / "server.log"
+    command = [sys.executable, str(Path(__file__).with_name("memos_server.py")), str(told), str(port)]
+    with _process(command, log, {"TMPDIR": str(directory), **settings}) as server:
+        _until(lambda: told.exists() and bool(told.read_text()), server, "the MemOS server", log)
+        url = f"http://127.0.0.1:{told.read_text()}"
         _until(lambda: _healthy(url), server, "the MemOS server", log)
         yield url
 
@@ -207,12 +209,78 @@ def _healthy(url: str) -> bool:
         return False
 
 
+class MemosProcess:
+    """The rig in a process of its own, so that its threads and sockets are not the tests'.
+
+    Attributes:
+        url: of the MemOS server.
+        settings: the environment that MemOS was started with.
+    """
+
+    def __init__(self, *flags: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        said = self._read()
+        self.url: str = said["url"]
+        self.settings: dict[str, str] = said["settings"]
+
+    @contextlib.contextmanager
+    def llm_fault(self, kind: str, **order: Any) -> Iterator[None]:
+        """Let every request to the language model fail, or those to one ``endpoint``."""
+        self._order({"kind": kind, "times": None, **order})
+        try:
+            yield
+        finally:
+            self._order(None)
+
+    def memories(self) -> list[tuple[Any, ...]]:
+        """Every row that MemOS holds, read past it."""
+        import psycopg2
+
+        where = {"host": self.settings["POSTGRES_HOST"], "user": "postgres", "dbname": "postgres"}
+        with contextlib.closing(psycopg2.connect(**where)) as database, database.cursor() as cursor:
+            cursor.execute("SELECT id, user_name, memory, properties::text FROM memos.memories ORDER BY id")
+            return list(cursor.fetchall())
+
+    def close(self) -> None:
+        """End the rig by closing its input, and wait until all it started has ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(_STOP_S * 3)
+        self._process.stdout.close()
+
+    def _order(self, fault: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(fault) + "\n")
+        self._process.stdin.flush()
+        self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the MemOS rig ended (exit code {self._process.wait()}); see its output above")
+        return json.loads(line)
+
+
 def _main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with memos_server(redis="--redis" in sys.argv[1:]) as server, contextlib.suppress(KeyboardInterrupt):
-        sys.stdout.write(f"{server.url}\n")
-        sys.stdout.flush()
-        signal.pause()
+    port = int(sys.argv[sys.argv.index("--port") + 1]) if "--port" in sys.argv else 0
+    with contextlib.suppress(KeyboardInterrupt), memos_server(redis="--redis" in sys.argv, port=port) as server:
+        _say({"url": server.url, "settings": dict(server.settings)})
+        for line in sys.stdin:
+            fault = json.loads(line)
+            server.llm.faults.clear()
+            if fault is not None:
+                server.llm.faults.add(fault.pop("kind"), **fault)
+            _say("ordered")
+
+
+def _say(what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Runs the MemOS product server of the installed package, offline, on a free loopback port.
+"""Runs the MemOS product server of the installed package, offline, on the loopback.
 
-    python tests/live/memos_server.py <file that gets the port>
+    python tests/live/memos_server.py <file that gets the port> <port, or 0 for a free one>
 
 MemOS takes everything else from its environment. Started by :mod:`memos_rig`.
 """
@@ -17,12 +17,12 @@ from chonkie import tokenizer
 tokenizer._chonkie_tokenizer_classes["gpt2"] = tokenizer.CharacterTokenizer
 
 
-def main(port_file: Path) -> None:
-    config = uvicorn.Config("memos.api.server_api:app", host="127.0.0.1", port=0, log_level="warning")
+def main(port_file: Path, port: int) -> None:
+    config = uvicorn.Config("memos.api.server_api:app", host="127.0.0.1", port=port, log_level="warning")
     listening = config.bind_socket()
     port_file.write_text(str(listening.getsockname()[1]))
     uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
