@@ -44,7 +44,7 @@ from memory import (
 from memory.backends.memos.canary import Canary
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.parsing import Item, event_ids, to_entries
+from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
 from memory.backends.memos.readiness import Readiness, Written
 from memory.backends.memos.requests import OPERATORS, home_of
 from memory.backends.memos.transport import Transport
@@ -124,7 +124,7 @@ class MemosAdapter(BaseAdapter):
         await super().settle()
         if not await self._readiness.idle(self._options.idle_timeout_s):
             raise BackendTimeout(
-                f"the scheduler of MemOS is not done after {self._options.idle_timeout_s:g} s; it still changes memory",
+                f"the MemOS scheduler is not done after {self._options.idle_timeout_s:g} s and still changes memory",
                 diagnostics={"idle_timeout_s": self._options.idle_timeout_s},
             )
 
@@ -209,7 +209,7 @@ class MemosAdapter(BaseAdapter):
         async def delete() -> Any:
             await self._own(request.scope, native_id)
             answer = await self._native.delete([native_id], home)
-            if (await self._native.listing(home, native_id)).find(native_id) is not None:
+            if (await self._native.listing(home, native_id)).by_id.get(native_id) is not None:
                 raise BackendProtocolError("delete_memory: MemOS answered 200 and the memory is still there")
             return answer
 
@@ -257,9 +257,9 @@ class MemosAdapter(BaseAdapter):
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(home_of(request.scope))
-            found = [item for _, item in listing.rows if _changed_within(item, request.since, request.until)]
+            found = [item for item in listing.items if _changed_within(item, request.since, request.until)]
             raw = {"memories": found}
-        events = dict.fromkeys(one for item in found for one in event_ids(item.get("metadata") or {}))
+        events = dict.fromkeys(one for item in found for one in event_ids(metadata_of(item)))
         ids = tuple(str(item.get("id")) for item in found)
         return ProvenanceResult(
             raw=raw,
@@ -269,7 +269,7 @@ class MemosAdapter(BaseAdapter):
         )
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``get_memory``: every memory of the cube. ``inventory``: how many there are by group and type.
+        """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type.
 
         Raises:
             CapabilityNotSupported: another operation.
@@ -286,17 +286,12 @@ class MemosAdapter(BaseAdapter):
         listing = await self._native.listing(home_of(request.scope))
         raw = listing.raw
         if request.operation == "inventory":
-            counted: dict[str, Counter[str]] = {}
-            for group, item in listing.rows:
-                counted.setdefault(group, Counter())[
-                    str((item.get("metadata") or {}).get("memory_type"))
-                ] += 1
-            raw = {group: dict(counts) for group, counts in counted.items()}
+            raw = dict(Counter(str(metadata_of(item).get("memory_type")) for item in listing.items))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
     async def _own(self, scope: MemoryScope, native_id: str) -> Item:
         """The memory, looked for in the scope's cube: the routes by id answer for every cube, or for none."""
-        item = (await self._native.listing(home_of(scope), native_id)).find(native_id)
+        item = (await self._native.listing(home_of(scope), native_id)).by_id.get(native_id)
         if item is None:
             raise ScopeError("native_id: belongs to another scope, or to none")
         return item
@@ -314,11 +309,11 @@ class MemosAdapter(BaseAdapter):
         async def clear() -> tuple[int, bool]:
             before = await self._native.listing(home)
             await self._native.clear(home)
-            rest = (await self._native.listing(home)).ids
+            rest = tuple((await self._native.listing(home)).by_id)
             if rest:  # written into this cube by another user than ours
                 await self._native.delete(rest, home)
-                rest = (await self._native.listing(home)).ids
-            return len(before.ids) - len(rest), not rest
+                rest = tuple((await self._native.listing(home)).by_id)
+            return len(before.by_id) - len(rest), not rest
 
         removed, empty = await self.shielded.run(home, clear)
         await self._readiness.begin(home)
@@ -370,7 +365,7 @@ class MemosAdapter(BaseAdapter):
 
 def _changed_within(item: Item, since: datetime | None, until: datetime | None) -> bool:
     """Whether the server stored or last changed a memory in that time; one that tells no time is not in it."""
-    metadata = item.get("metadata") or {}
+    metadata = metadata_of(item)
     for name in ("updated_at", "created_at"):
         try:
             moment = datetime.fromisoformat(metadata[name])

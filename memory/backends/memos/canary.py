@@ -46,7 +46,7 @@ class Canary:
 
     async def exists(self) -> bool:
         """Whether the canary is stored, found or not."""
-        return bool((await self._native.listing(CANARY)).rows)
+        return bool((await self._native.listing(CANARY)).by_id)
 
     async def check(self) -> None:
         """Store the canary where there is none, find it, and see what a filter does.

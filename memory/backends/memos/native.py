@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,21 +32,17 @@ class Listing:
     """All memories of a cube.
 
     Attributes:
-        raw: the groups as MemOS gave them.
-        rows: group and memory of each.
+        raw: the groups as MemOS gave them; PostgreSQL puts every memory into every group.
+        by_id: each memory once.
     """
 
     raw: Any
-    rows: tuple[tuple[str, Item], ...]
-
-    def find(self, native_id: str) -> Item | None:
-        """The memory of that id."""
-        return next((item for _, item in self.rows if item.get("id") == native_id), None)
+    by_id: Mapping[str, Item]
 
     @property
-    def ids(self) -> tuple[str, ...]:
-        """Every id, once."""
-        return tuple(dict.fromkeys(str(item.get("id")) for _, item in self.rows))
+    def items(self) -> tuple[Item, ...]:
+        """The memories, in MemOS' order."""
+        return tuple(self.by_id.values())
 
 
 class Native:
@@ -96,7 +92,7 @@ class Native:
         """``/product/get_memory``: the cube's memories, or at least the one of ``native_id``."""
         body = self.requests.listing(home, native_id=native_id)
         data = data_of(await self._transport.call("get_memory", body), "get_memory")
-        return Listing(data, tuple((group, item) for group, _, item in items(data, "get_memory")))
+        return Listing(data, {str(item.get("id")): item for _, _, item in items(data, "get_memory")})
 
     async def clear(self, home: Home) -> bool:
         """``/product/delete_memory`` for the whole cube; what MemOS says of it is wrong more often than not."""

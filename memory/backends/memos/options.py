@@ -27,7 +27,7 @@ class MemosOptions(PluginOptions):
     url: str = "http://127.0.0.1:8001"
     """With ``http``: the server's address, without ``/product``."""
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """With ``http``: sent as ``Authorization: Bearer``, for a gateway before the server, which asks for none itself."""
+    """With ``http``: sent as ``Authorization: Bearer``, for a gateway in front; the server asks for none."""
     graph_db: GraphDb
     """The server's GRAPH_DB_BACKEND; filters are written in its dialect. ``postgres`` ignores filters."""
     neo4j_shared_db: bool = False

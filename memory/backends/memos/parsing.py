@@ -22,6 +22,7 @@ __all__ = [
     "feedback_ids",
     "info_of",
     "items",
+    "metadata_of",
     "task_states",
     "to_entries",
     "unextracted",
@@ -101,7 +102,7 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
 
 
 def to_entries(data: Any) -> tuple[ContextEntry, ...]:
-    """A search's memories as context entries, each under its group and exact native type; last the preference note."""
+    """A search's memories as entries, each under its group and exact native type; last the preference note."""
     entries = [_entry(group, cube, item) for group, cube, item in items(data, "search")]
     note = data.get("pref_note")
     if isinstance(note, str) and note.strip():
@@ -110,8 +111,7 @@ def to_entries(data: Any) -> tuple[ContextEntry, ...]:
 
 
 def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
-    metadata = item.get("metadata") if isinstance(item.get("metadata"), dict) else {}
-    assert metadata is not None
+    metadata = metadata_of(item)
     info = info_of(metadata)
     kind = metadata.get("memory_type")
     score = metadata.get("relativity")
@@ -125,6 +125,12 @@ def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
         # The row's own label where the database gives one; a bucket only repeats which cube was asked for.
         scope_ids={"cube_id": str(metadata.get("user_name") or cube_id)},
     )
+
+
+def metadata_of(item: Item) -> Mapping[str, Any]:
+    """A memory's metadata; empty where it has none."""
+    metadata = item.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def info_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -148,23 +154,21 @@ def event_ids(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 
 def unextracted(item: Item) -> bool:
     """Whether MemOS kept the raw text because its model failed: no tags, and a title cut from the text itself."""
-    metadata = item.get("metadata")
-    text = item.get("memory")
-    if not isinstance(metadata, dict) or not isinstance(text, str):
-        return False
-    return metadata.get("tags") == [] and bool(metadata.get("key")) and metadata["key"] == text[:10]
+    metadata, text = metadata_of(item), item.get("memory")
+    return isinstance(text, str) and metadata.get("tags") == [] and metadata.get("key") == text[:10]
 
 
 def count_busy(answer: Any) -> int:
     """Tasks of all users that wait or run, by ``scheduler_summary``, the one truthful count of a local queue."""
     summary = data_of(answer, "all_status")
     summary = summary.get("scheduler_summary") if isinstance(summary, dict) else None
-    counts = (
-        [summary.get(name) for name in ("waiting", "in_progress")] if isinstance(summary, dict) else [None]
-    )
-    if not all(isinstance(count, int) for count in counts):
-        raise _unreadable("all_status", "scheduler_summary with waiting and in_progress")
-    return sum(counts)
+    busy = 0
+    for name in ("waiting", "in_progress"):
+        count = summary.get(name) if isinstance(summary, dict) else None
+        if not isinstance(count, int):
+            raise _unreadable("all_status", f"scheduler_summary.{name}, a number")
+        busy += count
+    return busy
 
 
 def task_states(answer: Any) -> dict[str, str]:

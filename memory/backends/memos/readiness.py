@@ -133,15 +133,15 @@ class Readiness:
             if any(memory.native_id in found for memory in written.added):
                 return BackendReadiness(state="ready", detail="what was written last is found")
         stored = await self._native.listing(home)
-        if not stored.rows:
+        if not stored.by_id:
             if written is None:
                 return BackendReadiness(state="ready", detail="nothing is stored")
             return BackendReadiness(state="failed", detail="what was written last is not stored any more")
         if written is None:
-            found = await self._native.found(str(stored.rows[0][1].get("memory")), home)
+            found = await self._native.found(str(stored.items[0].get("memory")), home)
         if not found:
             return BackendReadiness(state="failed", detail=_LOST)
-        if written is not None and any(memory.native_id in stored.ids for memory in written.added):
+        if written is not None and any(memory.native_id in stored.by_id for memory in written.added):
             return BackendReadiness(
                 state="unknown",
                 detail=f"what was written last is stored, and not among the first {len(found)} found",

@@ -7,13 +7,14 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from memory import IdAlphabet, InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
 from memory.backends.memos.options import GraphDb, MemosOptions
 
 __all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "Home", "Requests", "home_of"]
 
+T = TypeVar("T")
 Body = dict[str, Any]
 
 # Cube ids stand in SQL and Cypher text, and ":" separates the parts of the scheduler's Redis keys.
@@ -36,7 +37,7 @@ _NATIVE_OPERATOR = {"contains": "like"}
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A scope's place in MemOS. The user is the cube: where MemOS falls back from one to the other, nothing changes."""
+    """A scope's place in MemOS. The user is the cube: where MemOS takes one for the other, nothing changes."""
 
     cube_id: str
 
@@ -63,7 +64,7 @@ class Requests:
     # -- writing ----------------------------------------------------------------------------------------
 
     def add(self, event: MemoryEvent, home: Home) -> Body:
-        """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, the event's fields in ``info``."""
+        """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``."""
         options = self._options
         body: Body = {
             "user_id": home.user_id,
@@ -95,7 +96,7 @@ class Requests:
         }
 
     def feedback(self, feedback: MemoryFeedback, home: Home) -> Body:
-        """``APIFeedbackRequest``, answered once it is carried out. A history may come as ``metadata["history"]``."""
+        """``APIFeedbackRequest``, answered once carried out. A history may come as ``metadata["history"]``."""
         history = feedback.metadata.get("history")
         said = [feedback.content, *([feedback.corrected_answer] if feedback.corrected_answer else [])]
         info = {"feedback_id": feedback.feedback_id, "timestamp": feedback.timestamp.isoformat()}
@@ -246,7 +247,7 @@ def user_info(metadata: Mapping[str, Any]) -> Body:
 
 
 def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> Body | None:
-    """``{"and": [...]}`` in the dialect of the graph database; a flat filter would be taken as one per cube, and lost.
+    """``{"and": [...]}`` in the dialect of the graph database; a flat filter is taken as one per cube, and lost.
 
     Args:
         where: ``{key: {operator: value}}``; keys of events, of MemOS' metadata, or of a user's metadata.
@@ -271,12 +272,13 @@ def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> 
     return {"and": conditions} if conditions else None
 
 
-def without_nul(value: Any) -> Any:
+def without_nul(value: T) -> T:
     """``value`` without NUL characters, which PostgreSQL cannot hold."""
+    cleaned: Any = value
     if isinstance(value, str):
-        return value.replace("\0", "")
-    if isinstance(value, dict):
-        return {key: without_nul(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [without_nul(one) for one in value]
-    return value
+        cleaned = value.replace("\0", "")
+    elif isinstance(value, dict):
+        cleaned = {key: without_nul(one) for key, one in value.items()}
+    elif isinstance(value, list):
+        cleaned = [without_nul(one) for one in value]
+    return cast(T, cleaned)
