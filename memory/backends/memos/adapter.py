@@ -124,7 +124,7 @@ class MemosAdapter(BaseAdapter):
         await super().settle()
         if not await self._readiness.idle(self._options.idle_timeout_s):
             raise BackendTimeout(
-                f"the MemOS scheduler is not done after {self._options.idle_timeout_s:g} s and still changes memory",
+                f"the MemOS scheduler still changes memory, {self._options.idle_timeout_s:g} s on",
                 diagnostics={"idle_timeout_s": self._options.idle_timeout_s},
             )
 
@@ -137,6 +137,7 @@ class MemosAdapter(BaseAdapter):
 
     async def _add(self, event: MemoryEvent) -> WriteReceipt:
         home, options = home_of(event.scope), self._options
+        self._readiness.wrote(home)  # even where the answer is lost
         memories = await self._native.add(event, home)
         written = Written(memories, event.session_id)
         self._readiness.wrote(home, written)
@@ -207,7 +208,9 @@ class MemosAdapter(BaseAdapter):
         home = home_of(request.scope)
 
         async def delete() -> Any:
+            await self._readiness.idle(self._options.idle_timeout_s, [home])  # it would store it again
             await self._own(request.scope, native_id)
+            self._readiness.forget(home)
             answer = await self._native.delete([native_id], home)
             if (await self._native.listing(home, native_id)).by_id.get(native_id) is not None:
                 raise BackendProtocolError("delete_memory: MemOS answered 200 and the memory is still there")

@@ -47,7 +47,7 @@ class Readiness:
 
     async def begin(self, home: Home) -> None:
         """A new or an emptied scope: what failed before is not held against what will be written."""
-        self._last.pop(home, None)
+        self.forget(home)
         self._unsettled.pop(home, None)
         if self._redis:
             self._old_failures[home] = await self._failures(home)
@@ -56,6 +56,10 @@ class Readiness:
         """:meth:`begin`, but for a scope that is known already."""
         if self._redis and home not in self._old_failures:
             await self.begin(home)
+
+    def forget(self, home: Home) -> None:
+        """What was written last may be gone, and shall be."""
+        self._last.pop(home, None)
 
     def wrote(self, home: Home, written: Written | None = None) -> None:
         """Something was written: the scheduler may be at work on it, and readiness is about it."""
