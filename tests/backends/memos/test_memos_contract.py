@@ -1,85 +1,42 @@
-"""memslot's conformance kit on the model of a MemOS server, over real sockets."""
+"""memslot's conformance kit on the model of a MemOS server, over real sockets, with every fault of HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import pytest
-from memos_double import MemosProcess
+from memos_double import MemosDouble
 
-from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
-from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
-
-_REGISTRY = MemoryAdapterRegistry()
-_FAULTS = {"down": "500", "stall": "slow"}
+from memory.testing.contract import LoopbackContract, MemoryContract
 
 
-class _OnDouble(MemoryContract):
-    """The server is a process of its own, because the kit counts this one's sockets and threads."""
-
-    flags: ClassVar[Mapping[str, Any]] = {}
+class _OnDouble(LoopbackContract, MemoryContract):
+    server = MemosDouble
+    options: ClassVar[Mapping[str, Any]]
     native_query = ("get_memory", {})
 
-    @pytest.fixture(scope="class")
     @classmethod
-    def process(cls) -> Iterator[MemosProcess]:
-        process = MemosProcess(**cls.flags)
-        yield process
-        process.close()
-
-    @pytest.fixture
-    def adapter_factory(self, process: MemosProcess, tmp_path: Path) -> Callable[[], MemoryAdapter]:
-        assert self.config is not None
-        block = {**self.config["memory"]["backends"]["memos"], "url": process.url}
-        settings = load_config({"memory": {**self.config["memory"], "backends": {"memos": block}}})
-        return lambda: _REGISTRY.create(settings, data_dir=tmp_path)
-
-    @pytest.fixture
-    def fingerprint(self, process: MemosProcess) -> Fingerprint:
-        """Every memory on the server, read past the adapter."""
-        return process.state
-
-    @pytest.fixture
-    def native_fault(self, process: MemosProcess) -> NativeFault:
-        @contextmanager
-        def broken(kind: str) -> Iterator[None]:
-            process.fault(_FAULTS[kind])
-            try:
-                yield
-            finally:
-                process.fault(None)
-
-        return broken
-
-
-def _config(**block: Any) -> dict[str, Any]:
-    return {
-        "memory": {
-            "backend": "memos",
-            "scope": {"run_id": "test", "persona_id": "ada"},
-            "backends": {"memos": {"graph_db": "postgres", **block}},
-        }
-    }
+    def configuration(cls, url: str) -> Mapping[str, Any]:
+        scope = {"run_id": "test", "persona_id": "ada"}
+        block = {"url": url, "idle_timeout_s": 5, **cls.options}
+        return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}
 
 
 class TestAsynchronous(_OnDouble):
     """As MemOS comes: PostgreSQL, a local queue, raw memories that are replaced."""
 
-    config: ClassVar[Mapping[str, Any]] = _config()
+    options: ClassVar[Mapping[str, Any]] = {"graph_db": "postgres"}
 
 
 class TestSynchronous(_OnDouble):
     """A graph database that filters, and writes that wait for the model and are looked for."""
 
-    flags: ClassVar[Mapping[str, Any]] = {"graph_db": "neo4j-community"}
-    config: ClassVar[Mapping[str, Any]] = _config(graph_db="neo4j-community", async_mode="sync")
+    server_arguments: ClassVar[Mapping[str, Any]] = {"graph_db": "neo4j-community"}
+    options: ClassVar[Mapping[str, Any]] = {"graph_db": "neo4j-community", "async_mode": "sync"}
 
 
 class TestRedis(_OnDouble):
     """Tasks that can be asked for one by one, and the other dialect of filters."""
 
-    flags: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "redis": True}
-    config: ClassVar[Mapping[str, Any]] = _config(graph_db="polardb", scheduler="redis")
+    server_arguments: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "redis": True}
+    options: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "scheduler": "redis"}
