@@ -143,7 +143,7 @@ class JsonHttp:
                 request = http.build_request(method, path, headers=headers, params=given, json=json)
                 request.stream = _Body(request.content)
                 response = await http.send(request)
-                if response.status_code >= 500 and not _is_json(response):
+                if response.status_code >= 500:
                     self._retire(pool)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             self._retire(pool)
@@ -255,11 +255,6 @@ class _Pool:
         if self.retired and not self.users:
             with anyio.CancelScope(shield=True):
                 await self.http.aclose()
-
-
-def _is_json(response: httpx.Response) -> bool:
-    """Whether the answer says it is JSON; a server's unhandled failure is plain text."""
-    return "json" in str(response.headers.get("content-type", ""))
 
 
 def _said(response: httpx.Response) -> dict[str, Any]:

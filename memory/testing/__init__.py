@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from memory.testing.faults import FAKE_KEY, Faults
     from memory.testing.http_server import LoopbackAnswer, LoopbackRequest
     from memory.testing.loopback import LoopbackServer
+    from memory.testing.loopback_process import LoopbackProcess
     from memory.testing.scripted_llm import ScriptedLLM
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "FakeRow",
     "Faults",
     "LoopbackAnswer",
+    "LoopbackProcess",
     "LoopbackRequest",
     "LoopbackServer",
     "ScriptedLLM",
@@ -41,6 +43,7 @@ _HOME = {
     "FakeRow": "fake_store",
     "Faults": "faults",
     "LoopbackAnswer": "http_server",
+    "LoopbackProcess": "loopback_process",
     "LoopbackRequest": "http_server",
     "LoopbackServer": "loopback",
     "ScriptedLLM": "scripted_llm",

@@ -18,12 +18,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from memory.testing.faults import FAKE_KEY, Fault, Faults
 from memory.testing.http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 
 __all__ = ["HTTP_FAULTS", "LoopbackAnswer", "LoopbackRequest", "LoopbackServer"]
+
+CONTROL = "/_loopback/"
+"""Paths below it are for the test that runs the server in another process."""
 
 HTTP_FAULTS = (
     "401", "403", "404", "409", "422", "429", "500", "503",
@@ -67,6 +70,8 @@ class LoopbackServer(HttpServer):
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
         """:meth:`handle`, and what goes wrong with it."""
+        if request.path.startswith(CONTROL):
+            return LoopbackAnswer(200, self._control(request.path.removeprefix(CONTROL), request.json))
         fault = self.faults.take(f"{request.method} {request.path}")
         self.requests.append(request)
         if fault is None:
@@ -79,6 +84,29 @@ class LoopbackServer(HttpServer):
             return LoopbackAnswer(307, "", {"location": f"http://localhost:{self.port}/elsewhere"})
         answer = self._handled(request)
         return self._spoilt(fault, answer) if answer is not None else None
+
+    def state(self) -> Any:
+        """What the server holds, JSON-ready; for fingerprints. Override it."""
+        return None
+
+    def _control(self, what: str, given: dict[str, Any]) -> Any:
+        """How :class:`~memory.testing.loopback_process.LoopbackProcess` looks at a server and breaks it."""
+        if what == "requests":
+            return [
+                {"method": one.method, "path": one.path, "params": dict(one.params), "json": one.json}
+                for one in self.requests
+            ]
+        if what == "fault":
+            self.faults.add(**given)
+        elif what == "clear":
+            self.faults.clear()
+        elif what == "set":
+            for name, value in given.items():
+                setattr(self, name, value)
+        else:
+            with self._handling:
+                return self.state()
+        return None
 
     def _handled(self, request: LoopbackRequest) -> LoopbackAnswer | None:
         with self._handling:

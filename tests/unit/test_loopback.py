@@ -7,13 +7,16 @@ import time
 import httpx
 import pytest
 
-from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackServer
+from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackProcess, LoopbackServer
 
 
 class Notes(LoopbackServer):
-    def __init__(self):
+    def __init__(self, first=None):
         super().__init__()
-        self.notes = []
+        self.notes = [first] if first else []
+
+    def state(self):
+        return self.notes
 
     def handle(self, request):
         if (request.method, request.path) == ("POST", "/notes"):
@@ -119,3 +122,33 @@ def test_a_broken_model_is_reported():
     assert httpx.get(f"{server.url}/boom", trust_env=False).status_code == 500
     with pytest.raises(RuntimeError, match="Notes is broken"):
         server.__exit__(None, None, None)
+
+
+def test_a_process_of_its_own():
+    with (
+        LoopbackProcess(Notes, first="zero") as process,
+        httpx.Client(base_url=process.url, trust_env=False) as client,
+    ):
+        assert client.post("/notes", json={"text": "one"}).status_code == 201
+        with process.failing("503", endpoint="POST *"):
+            assert [client.post("/notes", json={"text": "x"}).status_code for _ in range(2)] == [503, 503]
+            assert client.get("/notes/1").status_code == 200
+        process.fault("401")
+        assert [client.get("/notes/1").status_code for _ in range(2)] == [401, 200]
+        assert process.state() == ["zero", "one"]
+        process.set(notes=["other"])
+        assert process.state() == ["other"]
+        assert process.requests()[0] == {
+            "method": "POST",
+            "path": "/notes",
+            "params": {},
+            "json": {"text": "one"},
+        }
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{process.url}/notes/1", trust_env=False)
+
+
+def test_a_process_that_cannot_start_says_so(capfd):
+    with pytest.raises(RuntimeError, match="Notes did not start"):
+        LoopbackProcess(Notes, unknown=1)
+    assert "unexpected keyword argument 'unknown'" in capfd.readouterr().err

@@ -46,7 +46,7 @@ from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
 from memory.backends.memos.readiness import Readiness, Written
-from memory.backends.memos.requests import OPERATORS, home_of
+from memory.backends.memos.requests import OPERATORS, dropped_roles, home_of
 from memory.backends.memos.transport import Transport
 
 __all__ = ["MemosAdapter"]
@@ -124,7 +124,7 @@ class MemosAdapter(BaseAdapter):
         await super().settle()
         if not await self._readiness.idle(self._options.idle_timeout_s):
             raise BackendTimeout(
-                f"the MemOS scheduler is not done after {self._options.idle_timeout_s:g} s and still changes memory",
+                f"the MemOS scheduler still changes memory, {self._options.idle_timeout_s:g} s on",
                 diagnostics={"idle_timeout_s": self._options.idle_timeout_s},
             )
 
@@ -137,19 +137,21 @@ class MemosAdapter(BaseAdapter):
 
     async def _add(self, event: MemoryEvent) -> WriteReceipt:
         home, options = home_of(event.scope), self._options
+        self._readiness.wrote(home)  # even where the answer is lost
         memories = await self._native.add(event, home)
-        written = Written(memories, event.session_id)
+        written = Written(event.event_id, event.session_id, memories)
         self._readiness.wrote(home, written)
-        warnings: tuple[str, ...] = ()
+        warnings = dropped_roles(event)
         queued, found = options.async_mode == "async", True
         if not memories:
             if queued or options.mode == "fast":
                 raise BackendProtocolError("add: MemOS answered 200 and stored nothing; see the server's log")
-            warnings = (_NOTHING,)
+            warnings += (_NOTHING,)
         elif queued:
-            warnings = (_REPLACED,)
+            warnings += (_REPLACED,)
         elif options.verify_writes:
-            found, warnings = await self._readiness.look_up(home, written)
+            found, told = await self._readiness.look_up(home, written)
+            warnings += told
         return WriteReceipt(
             event_id=event.event_id,
             status="queued" if queued else "committed" if found else "pending",
@@ -172,18 +174,31 @@ class MemosAdapter(BaseAdapter):
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""
         home = home_of(feedback.scope)
+        warnings: list[str] = []
 
         async def apply() -> tuple[str, ...]:
-            changed = await self._native.feedback(feedback, home)
+            known: tuple[str, ...] = ()
+            if (
+                feedback.native_ids
+            ):  # one that is not there, and MemOS drops the whole feedback without a word
+                stored = (await self._native.listing(home)).by_id
+                known = tuple(one for one in feedback.native_ids if one in stored)
+            if len(known) < len(feedback.native_ids):
+                lost = len(feedback.native_ids) - len(known)
+                warnings.append(
+                    f"{lost} of native_ids are not in this scope, or were replaced, and were left out"
+                )
             self._readiness.wrote(home)
-            return changed
+            return await self._native.feedback(feedback.model_copy(update={"native_ids": known}), home)
 
         changed = await self.shielded.run(home, apply)
+        if not changed:
+            warnings.append(_UNCHANGED)
         return FeedbackReceipt(
             feedback_id=feedback.feedback_id,
             status="committed" if changed else "unknown",
             native_ids=changed,
-            warnings=() if changed else (_UNCHANGED,),
+            warnings=tuple(warnings),
             trace=self.trace(feedback.scope, "product/feedback"),
         )
 
@@ -207,7 +222,9 @@ class MemosAdapter(BaseAdapter):
         home = home_of(request.scope)
 
         async def delete() -> Any:
+            await self._readiness.idle(self._options.idle_timeout_s, [home])  # it would store it again
             await self._own(request.scope, native_id)
+            self._readiness.forget(home)
             answer = await self._native.delete([native_id], home)
             if (await self._native.listing(home, native_id)).by_id.get(native_id) is not None:
                 raise BackendProtocolError("delete_memory: MemOS answered 200 and the memory is still there")

@@ -13,7 +13,8 @@ from memory.backends.memos.requests import Home, native_filter
 
 __all__ = ["CANARY", "Canary"]
 
-CANARY = Home("memslot-canary")  # scopes have a "." in theirs
+CANARY = Home("memslot-canary")  # the cube of a scope has a "." in its name
+_EMPTY = Home("memslot-empty")
 _TEXT = "This memory shows memslot that writing and searching work."
 _CONTEXT = "memslot-canary"
 _LOST = (
@@ -49,27 +50,28 @@ class Canary:
         return bool((await self._native.listing(CANARY)).by_id)
 
     async def check(self) -> None:
-        """Store the canary where there is none, find it, and see what a filter does.
+        """Store the canary where there is none, find it, and see whether cubes and filters hold.
 
         Raises:
             BackendUnavailable: it is stored and not found, or is not stored although MemOS says so.
-            ConfigError: ``graph_db`` promises filters that this server does not apply, or applies otherwise.
+            ConfigError: another cube finds it as well, or ``graph_db`` promises filters that this server ignores.
         """
         if not await self._found():
             await self._renew()
-        matching = await self._found(_CONTEXT)
-        self.filters = "ignored" if await self._found("another context") else "honoured"
-        if not self._options.filters:
-            return
-        if self.filters == "ignored":
+        if await self._found(home=_EMPTY):
             raise ConfigError(
-                f"{self._where}.graph_db: {self._options.graph_db} filters, but this server ignored a filter; "
-                "give its GRAPH_DB_BACKEND, such as postgres"
+                f"{self._where}.graph_db: this server's searches mix all cubes, so scopes would share memory; "
+                "with GRAPH_DB_BACKEND=neo4j run it with MOS_NEO4J_SHARED_DB=true"
             )
-        if not matching:
+        matching = await self._found(context=_CONTEXT)
+        self.filters = "ignored" if await self._found(context="another context") else "honoured"
+        if self._options.filters and not (matching and self.filters == "honoured"):
+            did = (
+                "ignored a filter" if self.filters == "ignored" else "found nothing by a filter that matches"
+            )
             raise ConfigError(
-                f"{self._where}.graph_db: a filter that matches found nothing, so this server's graph database is "
-                f"not {self._options.graph_db}; give its GRAPH_DB_BACKEND"
+                f"{self._where}.graph_db: says {self._options.graph_db}, which filters, but this server {did}; "
+                "give its GRAPH_DB_BACKEND"
             )
 
     async def _renew(self) -> None:
@@ -82,9 +84,9 @@ class Canary:
         if not await self._found():
             raise BackendUnavailable(f"setup_scope: {_LOST}")
 
-    async def _found(self, context: str | None = None) -> bool:
+    async def _found(self, home: Home = CANARY, context: str | None = None) -> bool:
         where = None
         if context is not None:
             where = native_filter({"context": {"eq": context}}, self._options.graph_db)
-        found = await self._native.found(_TEXT, CANARY, where=where)
-        return bool(found)
+        found = await self._native.found(_TEXT, home, where=where)
+        return any(_TEXT in str(item.get("memory")) for item in found.values())

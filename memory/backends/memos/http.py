@@ -1,13 +1,12 @@
-"""A MemOS product server over HTTP. Imports no MemOS."""
+"""A MemOS product server over HTTP. Imports no MemOS, which would take ten seconds and change logging."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
-
-from memory import normalise_error
+from memory import ConfigError, InputError
+from memory.backends._http import JsonHttp, bearer
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import Operation
 
@@ -26,29 +25,33 @@ ROUTES: Mapping[Operation, tuple[str, str]] = {
 
 
 class HttpTransport:
-    """Requests to one product server.
+    """Requests to one product server; each is sent once, because an add sent twice is stored twice.
 
     Args:
         options: the block.
         backend_name: for errors.
+
+    Raises:
+        ConfigError: the key cannot stand in a header.
     """
 
     name = "http"
 
     def __init__(self, options: MemosOptions, backend_name: str) -> None:
-        self._backend_name = backend_name
-        self._http = httpx.AsyncClient(base_url=options.url, timeout=options.timeout_s)
+        try:
+            self._headers = bearer(options.api_key.get_secret_value() if options.api_key else None)
+        except InputError as error:
+            raise ConfigError(f"memory.backends.{backend_name}.{error}") from None
+        self._http = JsonHttp(
+            options.url, backend=backend_name, server="MemOS server", timeout_s=options.timeout_s
+        )
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
         """One request; see :class:`~memory.backends.memos.transport.Transport`."""
         method, path = ROUTES[operation]
-        sent: dict[str, Any] = {"params": body} if method == "GET" else {"json": body}
-        try:
-            response = await self._http.request(method, path, **sent)
-            response.raise_for_status()
-            return response.json()
-        except Exception as error:
-            raise normalise_error(error, backend_name=self._backend_name, operation=operation) from error
+        if method == "GET":
+            return await self._http.request(method, path, params=body, headers=self._headers)
+        return await self._http.request(method, path, json=body, headers=self._headers)
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent."""

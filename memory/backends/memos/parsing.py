@@ -122,8 +122,8 @@ def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
         timestamp=_said_at(info, metadata),
         group=f"{group} {kind}" if isinstance(kind, str) else group,
         event_ids=event_ids(metadata),
-        # The row's own label where the database gives one; a bucket only repeats which cube was asked for.
-        scope_ids={"cube_id": str(metadata.get("user_name") or cube_id)},
+        # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
+        scope_ids={"cube_id": str(metadata.get("user_id") or cube_id)},
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from memory import IdAlphabet, InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
 from memory.backends.memos.options import GraphDb, MemosOptions
 
-__all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "Home", "Requests", "home_of"]
+__all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "Home", "Requests", "dropped_roles", "home_of"]
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -220,6 +220,14 @@ def native_message(message: Message, event: MemoryEvent, number: int) -> Body:
     if message.tool_calls:
         native["tool_calls"] = [dict(call) for call in message.tool_calls]
     return native
+
+
+def dropped_roles(event: MemoryEvent) -> tuple[str, ...]:
+    """A warning where messages are of a kind that MemOS reads past."""
+    lost = {message.role for message in event.messages} & {"system", "developer"}
+    if not lost:
+        return ()
+    return (f"of messages of role {', '.join(sorted(lost))} MemOS keeps nothing but <tool_schema> blocks",)
 
 
 def event_info(event: MemoryEvent) -> Body:

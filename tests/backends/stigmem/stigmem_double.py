@@ -5,16 +5,15 @@ In the test's own process::
     with StigmemDouble() as node:
         client = StigmemNode(node.url)
 
-or, for tests that count this process's files and threads, as a process of its own: :class:`DoubleProcess`.
+or, for tests that count this process's files and threads, in a process of its own:
+:class:`memory.testing.LoopbackProcess`.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,9 @@ import stigmem_node_routes  # noqa: F401 (registers the routes)
 from stigmem_node_model import ADMIN_KEY, NodeModel
 
 from memory.testing import LoopbackAnswer, LoopbackRequest, LoopbackServer
+from memory.testing.loopback import CONTROL
 
-__all__ = ["ADMIN_KEY", "DoubleProcess", "StigmemDouble"]
+__all__ = ["ADMIN_KEY", "StigmemDouble"]
 
 
 class StigmemDouble(LoopbackServer):
@@ -52,8 +52,8 @@ class StigmemDouble(LoopbackServer):
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
         """The node's answer, or what goes wrong instead."""
-        if request.path.startswith("/_double/"):
-            return self._control(request)
+        if request.path.startswith(CONTROL):
+            return super().respond(request)
         with self._lock:
             fault = self.fault
             if fault is not None and self.fault_left is not None:
@@ -93,62 +93,6 @@ class StigmemDouble(LoopbackServer):
         assert fault == "redirect", fault
         return LoopbackAnswer(307, "", {"location": f"http://localhost:{self.port}/elsewhere"})
 
-    def _control(self, request: LoopbackRequest) -> LoopbackAnswer:
-        """``/_double/...``: how another process looks at this one and breaks it."""
-        what = request.path.removeprefix("/_double/")
-        if what == "fault":
-            self.fault, self.fault_left = request.json["kind"], None
-            return LoopbackAnswer(200, {})
-        if what == "state":
-            return LoopbackAnswer(200, {"facts": self.node.facts, "keys": sorted(self.node.keys)})
-        assert what == "requests", what
-        seen = [{"method": one.method, "path": one.path, "json": one.json} for one in self.requests]
-        return LoopbackAnswer(200, seen)
-
-
-class DoubleProcess:
-    """The double in a process of its own, so that its sockets and threads are not ours."""
-
-    def __init__(self, *, auth: bool = False, multi_tenant: bool = False) -> None:
-        flags = [name for name, on in (("auth", auth), ("multi_tenant", multi_tenant)) if on]
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-
-    def fault(self, kind: str | None) -> None:
-        """Break every request from now on, or (None) none."""
-        self._call("/_double/fault", {"kind": kind})
-
     def state(self) -> Any:
         """Facts and keys."""
-        return self._call("/_double/state", {})
-
-    def requests(self) -> Any:
-        """Every request so far."""
-        return self._call("/_double/requests", {})
-
-    def _call(self, path: str, body: Any) -> Any:
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), method="POST")
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
-            return json.load(answer)
-
-    def close(self) -> None:
-        """End the process by closing its input."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(10)
-        self._process.stdout.close()
-
-
-def main() -> None:
-    with StigmemDouble(auth="auth" in sys.argv, multi_tenant="multi_tenant" in sys.argv) as double:
-        sys.stdout.write(double.url + "\n")
-        sys.stdout.flush()
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()
+        return {"facts": self.node.facts, "keys": sorted(self.node.keys)}
