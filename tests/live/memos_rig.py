@@ -261,14 +261,19 @@ class MemosProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the MemOS rig ended (exit code {self._process.wait()}); see its output above")
+            raise RuntimeError(
+                f"the MemOS rig ended (exit code {self._process.wait()}); see its output above"
+            )
         return json.loads(line)
 
 
 def _main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     port = int(sys.argv[sys.argv.index("--port") + 1]) if "--port" in sys.argv else 0
-    with contextlib.suppress(KeyboardInterrupt), memos_server(redis="--redis" in sys.argv, port=port) as server:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        memos_server(redis="--redis" in sys.argv, port=port) as server,
+    ):
         _say({"url": server.url, "settings": dict(server.settings)})
         for line in sys.stdin:
             fault = json.loads(line)

@@ -11,7 +11,7 @@ import pytest
 from memos_rig import MemosProcess
 from test_memos_live import config
 
-from memory import MemoryAdapter, MemoryAdapterRegistry, MemoryScope, load_config, open_memory
+from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
 from memory.testing.contract import MemoryContract
 
 _REGISTRY = MemoryAdapterRegistry()
@@ -19,9 +19,7 @@ BLOCK: dict[str, Any] = {"transport": "inprocess"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def inprocess(
-    memos_rig_process: MemosProcess, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def inprocess(memos_rig_process: MemosProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """MemOS' settings, its offline tokenizer, and one adapter that keeps MemOS up until the last test."""
     from chonkie import tokenizer
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from memos_rig import MemosProcess
 
 from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
 from memory.testing.contract import MemoryContract

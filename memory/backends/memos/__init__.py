@@ -49,4 +49,4 @@ def _transport(settings: AdapterSettings[MemosOptions]) -> Transport:
     from memory.backends.memos.inprocess import InprocessTransport, check_environment
 
     check_environment(settings.options)
-    return InprocessTransport(settings.data_dir)
+    return InprocessTransport(settings.data_dir, settings.name)

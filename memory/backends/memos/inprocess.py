@@ -13,11 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from memory import ConfigError, PluginLoadError
+from memory import ConfigError, NativeWorker, PluginLoadError, normalise_error
 from memory.backends.memos.guard import contained
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import Operation
-from memory.worker import NativeWorker
 
 __all__ = ["InprocessTransport", "check_environment"]
 
@@ -48,24 +47,28 @@ class InprocessTransport:
 
     Args:
         data_dir: where MemOS puts its ``.memos``.
+        backend_name: for errors.
         threads: native calls at a time.
     """
 
     name = "inprocess"
 
-    def __init__(self, data_dir: Path, *, threads: int = 4) -> None:
+    def __init__(self, data_dir: Path, backend_name: str, *, threads: int = 4) -> None:
         self._data_dir = data_dir
+        self._backend_name = backend_name
         self._worker = NativeWorker(threads, name="memslot-memos")
         self._engine: _Engine | None = None
         self._opening = threading.Lock()
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """The handler's answer as JSON values; the body is checked by MemOS' own model first.
+        """The handler's answer; see :class:`~memory.backends.memos.transport.Transport`.
 
-        Raises:
-            BackendError: the transport is closed. Errors of MemOS itself come as they are, for the slot to map.
+        MemOS' own model of the request checks the body first.
         """
-        return await self._worker.run(lambda: self._opened().answer(operation, body))
+        try:
+            return await self._worker.run(lambda: self._opened().answer(operation, body))
+        except Exception as error:
+            raise normalise_error(error, backend_name=self._backend_name, operation=operation) from error
 
     async def aclose(self) -> None:
         """Stop MemOS with the last adapter that uses it.
@@ -103,17 +106,21 @@ def check_environment(options: MemosOptions, environment: Mapping[str, str] = os
             f"{_FIELD}.transport: inprocess takes MemOS' settings from the environment; "
             f"set {', '.join(missing)}, or use transport: http"
         )
-    _check_agrees("graph_db", options.graph_db, "GRAPH_DB_BACKEND", environment.get("GRAPH_DB_BACKEND", "").lower())
+    _check_agrees(
+        "graph_db", options.graph_db, "GRAPH_DB_BACKEND", environment.get("GRAPH_DB_BACKEND", "").lower()
+    )
     queue = "redis" if _is_true(environment, "MEMSCHEDULER_USE_REDIS_QUEUE") else "local"
     _check_agrees("scheduler", options.scheduler, "MEMSCHEDULER_USE_REDIS_QUEUE", queue)
     if options.graph_db == "neo4j" and not _is_true(environment, "MOS_NEO4J_SHARED_DB"):
-        raise ConfigError(f"{_FIELD}.graph_db: set MOS_NEO4J_SHARED_DB=true; without it MemOS mixes all cubes in neo4j")
+        raise ConfigError(
+            f"{_FIELD}.graph_db: set MOS_NEO4J_SHARED_DB=true; else MemOS mixes all cubes in neo4j"
+        )
 
 
 def _check_agrees(option: str, wanted: str, setting: str, found: str) -> None:
     if found != wanted:
         raise ConfigError(
-            f"{_FIELD}.{option}: is {wanted}, but {setting} means {found or 'something else'}; change one of the two"
+            f"{_FIELD}.{option}: is {wanted}, but {setting} means {found or 'another'}; change one of the two"
         )
 
 
@@ -146,7 +153,9 @@ class _Engine:
             "search": lambda body: searching.handle_search_memories(models.APISearchRequest(**body)),
             "feedback": lambda body: feedback.handle_feedback_memories(models.APIFeedbackRequest(**body)),
             "get_memory": lambda body: memories.handle_get_memories(models.GetMemoryRequest(**body), cube),
-            "delete_memory": lambda body: memories.handle_delete_memories(models.DeleteMemoryRequest(**body), cube),
+            "delete_memory": lambda body: memories.handle_delete_memories(
+                models.DeleteMemoryRequest(**body), cube
+            ),
             "all_status": lambda body: scheduler.handle_scheduler_allstatus(parts["mem_scheduler"], tracker),
             "task_status": lambda body: scheduler.handle_scheduler_status(status_tracker=tracker, **body),
             "health": lambda body: {"status": "healthy", "service": "memos", "version": __version__},
