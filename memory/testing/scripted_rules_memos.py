@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from memory.testing.scripted_rules import ChatRequest, Reply, Rule
@@ -233,8 +233,8 @@ def _enhance(request: ChatRequest) -> Reply | None:
     return "\n".join(["<answer>", *kept, "</answer>"])
 
 
-def _json_list(items: list[dict[str, object]]) -> str:
-    return json.dumps(items, ensure_ascii=False)
+def _json_list(items: Sequence[Mapping[str, object]]) -> str:
+    return json.dumps(list(items), ensure_ascii=False)
 
 
 rules: tuple[Rule, ...] = (
