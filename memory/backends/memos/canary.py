@@ -13,7 +13,7 @@ from memory.backends.memos.requests import Home, native_filter
 
 __all__ = ["CANARY", "Canary"]
 
-CANARY = Home("memslot-canary")  # the cube of a scope has a "." in its name
+CANARY = Home("memslot-canary")  # the cube of a scope has a "." or "_" in its name
 _EMPTY = Home("memslot-empty")
 _TEXT = "This memory shows memslot that writing and searching work."
 _CONTEXT = "memslot-canary"

@@ -89,13 +89,13 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
     Raises:
         BackendProtocolError: a group is no list of buckets, or a memory no object.
     """
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or "text_mem" not in data:
         raise _unreadable(operation, "groups of memories")
     for group in GROUPS:
-        for bucket in _list(data.get(group) or [], operation):
+        for bucket in _list_or_none(data.get(group), operation):
             if not isinstance(bucket, dict):
                 raise _unreadable(operation, f"{group} by cube")
-            for item in _list(bucket.get("memories") or [], operation):
+            for item in _list_or_none(bucket.get("memories"), operation):
                 if not isinstance(item, dict):
                     raise _unreadable(operation, f"memories in {group}")
                 yield group, str(bucket.get("cube_id")), item
@@ -206,6 +206,10 @@ def _list(value: Any, operation: str) -> list[Any]:
     if not isinstance(value, list):
         raise _unreadable(operation, "a list")
     return value
+
+
+def _list_or_none(value: Any, operation: str) -> list[Any]:
+    return [] if value is None else _list(value, operation)
 
 
 def _text(row: Any, name: str, operation: str) -> str:

@@ -170,6 +170,7 @@ class Requests:
             "include_skill_memory": options.skill_mem_top_k > 0,
             "skill_mem_top_k": at_most(options.skill_mem_top_k),
             "filter": where,
+            "context_format": "memory",
             "internet_search": False,
             "threshold": None,
             "search_memory_type": "All",

@@ -18,6 +18,7 @@ from memory import (
     BackendTimeout,
     BackendUnavailable,
     Deadlines,
+    MemoryAdapter,
     MemoryScope,
     SupportsReadiness,
     load_config,
@@ -68,9 +69,17 @@ class LoopbackContract(ContractBase):
     no_error: ClassVar[Mapping[tuple[str, str], str]] = {}
 
     @classmethod
-    def configuration(cls, url: str) -> Mapping[str, Any]:
-        """The configuration, as YAML would give it, for a server at ``url``. Override it."""
-        raise NotImplementedError
+    def configuration(cls, url: str) -> Mapping[str, Any] | None:
+        """The configuration, as YAML would give it, for a server at ``url``. Override it, or :meth:`make`."""
+        return None
+
+    @classmethod
+    def make(cls, url: str, data_dir: Path) -> MemoryAdapter:
+        """An adapter of the server at ``url``; by default the installed plugin that is configured."""
+        configured = cls.configuration(url)
+        if configured is None:
+            pytest.fail(f"{cls.__name__}: override configuration(url), or make(url, data_dir)")
+        return installed_plugins().create(load_config(configured), data_dir=data_dir)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -80,9 +89,14 @@ class LoopbackContract(ContractBase):
             yield process
 
     @pytest.fixture
-    def configured(self, process: LoopbackProcess) -> Mapping[str, Any]:
+    def configured(self, process: LoopbackProcess) -> Mapping[str, Any] | None:
         """The configuration for the server that runs."""
         return self.configuration(process.url)
+
+    @pytest.fixture
+    def adapter_factory(self, process: LoopbackProcess, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+        """Makes adapters of the server that runs."""
+        return lambda: self.make(process.url, tmp_path)
 
     @pytest.fixture
     def fingerprint(self, process: LoopbackProcess) -> Fingerprint:
@@ -213,8 +227,7 @@ class LoopbackContract(ContractBase):
         """A server that is down: an error at once, and health that says so."""
         with LoopbackProcess(self.server, **self.server_arguments) as gone:
             url = gone.url
-        adapter = installed_plugins().create(load_config(self.configuration(url)), data_dir=tmp_path)
-        kit = Kit(adapter)
+        kit = Kit(self.make(url, tmp_path))
         scope = MemoryScope(run_id="nobody", persona_id="listens")
         try:
             began = time.monotonic()
