@@ -14,7 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memory.testing import scripted_rules_graphiti, scripted_rules_mem0, scripted_rules_nanobot
+from memory.testing import (
+    scripted_rules_graphiti,
+    scripted_rules_mem0,
+    scripted_rules_memos,
+    scripted_rules_nanobot,
+)
 from memory.testing.faults import FAKE_KEY, Faults
 from memory.testing.http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 from memory.testing.scripted_api import ENDPOINTS, BadRequest, user_text
@@ -37,7 +42,12 @@ _ERRORS = {
     "429": ("rate_limit_error", "rate_limit_exceeded"),
     "500": ("server_error", "internal_error"),
 }
-_CLIENT_RULES = (*scripted_rules_mem0.rules, *scripted_rules_graphiti.rules, *scripted_rules_nanobot.rules)
+_CLIENT_RULES = (
+    *scripted_rules_mem0.rules,
+    *scripted_rules_graphiti.rules,
+    *scripted_rules_memos.rules,
+    *scripted_rules_nanobot.rules,
+)
 
 
 @dataclass(frozen=True, slots=True)

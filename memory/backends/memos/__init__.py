@@ -5,7 +5,7 @@ The plugin module of the entry point ``memos``. The factory imports the transpor
 
 from __future__ import annotations
 
-from memory import AdapterSettings, ConfigError, MemoryAdapter, PluginInfo, hookimpl
+from memory import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.requests import CUBE_IDS
 from memory.backends.memos.transport import Transport
@@ -46,4 +46,7 @@ def _transport(settings: AdapterSettings[MemosOptions]) -> Transport:
         from memory.backends.memos.http import HttpTransport
 
         return HttpTransport(settings.options, settings.name)
-    raise ConfigError(f"memory.backends.{settings.name}.transport: inprocess is not built yet; use http")
+    from memory.backends.memos.inprocess import InprocessTransport, check_environment
+
+    check_environment(settings.options)
+    return InprocessTransport(settings.data_dir, settings.name)

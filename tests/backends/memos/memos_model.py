@@ -47,6 +47,7 @@ class Task:
     due: float
     user_id: str
     perform: Callable[[], None]
+    event: str | None = None
     status: str = "waiting"
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -142,7 +143,7 @@ class MemosModel:
             if not self.loses_raw:
                 self.rows.append(self._row(raw.cube_id, body, fast=False))
 
-        self.queue.append(Task(time.monotonic() + self.delay_s, user_id, replace))
+        self.queue.append(Task(time.monotonic() + self.delay_s, user_id, replace, body.get("task_id")))
         if self.redis:
             self.tasks.append(self.queue[-1])
 
@@ -235,7 +236,8 @@ class MemosModel:
         return 200, _answer("Memories retrieved successfully", data)
 
     def _stored(self, row: Row) -> dict[str, Any]:
-        metadata = {**row.metadata, "sources": [json.dumps(source) for source in row.metadata["sources"]]}
+        metadata = {key: value for key, value in row.metadata.items() if value is not None}
+        metadata["sources"] = [json.dumps(source) for source in row.metadata["sources"]]
         if self.graph_db.startswith("neo4j"):
             metadata = {**metadata.pop("info"), **metadata}
         return {"id": row.id, "memory": row.memory, "metadata": metadata}
@@ -279,7 +281,7 @@ class MemosModel:
             row = self._row(cube, {**body, "messages": [said]}, fast=False)
             row.metadata["memory_type"] = "WorkingMemory"
             self.rows.append(row)
-            record["add"].append({"id": row.id, "text": row.memory})
+            record["add"].append({"id": row.id, "text": row.memory, "source_doc_id": None})
         return 200, _answer("Memory feedback successfully", [{"answer": "", "record": record}])
 
     def all_status(self, _: dict[str, Any]) -> tuple[int, Any]:
@@ -291,13 +293,14 @@ class MemosModel:
 
     def task_status(self, params: dict[str, Any]) -> tuple[int, Any]:
         if "user_id" not in params:
-            return 422, _invalid("/product/scheduler/status", "user_id", params)
+            return 422, _invalid("/product/scheduler/status", "user_id", None, method="GET")
         tasks = [task for task in self.tasks if task.user_id == params["user_id"]]
-        if params.get("task_id") and not tasks:
-            return 404, _refused(404, f"Task {params['task_id']} not found for user {params['user_id']}")
-        return 200, _answer(
-            "Memory get status successfully", [{"task_id": task.id, "status": task.status} for task in tasks]
-        )
+        told = [{"task_id": task.id, "status": task.status} for task in tasks]
+        if event := params.get("task_id"):  # all tasks of a request answer to the id it gave
+            told = [{"task_id": event, "status": task.status} for task in tasks if task.event == event][:1]
+            if not told:
+                return 404, _refused(404, f"Task {event} not found for user {params['user_id']}")
+        return 200, _answer("Memory get status successfully", told)
 
     def health(self, _: dict[str, Any]) -> tuple[int, Any]:
         return 200, {"status": "healthy", "service": "memos", "version": "1.0.1"}
@@ -325,9 +328,12 @@ def _refused(status: int, message: str) -> dict[str, Any]:
     return {"code": status, "message": message, "data": None}
 
 
-def _invalid(path: str, name: str, body: Any) -> dict[str, Any]:
-    problem = {"type": "missing", "loc": ["body", name], "msg": "Field required", "input": body}
-    told = f"Parameter validation error on POST {path}: [body -> {name}] Field required (type: missing)"
+def _invalid(path: str, name: str, body: Any, *, method: str = "POST") -> dict[str, Any]:
+    place = "body" if method == "POST" else "query"
+    problem = {"type": "missing", "loc": [place, name], "msg": "Field required", "input": body}
+    told = (
+        f"Parameter validation error on {method} {path}: [{place} -> {name}] Field required (type: missing)"
+    )
     return {"code": 422, "message": told, "detail": [problem], "data": None}
 
 
