@@ -41,6 +41,8 @@ class Asker:
             answer = client.request(
                 request["method"], request["path"], json=request.get("json"), params=request.get("params")
             )
+            if step.get("settle"):
+                _wait_until_idle(client)
             return answer.status_code, answer.json()
 
 

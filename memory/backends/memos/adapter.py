@@ -51,7 +51,7 @@ from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 __all__ = ["MemosAdapter"]
 
 _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
-_NOTHING = "MemOS extracted nothing worth keeping from this event"
+_NOTHING = "MemOS extracted nothing from this event; it says the same of a model's answer that it cannot read"
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
 )
@@ -145,6 +145,7 @@ class MemosAdapter(SequentialBulk):
         if not memories:
             if queued or options.mode == "fast":
                 raise BackendProtocolError("add: MemOS answered 200 and stored nothing; see the server's log")
+            await self._canary.vouch("add")
             warnings += (_NOTHING,)
         elif queued:
             warnings += (_REPLACED,)
@@ -228,12 +229,19 @@ class MemosAdapter(SequentialBulk):
     # -- reading ----------------------------------------------------------------------------------------
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """``/product/search`` of the scope's cube; ``raw`` has every group as MemOS gave it."""
+        """``/product/search`` of the scope's cube; ``raw`` has every group as MemOS gave it.
+
+        Raises:
+            BackendUnavailable: nothing is found, and what is known to be stored is not found either.
+        """
         data = await self._native.search(request, home_of(request.scope))
+        entries = to_entries(data)
+        if not entries:
+            await self._canary.vouch("search")
         return RetrieveResult(
             request=request,
             raw=data,
-            entries=to_entries(data),
+            entries=entries,
             trace=self.trace(request.scope, "product/search"),
         )
 

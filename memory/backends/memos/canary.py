@@ -45,6 +45,17 @@ class Canary:
         """Whether a search finds the canary. Writes nothing."""
         return await self._found()
 
+    async def vouch(self, operation: str) -> None:
+        """MemOS answered with nothing: whether that may be so, or it failed.
+
+        Raises:
+            BackendUnavailable: the canary is stored, and not found either.
+        """
+        if not await self.sings() and await self.exists():
+            raise BackendUnavailable(
+                f"{operation}: MemOS answered 200 with nothing, and {_LOST}", diagnostics={"status": 200}
+            )
+
     async def exists(self) -> bool:
         """Whether the canary is stored, found or not."""
         return bool((await self._native.listing(CANARY)).by_id)

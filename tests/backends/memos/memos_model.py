@@ -91,6 +91,8 @@ class MemosModel:
         fast = asynchronous or body.get("mode") == "fast"
         if not self.stores_nothing and body.get("messages"):
             rows = [self._row(cube, body, fast=fast) for cube in body.get("writable_cube_ids") or [user_id]]
+        if self.embedder_down and not fast:
+            rows = []  # extracted, and lost for want of a vector
         # PostgreSQL refuses NUL; the answer names an id all the same.
         self.rows.extend(
             row for row in rows if row.memory and "\0" not in json.dumps(row.metadata) + row.memory

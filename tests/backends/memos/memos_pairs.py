@@ -3,7 +3,7 @@
 Each file of ``pairs/`` is a little history of one server: requests with their answers. In requests ``<cube>``
 stands for a cube of this run, ``<name.0>`` for the first memory that the step ``name`` added; in answers,
 ids are numbered in order of appearance. A step's ``llm`` is what then fails behind the server (``double``: in
-the double), and ``idle`` waits for the scheduler first.
+the double), ``settle`` lets that last until the scheduler is done, and ``idle`` waits for the scheduler first.
 """
 
 from __future__ import annotations

@@ -19,9 +19,7 @@ class _Asker:
     def __call__(self, step: Mapping[str, Any]) -> tuple[int, Any]:
         request, model = step["request"], self._double.model
         if step.get("idle"):
-            for task in model.queue:
-                task.due = 0.0
-            model.work()
+            self._work()
         for flag in step.get("double", ()):
             setattr(model, flag, True)
         answer = httpx.request(
@@ -30,9 +28,16 @@ class _Asker:
             json=request.get("json"),
             params=request.get("params"),
         )
+        if step.get("settle"):
+            self._work()
         for flag in step.get("double", ()):
             setattr(model, flag, False)
         return answer.status_code, answer.json()
+
+    def _work(self) -> None:
+        for task in self._double.model.queue:
+            task.due = 0.0
+        self._double.model.work()
 
 
 @pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.stem)

@@ -134,13 +134,30 @@ async def test_an_asynchronous_write_is_queued_and_its_ids_are_only_for_now(doub
 
 @pytest.mark.parametrize(("block", "found"), [({}, "pending"), ({"verify_writes": False}, "committed")])
 async def test_a_write_without_a_vector_is_not_committed(double, block, found):
-    async with opened(double, async_mode="sync", **block) as slot:
+    async with opened(double, async_mode="sync", mode="fast", **block) as slot:
         assert (await slot.record_event(event("I like oolong tea."))).status == "committed"
         double.model.embedder_down = True
         receipt = await slot.record_event(event("I like sencha tea."))
     assert receipt.status == found
     assert receipt.native_ids
     assert bool(receipt.warnings) == (found == "pending")
+
+
+async def test_an_extraction_lost_for_want_of_a_vector_is_an_error(double):
+    async with opened(double, async_mode="sync") as slot:
+        double.model.embedder_down = True
+        with pytest.raises(BackendUnavailable, match="answered 200 with nothing"):
+            await slot.record_event(event("I like oolong tea."))
+
+
+async def test_a_search_that_failed_is_no_empty_memory(double):
+    async with opened(double) as slot:
+        assert (await ask(slot)).entries == ()
+        double.model.embedder_down = True
+        with pytest.raises(BackendUnavailable, match="answered 200 with nothing"):
+            await ask(slot)
+        double.model.rows.clear()  # without its canary a server is given the benefit of the doubt
+        assert (await ask(slot)).entries == ()
 
 
 async def test_a_write_that_is_crowded_out_says_so(double):
