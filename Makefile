@@ -43,6 +43,7 @@ perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/figures.py $(ARGS)
 	$(BIN)/python tests/perf/stigmem_figures.py
 	$(BIN)/python tests/perf/graphiti_figures.py
+	$(BIN)/python tests/perf/memos_figures.py
 
 wheel: $(VENV)/.installed-tools
 	$(BIN)/python -m build --outdir dist .
@@ -60,7 +61,7 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 
 # pgserver brings a PostgreSQL with pgvector where there is a wheel for it; elsewhere those tests are skipped.
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[mem0,graphiti,honcho,memos,test]' 'setuptools>=77' 'psycopg[binary,pool]'
+	$(PIP) --editable '.[mem0,graphiti,honcho,memos,test]' 'MemoryOS>=2.0.33,<2.1' 'setuptools>=77' 'psycopg[binary,pool]'
 	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
 	@touch $@
 

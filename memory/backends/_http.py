@@ -88,6 +88,7 @@ class JsonHttp:
         backend: name of the backend, for errors.
         server: what its makers call the server, for errors.
         timeout_s: for each request, in seconds.
+        connections: requests at a time; further ones wait. None leaves httpx' 100.
         hints: what to say of an HTTP status, where that is not the usual.
     """
 
@@ -98,6 +99,7 @@ class JsonHttp:
         backend: str,
         server: str = "server",
         timeout_s: float = 10.0,
+        connections: int | None = None,
         hints: Mapping[int, str] | None = None,
     ) -> None:
         self.url = url
@@ -105,6 +107,9 @@ class JsonHttp:
         self._named = server
         self._hints = {**_HINTS, **(hints or {})}
         self._timeout_s = timeout_s
+        self._limits = httpx.Limits(
+            max_connections=connections or 100, max_keepalive_connections=connections or 20
+        )
         self._pool: _Pool | None = None
 
     async def request(
@@ -140,10 +145,10 @@ class JsonHttp:
         pool = self._connections()
         try:
             async with pool as http:
-                request = http.build_request(method, path, headers=headers, params=given, json=json)
+                request = http.build_request(method, path, headers=headers, params=given or None, json=json)
                 request.stream = _Body(request.content)
                 response = await http.send(request)
-                if response.status_code >= 500:
+                if _failed_unhandled(response):
                     self._retire(pool)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             self._retire(pool)
@@ -165,6 +170,7 @@ class JsonHttp:
                 httpx.AsyncClient(
                     base_url=self.url,
                     timeout=self._timeout_s,
+                    limits=self._limits,
                     follow_redirects=False,
                     # Loading the certificates takes 70 ms; plain http has no use for them.
                     verify=secure,
@@ -255,6 +261,12 @@ class _Pool:
         if self.retired and not self.users:
             with anyio.CancelScope(shield=True):
                 await self.http.aclose()
+
+
+def _failed_unhandled(response: httpx.Response) -> bool:
+    """Whether the server may be about to reset the connection: any 500, and 5xx that it did not put into words."""
+    status = response.status_code
+    return status == 500 or (status > 500 and "json" not in str(response.headers.get("content-type", "")))
 
 
 def _said(response: httpx.Response) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from memory.testing import FAKE_KEY, ScriptedLLM
 HERE = Path(__file__).parent
 sys.path += [str(HERE / name) for name in ("honcho", "memos", "stigmem")]
 
+from memos_double import MemosDouble  # noqa: E402
 from stigmem_double import ADMIN_KEY, StigmemDouble  # noqa: E402
 
 pytestmark = pytest.mark.anyio
-BACKENDS = ("mem0", "graphiti", "stigmem")
+BACKENDS = ("mem0", "graphiti", "memos", "stigmem")
 
 CONFIGURATION = """
 memory:
@@ -37,6 +38,7 @@ memory:
     mem0: {{}}
     graphiti:
       llm: {{model: scripted, base_url: "{llm}", api_key: {key}}}
+    memos: {{url: "{memos}", graph_db: postgres}}
     stigmem: {{url: "{stigmem}", api_key: {admin}}}
 """
 
@@ -60,9 +62,10 @@ def agent_loop() -> ModuleType:
 @pytest.fixture
 def configuration(tmp_path: Path) -> Iterator[str]:
     """The YAML, but for one word."""
-    with ScriptedLLM() as llm, StigmemDouble(auth=True, multi_tenant=True) as stigmem:
-        given = {"llm": llm.base_url, "stigmem": stigmem.url, "key": FAKE_KEY, "admin": ADMIN_KEY}
-        yield CONFIGURATION.format(data_dir=tmp_path / "memory", **given)
+    with ScriptedLLM() as llm, MemosDouble() as memos, StigmemDouble(auth=True, multi_tenant=True) as stigmem:
+        urls = {"llm": llm.base_url, "memos": memos.url, "stigmem": stigmem.url}
+        keys = {"key": FAKE_KEY, "admin": ADMIN_KEY}
+        yield CONFIGURATION.format(data_dir=tmp_path / "memory", **urls, **keys)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

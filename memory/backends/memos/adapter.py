@@ -7,7 +7,7 @@ it says is looked at again wherever a promise hangs on it: after a write, a dele
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,12 +16,10 @@ import anyio
 from memory import (
     AdapterSettings,
     AdapterTraits,
-    BackendError,
     BackendHealth,
     BackendProtocolError,
     BackendReadiness,
     BackendTimeout,
-    BaseAdapter,
     CapabilityNotSupported,
     FeedbackReceipt,
     InputError,
@@ -38,6 +36,7 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
+    SequentialBulk,
     ShieldedCalls,
     WriteReceipt,
 )
@@ -47,7 +46,7 @@ from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
 from memory.backends.memos.readiness import Readiness, Written
 from memory.backends.memos.requests import OPERATORS, dropped_roles, home_of
-from memory.backends.memos.transport import Transport
+from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
 __all__ = ["MemosAdapter"]
 
@@ -70,7 +69,7 @@ MEMORY_TYPES = (
 )
 
 
-class MemosAdapter(BaseAdapter):
+class MemosAdapter(SequentialBulk):
     """One MemOS, a cube for each scope.
 
     Args:
@@ -87,7 +86,7 @@ class MemosAdapter(BaseAdapter):
             consistency="async_derived" if options.async_mode == "async" else "immediate",
             cs_filtering="hard" if options.filters else "soft",
             filter_operators=OPERATORS if options.filters else frozenset(),
-            max_concurrency=4,  # more make the server slower, and exhaust its pool of connections
+            max_concurrency=MAX_CONCURRENCY,
         )
         self.shielded = ShieldedCalls()
         self._options = options
@@ -160,17 +159,6 @@ class MemosAdapter(BaseAdapter):
             warnings=warnings,
             trace=self.trace(event.scope, "product/add"),
         )
-
-    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One event after the other: MemOS has no batch route."""
-        receipts: list[WriteReceipt] = []
-        for event in events:
-            try:
-                receipts.append(await self.record_event(event))
-            except BackendError as error:
-                error.receipts = tuple(receipts)
-                raise
-        return receipts
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""

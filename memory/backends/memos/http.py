@@ -8,7 +8,7 @@ from typing import Any
 from memory import ConfigError, InputError
 from memory.backends._http import JsonHttp, bearer
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.transport import Operation
+from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
 
 __all__ = ["ROUTES", "HttpTransport"]
 
@@ -43,15 +43,20 @@ class HttpTransport:
         except InputError as error:
             raise ConfigError(f"memory.backends.{backend_name}.{error}") from None
         self._http = JsonHttp(
-            options.url, backend=backend_name, server="MemOS server", timeout_s=options.timeout_s
+            options.url,
+            backend=backend_name,
+            server="MemOS server",
+            timeout_s=options.timeout_s,
+            connections=MAX_CONCURRENCY,
         )
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
         """One request; see :class:`~memory.backends.memos.transport.Transport`."""
         method, path = ROUTES[operation]
-        if method == "GET":
-            return await self._http.request(method, path, params=body, headers=self._headers)
-        return await self._http.request(method, path, json=body, headers=self._headers)
+        sent: dict[str, Any] = {"params": body} if method == "GET" else {"json": body}
+        return await self._http.request(
+            method, path, headers=self._headers, operation=f"{method} {path}", **sent
+        )
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent."""

@@ -20,7 +20,9 @@ from memory.backends.memos.transport import Operation
 
 __all__ = ["InprocessTransport", "check_environment"]
 
-_INSTALL = "pip install 'memslot[memos]' 'MemoryOS[tree-mem,mem-scheduler,mem-reader]' jieba"
+_INSTALL = (
+    "pip install 'memslot[memos-inprocess]' and the driver of its graph database, such as psycopg2-binary"
+)
 _DRIVERS = {"postgres": "psycopg2", "polardb": "psycopg2", "neo4j": "neo4j", "neo4j-community": "neo4j"}
 _DATABASE_SETTINGS = {
     "postgres": ("POSTGRES_HOST", "POSTGRES_USER", "POSTGRES_DB"),

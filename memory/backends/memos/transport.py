@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-__all__ = ["Operation", "Transport"]
+__all__ = ["MAX_CONCURRENCY", "Operation", "Transport"]
+
+MAX_CONCURRENCY = 4
+"""Calls at a time. More make the server slower and exhaust its database connections: of eight searches at once one
+in five came back empty, with a status of 200."""
 
 Operation = Literal[
     "add", "search", "get_memory", "delete_memory", "feedback", "all_status", "task_status", "health"

@@ -10,6 +10,7 @@ import json
 import re
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -75,6 +76,7 @@ class MemosModel:
         self.delay_s = delay_s
         self.rows: list[Row] = []
         self.tasks: list[Task] = []
+        self.queue: deque[Task] = deque()
         self.embedder_down = self.model_down = self.stores_nothing = self.loses_raw = False
         self.mixes_cubes = self.undeletable = self.held = False
 
@@ -143,14 +145,16 @@ class MemosModel:
             if not self.loses_raw:
                 self.rows.append(self._row(raw.cube_id, body, fast=False))
 
-        self.tasks.append(Task(time.monotonic() + self.delay_s, user_id, replace, body.get("task_id")))
+        self.queue.append(Task(time.monotonic() + self.delay_s, user_id, replace, body.get("task_id")))
+        if self.redis:
+            self.tasks.append(self.queue[-1])
 
     def work(self) -> None:
         """Let the scheduler do what is due."""
-        for task in [] if self.held else self.tasks:
-            if task.status == "waiting" and task.due <= time.monotonic():
-                task.perform()
-                task.status = "completed"
+        while not self.held and self.queue and self.queue[0].due <= time.monotonic():
+            task = self.queue.popleft()
+            task.perform()
+            task.status = "completed"
 
     # -- searching --------------------------------------------------------------------------------------
 
@@ -283,7 +287,7 @@ class MemosModel:
         return 200, _answer("Memory feedback successfully", [{"answer": "", "record": record}])
 
     def all_status(self, _: dict[str, Any]) -> tuple[int, Any]:
-        waiting = sum(task.status == "waiting" for task in self.tasks)
+        waiting = len(self.queue)
         summary = dict.fromkeys(("in_progress", "completed", "failed", "cancelled"), 0)
         told = {"waiting": waiting, "pending": waiting, **summary, "total": waiting}
         data = {"scheduler_summary": told, "all_tasks_summary": dict.fromkeys(told, 0)}
@@ -292,7 +296,7 @@ class MemosModel:
     def task_status(self, params: dict[str, Any]) -> tuple[int, Any]:
         if "user_id" not in params:
             return 422, _invalid("/product/scheduler/status", "user_id", None, method="GET")
-        tasks = [task for task in self.tasks if self.redis and task.user_id == params["user_id"]]
+        tasks = [task for task in self.tasks if task.user_id == params["user_id"]]
         told = [{"task_id": task.id, "status": task.status} for task in tasks]
         if event := params.get("task_id"):  # all tasks of a request answer to the id it gave
             told = [{"task_id": event, "status": task.status} for task in tasks if task.event == event][:1]

@@ -39,10 +39,14 @@ def config(url: str, **block: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened(double: MemosDouble, *scopes: MemoryScope, **block: Any) -> AsyncIterator[MemorySlot]:
+async def opened(
+    double: MemosDouble, *scopes: MemoryScope, deadlines: dict[str, float] | None = None, **block: Any
+) -> AsyncIterator[MemorySlot]:
     """An open slot with Alice's scope, and others, set up."""
     block = {"graph_db": double.model.graph_db, "idle_timeout_s": 0.3, **block}
-    async with open_memory(config(double.url, **block), scope=ALICE) as slot:
+    settings = config(double.url, **block)
+    settings["memory"]["deadlines"] = deadlines or {}
+    async with open_memory(settings, scope=ALICE) as slot:
         for scope in scopes:
             await slot.setup_scope(scope)
         yield slot

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from memos_support import config
+from memos_support import config, options
 
 from memory import ConfigError, MemoryAdapterRegistry, load_config
 from memory.backends.memos import MEMOS_CAPABILITIES
@@ -99,3 +99,8 @@ def test_neither_listing_nor_building_imports_memos():
         "assert 'httpx' in sys.modules and 'memos' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("url", ["http://host:8001", "http://host:8001/", "http://host:8001/product"])
+def test_the_address_may_be_given_with_or_without_its_last_part(url):
+    assert options(url=url).url == "http://host:8001"

@@ -35,7 +35,7 @@ class _Asker:
         return answer.status_code, answer.json()
 
     def _work(self) -> None:
-        for task in self._double.model.tasks:
+        for task in self._double.model.queue:
             task.due = 0.0
         self._double.model.work()
 

@@ -60,6 +60,16 @@ async def test_a_delete_that_did_nothing_is_an_error(double):
             await delete(slot, native_id)
 
 
+async def test_a_delete_waits_for_the_scheduler_which_would_store_the_memory_again(double):
+    async with opened(double, idle_timeout_s=5) as slot:
+        (raw,) = (await slot.record_event(event("I like oolong tea."))).native_ids
+        with pytest.raises(ScopeError, match="native_id"):
+            await delete(slot, raw)
+        (entry,) = (await ask(slot)).entries
+        await delete(slot, entry.native_id)
+        assert (await ask(slot)).entries == ()
+
+
 async def test_deletes_reach_the_scopes_own_memories_only(double):
     async with opened(double, BOB, async_mode="sync") as slot:
         (native_id,) = (await slot.record_event(event("I like oolong tea."))).native_ids

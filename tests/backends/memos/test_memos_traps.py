@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, ready
@@ -61,10 +62,12 @@ async def test_a_server_that_stores_nothing_is_refused_at_setup(double):
             pass
 
 
-async def test_the_canary_is_stored_once_for_all(double):
+async def test_the_canary_is_stored_once_for_all_and_looked_for_once_by_a_slot(double):
     for _ in range(2):
-        async with opened(double, BOB):
-            pass
+        async with opened(double) as slot:
+            asked = len(double.requests)
+            await slot.setup_scope(BOB)
+            assert len(double.requests) == asked
     assert [row.cube_id for row in double.model.rows] == [CANARY.cube_id]
 
 
@@ -236,6 +239,41 @@ async def test_while_the_local_queue_works_nothing_is_ready(double):
         assert answer.waited_ms >= 140
 
 
+async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
+    async with opened(double, deadlines={"write_s": 0.05}) as slot:
+        double.faults.add("slow", endpoint="POST /product/add", delay_s=0.4)
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        asked = len(double.requests)
+        answer = await slot.capability(SupportsReadiness).readiness(ALICE)
+        assert (answer.state, "deadline" in answer.detail) == ("pending", True)
+        assert len(double.requests) == asked
+        assert (await ready(slot)).state == "ready"
+        assert len((await ask(slot)).entries) == 1
+
+
+async def test_a_memory_that_says_nothing_of_its_event_is_known_by_its_id(double):
+    async with opened(double, async_mode="sync") as slot:
+        await slot.record_event(event("I like oolong tea."))
+        double.model.rows[-1].metadata.update(info={}, sources=[])
+        assert (await ready(slot)).detail == "what was written last is found"
+
+
+async def test_a_moment_without_any_memory_is_waited_out(double):
+    """Between the raw memory and what replaces it there may be neither."""
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+        row = double.model.rows.pop()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_later, 0.05, double.model.rows.append, row)
+            assert (await ready(slot)).state == "ready"
+
+
+async def _later(seconds, call, *arguments):
+    await anyio.sleep(seconds)
+    call(*arguments)
+
+
 async def test_with_redis_a_users_own_tasks_count():
     with MemosDouble(redis=True) as double:
         double.model.held = True
@@ -307,6 +345,24 @@ async def test_becoming_read_only_waits_for_the_scheduler(double):
         assert all(row.id not in raw.native_ids for row in double.model.rows), (
             "the raw memory was still there"
         )
+
+
+async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
+    async with opened(double, idle_timeout_s=5) as slot:
+        double.faults.add("lost", endpoint="POST /product/add")
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        (raw,) = (row for row in double.model.rows if row.cube_id != CANARY.cube_id)
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert raw not in double.model.rows
+
+
+async def test_no_more_than_four_requests_are_under_way(double):
+    """Whoever asks: readiness and health do not pass the slot's own limit."""
+    async with opened(double) as slot:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(slot.health)
+        assert double.connections <= 4
 
 
 async def test_a_scheduler_that_does_not_end_is_told_and_the_slot_is_read_only_all_the_same(double):
