@@ -68,6 +68,7 @@ class JsonHttp:
         backend: name of the backend, for errors.
         server: what its makers call the server, for errors.
         timeout_s: for each request, in seconds.
+        connections: requests at a time; further ones wait. None leaves httpx' 100.
         hints: what to say of an HTTP status, where that is not the usual.
     """
 
@@ -78,6 +79,7 @@ class JsonHttp:
         backend: str,
         server: str = "server",
         timeout_s: float = 10.0,
+        connections: int | None = None,
         hints: Mapping[int, str] | None = None,
     ) -> None:
         self.url = url
@@ -85,6 +87,9 @@ class JsonHttp:
         self._named = server
         self._hints = {**_HINTS, **(hints or {})}
         self._timeout_s = timeout_s
+        self._limits = httpx.Limits(
+            max_connections=connections or 100, max_keepalive_connections=connections or 20
+        )
         self._pool: _Pool | None = None
 
     async def request(
@@ -120,7 +125,7 @@ class JsonHttp:
         pool = self._connections()
         try:
             async with pool as http:
-                request = http.build_request(method, path, headers=headers, params=given, json=json)
+                request = http.build_request(method, path, headers=headers, params=given or None, json=json)
                 request.stream = _Body(request.content)
                 response = await http.send(request)
                 if _unhandled(response):
@@ -145,6 +150,7 @@ class JsonHttp:
                 httpx.AsyncClient(
                     base_url=self.url,
                     timeout=self._timeout_s,
+                    limits=self._limits,
                     follow_redirects=False,
                     # Loading the certificates takes 70 ms; plain http has no use for them.
                     verify=secure,

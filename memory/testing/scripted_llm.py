@@ -18,6 +18,7 @@ from memory.testing import (
     scripted_rules_graphiti,
     scripted_rules_honcho,
     scripted_rules_mem0,
+    scripted_rules_memos,
     scripted_rules_nanobot,
 )
 from memory.testing.faults import FAKE_KEY, Faults
@@ -46,6 +47,7 @@ _CLIENT_RULES = (
     *scripted_rules_mem0.rules,
     *scripted_rules_graphiti.rules,
     *scripted_rules_honcho.rules,
+    *scripted_rules_memos.rules,
     *scripted_rules_nanobot.rules,
 )
 

@@ -23,10 +23,11 @@ HERE = Path(__file__).parent
 sys.path += [str(HERE / name) for name in ("honcho", "memos", "stigmem")]
 
 from honcho_double import HonchoDouble  # noqa: E402
+from memos_double import MemosDouble  # noqa: E402
 from stigmem_double import ADMIN_KEY, StigmemDouble  # noqa: E402
 
 pytestmark = pytest.mark.anyio
-BACKENDS = ("mem0", "graphiti", "honcho", "stigmem")
+BACKENDS = ("mem0", "graphiti", "honcho", "memos", "stigmem")
 
 CONFIGURATION = """
 memory:
@@ -39,6 +40,7 @@ memory:
     graphiti:
       llm: {{model: scripted, base_url: "{llm}", api_key: {key}}}
     honcho: {{base_url: "{honcho}", poll_s: 0.01}}
+    memos: {{url: "{memos}", graph_db: postgres}}
     stigmem: {{url: "{stigmem}", api_key: {admin}}}
 """
 
@@ -65,9 +67,10 @@ def configuration(tmp_path: Path) -> Iterator[str]:
     with (
         ScriptedLLM() as llm,
         HonchoDouble() as honcho,
+        MemosDouble() as memos,
         StigmemDouble(auth=True, multi_tenant=True) as stigmem,
     ):
-        urls = {"llm": llm.base_url, "honcho": honcho.url, "stigmem": stigmem.url}
+        urls = {"llm": llm.base_url, "honcho": honcho.url, "memos": memos.url, "stigmem": stigmem.url}
         given = {**urls, "key": FAKE_KEY, "admin": ADMIN_KEY}
         yield CONFIGURATION.format(data_dir=tmp_path / "memory", **given)
 

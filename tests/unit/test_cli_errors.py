@@ -26,7 +26,7 @@ MEMSLOT = [sys.executable, "-c", "from memory.cli import main; main()"]
 BAD_CONFIGS = {
     "unknown backend": (
         "memory: {backend: mem00, backends: {mem00: {}}}",
-        ["memory.backend", "did you mean mem0?"],
+        ["memory.backend", "did you mean mem0"],
     ),
     "condition as backend": (
         "memory: {backend: no_memory, backends: {no_memory: {}}}",

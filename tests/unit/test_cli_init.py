@@ -133,7 +133,7 @@ def test_an_sdk_that_is_not_installed_is_said(add_plugin, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--backend", "mem00"), "did you mean mem0?"),
+        (("--backend", "mem00"), "did you mean mem0"),
         (("--backend", "full_history"), "memory.condition: full_history"),
         (("--backend", "mem0", "--condition", "full_history"), "both given"),
     ],

@@ -1,0 +1,389 @@
+"""MemOS as a memory backend: a cube per scope, on a product server or in this process (spec section 5.4).
+
+MemOS answers 200 where it failed, replaces what it stored, and knows no user but the one a request names. So what
+it says is looked at again wherever a promise hangs on it: after a write, a delete, a reset, and at the first setup.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import anyio
+
+from memory import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendHealth,
+    BackendProtocolError,
+    BackendReadiness,
+    BackendTimeout,
+    CapabilityNotSupported,
+    FeedbackReceipt,
+    InputError,
+    MemoryEvent,
+    MemoryFeedback,
+    MemoryScope,
+    NativeMutationReceipt,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    NativeQueryResult,
+    ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    ScopeError,
+    SequentialBulk,
+    ShieldedCalls,
+    WriteReceipt,
+)
+from memory.backends.memos.canary import Canary
+from memory.backends.memos.native import Native
+from memory.backends.memos.options import MemosOptions
+from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
+from memory.backends.memos.readiness import Readiness, Written
+from memory.backends.memos.requests import OPERATORS, dropped_roles, home_of
+from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
+
+__all__ = ["MemosAdapter"]
+
+_REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
+_NOTHING = "MemOS extracted nothing from this event; it says the same of a model's answer that it cannot read"
+_UNCHANGED = (
+    "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
+)
+# What MemOS labels its memories; not all of them come with every server.
+MEMORY_TYPES = (
+    "WorkingMemory",
+    "LongTermMemory",
+    "UserMemory",
+    "OuterMemory",
+    "RawFileMemory",
+    "PreferenceMemory",
+    "ToolSchemaMemory",
+    "ToolTrajectoryMemory",
+    "SkillMemory",
+)
+
+
+class MemosAdapter(SequentialBulk):
+    """One MemOS, a cube for each scope.
+
+    Args:
+        settings: of the plugin ``memos``.
+        transport: the way to MemOS.
+    """
+
+    shielded: ShieldedCalls
+
+    def __init__(self, settings: AdapterSettings[MemosOptions], transport: Transport) -> None:
+        options = settings.options
+        self.backend_name = settings.name
+        self.traits = AdapterTraits(
+            consistency="async_derived" if options.async_mode == "async" else "immediate",
+            cs_filtering="hard" if options.filters else "soft",
+            filter_operators=OPERATORS if options.filters else frozenset(),
+            max_concurrency=MAX_CONCURRENCY,
+        )
+        self.shielded = ShieldedCalls()
+        self._options = options
+        self._transport = transport
+        self._native = Native(transport, options)
+        self._readiness = Readiness(self._native, redis=options.scheduler == "redis")
+        self._canary = Canary(self._native, options, f"memory.backends.{settings.name}")
+        self._checking = anyio.Lock()
+        self._checked = False
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """The cube, which is also the user: the server knows no other boundary."""
+        return {"cube_id": home_of(scope).cube_id}
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Cubes need no making. The first call sees whether the server stores, finds and filters.
+
+        Raises:
+            BackendUnavailable: it does not find what it stored.
+            ConfigError: it does not filter as ``graph_db`` promises.
+        """
+        async with self._checking:
+            if not self._checked:
+                await self._canary.check()
+                self._checked = True
+        await self._readiness.meet(home_of(scope))
+
+    async def settle(self) -> None:
+        """Wait for writes given up at their deadline, and for the scheduler, which still changes what was written.
+
+        Raises:
+            BackendTimeout: the scheduler is not done within ``idle_timeout_s``.
+        """
+        await super().settle()
+        if not await self._readiness.idle(self._options.idle_timeout_s):
+            raise BackendTimeout(
+                f"the MemOS scheduler still changes memory, {self._options.idle_timeout_s:g} s on",
+                diagnostics={"idle_timeout_s": self._options.idle_timeout_s},
+            )
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """``/product/add``. ``queued`` with ``async``; with ``sync`` ``committed`` once it is found again."""
+        home = home_of(event.scope)
+        return await self.shielded.run(home, lambda: self._add(event))
+
+    async def _add(self, event: MemoryEvent) -> WriteReceipt:
+        home, options = home_of(event.scope), self._options
+        self._readiness.wrote(home)  # even where the answer is lost
+        memories = await self._native.add(event, home)
+        written = Written(event.event_id, event.session_id, memories)
+        self._readiness.wrote(home, written)
+        warnings = dropped_roles(event)
+        queued, found = options.async_mode == "async", True
+        if not memories:
+            if queued or options.mode == "fast":
+                raise BackendProtocolError("add: MemOS answered 200 and stored nothing; see the server's log")
+            await self._canary.vouch("add")
+            warnings += (_NOTHING,)
+        elif queued:
+            warnings += (_REPLACED,)
+        elif options.verify_writes:
+            found, told = await self._readiness.look_up(home, written)
+            warnings += told
+        return WriteReceipt(
+            event_id=event.event_id,
+            status="queued" if queued else "committed" if found else "pending",
+            native_ids=tuple(memory.native_id for memory in memories),
+            warnings=warnings,
+            trace=self.trace(event.scope, "product/add"),
+        )
+
+    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+        """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""
+        home = home_of(feedback.scope)
+        warnings: list[str] = []
+
+        async def apply() -> tuple[str, ...]:
+            known: tuple[str, ...] = ()
+            if (
+                feedback.native_ids
+            ):  # one that is not there, and MemOS drops the whole feedback without a word
+                stored = (await self._native.listing(home)).by_id
+                known = tuple(one for one in feedback.native_ids if one in stored)
+            if len(known) < len(feedback.native_ids):
+                lost = len(feedback.native_ids) - len(known)
+                warnings.append(
+                    f"{lost} of native_ids are not in this scope, or were replaced, and were left out"
+                )
+            self._readiness.wrote(home)
+            return await self._native.feedback(feedback.model_copy(update={"native_ids": known}), home)
+
+        changed = await self.shielded.run(home, apply)
+        if not changed:
+            warnings.append(_UNCHANGED)
+        return FeedbackReceipt(
+            feedback_id=feedback.feedback_id,
+            status="committed" if changed else "unknown",
+            native_ids=changed,
+            warnings=tuple(warnings),
+            trace=self.trace(feedback.scope, "product/feedback"),
+        )
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        """``delete`` of one memory of this scope; looked for afterwards, because MemOS says ``success`` to any id.
+
+        Raises:
+            CapabilityNotSupported: another operation.
+            ScopeError: the memory is of another scope, or of none.
+            BackendProtocolError: it is still there.
+        """
+        if request.operation != "delete":
+            raise CapabilityNotSupported(
+                f"{self.backend_name}: native_mutation knows the operation 'delete' only"
+            )
+        if request.arguments:
+            raise InputError(f"arguments.{min(request.arguments)}: is not known; 'delete' takes none")
+        native_id = request.native_id
+        if native_id is None:
+            raise InputError("native_id: is required to delete a memory")
+        home = home_of(request.scope)
+
+        async def delete() -> Any:
+            await self._readiness.idle(self._options.idle_timeout_s, [home])  # it would store it again
+            await self._own(request.scope, native_id)
+            self._readiness.forget(home)
+            answer = await self._native.delete([native_id], home)
+            if (await self._native.listing(home, native_id)).by_id.get(native_id) is not None:
+                raise BackendProtocolError("delete_memory: MemOS answered 200 and the memory is still there")
+            return answer
+
+        return NativeMutationReceipt(
+            status="committed",
+            native_ids=(native_id,),
+            raw=await self.shielded.run(home, delete),
+            trace=self.trace(request.scope, "product/delete_memory"),
+        )
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """``/product/search`` of the scope's cube; ``raw`` has every group as MemOS gave it.
+
+        Raises:
+            BackendUnavailable: nothing is found, and what is known to be stored is not found either.
+        """
+        data = await self._native.search(request, home_of(request.scope))
+        entries = to_entries(data)
+        if not entries:
+            await self._canary.vouch("search")
+        return RetrieveResult(
+            request=request,
+            raw=data,
+            entries=entries,
+            trace=self.trace(request.scope, "product/search"),
+        )
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """The scheduler's word, and whether what was written last is found."""
+        home = home_of(scope)
+        if self.shielded.busy(home):
+            return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
+        return await self._readiness.ask(home)
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Ask again and again, at most ``timeout_s`` seconds."""
+        home = home_of(scope)
+        started = anyio.current_time()
+        with anyio.move_on_after(timeout_s):
+            await self.shielded.idle(home)
+        return await self._readiness.wait(home, max(0.0, timeout_s - (anyio.current_time() - started)))
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """One memory with its sources and the event's fields, or the cube's memories stored in a time range.
+
+        Times are the server's clock: when a memory was stored or changed, not when it was said.
+        """
+        if request.native_id is not None:
+            found = [await self._own(request.scope, request.native_id)]
+            raw: Any = {"memory": found[0]}
+        else:
+            listing = await self._native.listing(home_of(request.scope))
+            found = [item for item in listing.items if _changed_within(item, request.since, request.until)]
+            raw = {"memories": found}
+        events = dict.fromkeys(one for item in found for one in event_ids(metadata_of(item)))
+        ids = tuple(str(item.get("id")) for item in found)
+        return ProvenanceResult(
+            raw=raw,
+            native_ids=ids,
+            event_ids=tuple(events),
+            trace=self.trace(request.scope, "product/get_memory", native_ids=ids),
+        )
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type.
+
+        Raises:
+            CapabilityNotSupported: another operation.
+            InputError: an argument; neither takes any.
+        """
+        if request.operation not in ("get_memory", "inventory"):
+            raise CapabilityNotSupported(
+                f"{self.backend_name}: native_query knows 'get_memory' and 'inventory'"
+            )
+        if request.arguments:
+            raise InputError(
+                f"arguments.{min(request.arguments)}: is not known; {request.operation!r} takes none"
+            )
+        listing = await self._native.listing(home_of(request.scope))
+        raw = listing.raw
+        if request.operation == "inventory":
+            raw = dict(Counter(str(metadata_of(item).get("memory_type")) for item in listing.items))
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
+
+    async def _own(self, scope: MemoryScope, native_id: str) -> Item:
+        """The memory, looked for in the scope's cube: the routes by id answer for every cube, or for none."""
+        item = (await self._native.listing(home_of(scope), native_id)).by_id.get(native_id)
+        if item is None:
+            raise ScopeError("native_id: belongs to another scope, or to none")
+        return item
+
+    # -- the rest of the contract -----------------------------------------------------------------------
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Wait for the scheduler, delete all of the cube, and look whether it is empty.
+
+        ``verified`` is False as well where the scheduler was still at work: it could store something afterwards.
+        """
+        home = home_of(scope)
+        idle = await self._readiness.idle(self._options.idle_timeout_s, [home])
+
+        async def clear() -> tuple[int, bool]:
+            before = await self._native.listing(home)
+            await self._native.clear(home)
+            rest = tuple((await self._native.listing(home)).by_id)
+            if rest:  # written into this cube by another user than ours
+                await self._native.delete(rest, home)
+                rest = tuple((await self._native.listing(home)).by_id)
+            return len(before.by_id) - len(rest), not rest
+
+        removed, empty = await self.shielded.run(home, clear)
+        await self._readiness.begin(home)
+        return ResetReceipt(
+            scope=scope,
+            verified=empty and idle,
+            removed=removed,
+            left=() if idle else ("tasks of the scheduler, which may store memories again",),
+            trace=self.trace(scope, "product/delete_memory"),
+        )
+
+    async def health(self) -> BackendHealth:
+        """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
+        said = await self._native.health()
+        busy = await self._native.busy(())
+        options, canary, warnings = self._options, "found", []
+        if not await self._canary.sings():
+            canary = "not found" if await self._canary.exists() else "not stored yet"
+            warnings.append(
+                "a search does not find what is stored: the embedder, reranker or index behind MemOS failed"
+                if canary == "not found"
+                else "no scope is set up yet, so there is nothing known to search for"
+            )
+        return BackendHealth(
+            status={"found": "ok", "not found": "unavailable"}.get(canary, "degraded"),
+            backend_name=self.backend_name,
+            consistency_model=self.traits.consistency,
+            cs_filtering=self.traits.cs_filtering,
+            native_memory_types=MEMORY_TYPES,
+            native_ingest_modes=("async",) if options.async_mode == "async" else (f"sync/{options.mode}",),
+            native_query_modes=(options.search_mode,),
+            versions={"memos": str(said["version"])} if "version" in said else {},
+            details={
+                "transport": self._transport.name,
+                "graph_db": options.graph_db,
+                "filters": self._canary.filters,
+                "scheduler": options.scheduler,
+                "tasks_under_way": busy,
+                "canary": canary,
+            },
+            warnings=tuple(warnings),
+        )
+
+    async def aclose(self) -> None:
+        """Wait for writes under way, at most eight seconds, and close the transport. Idempotent."""
+        await super().aclose()
+        await self._native.aclose()
+
+
+def _changed_within(item: Item, since: datetime | None, until: datetime | None) -> bool:
+    """Whether the server stored or last changed a memory in that time; one that tells no time is not in it."""
+    metadata = metadata_of(item)
+    for name in ("updated_at", "created_at"):
+        try:
+            moment = datetime.fromisoformat(metadata[name])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if moment.tzinfo is not None and (not since or moment >= since) and (not until or moment <= until):
+            return True
+    return since is None and until is None

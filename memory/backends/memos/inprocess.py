@@ -1,0 +1,205 @@
+"""MemOS in this process: the handlers of its product server on worker threads, without the server.
+
+MemOS is set up by environment variables, and keeps its parts once per process; so all adapters here share one.
+The package is imported, and connects, with the first call.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from memory import ConfigError, NativeWorker, PluginLoadError, normalise_error
+from memory.backends.memos.guard import contained
+from memory.backends.memos.options import MemosOptions
+from memory.backends.memos.transport import Operation
+
+__all__ = ["InprocessTransport", "check_environment"]
+
+_INSTALL = (
+    "pip install 'memslot[memos-inprocess]' and the driver of its graph database, such as psycopg2-binary"
+)
+_DRIVERS = {"postgres": "psycopg2", "polardb": "psycopg2", "neo4j": "neo4j", "neo4j-community": "neo4j"}
+_DATABASE_SETTINGS = {
+    "postgres": ("POSTGRES_HOST", "POSTGRES_USER", "POSTGRES_DB"),
+    "polardb": ("POLAR_DB_HOST", "POLAR_DB_USER", "POLAR_DB_PASSWORD", "POLAR_DB_DB_NAME"),
+    "neo4j": ("NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD"),
+    "neo4j-community": ("NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD"),
+}
+_MODEL_SETTINGS = (
+    "OPENAI_API_BASE",
+    "OPENAI_API_KEY",
+    "MOS_CHAT_MODEL",
+    "MEMRADER_API_BASE",
+    "MEMRADER_API_KEY",
+    "MEMRADER_MODEL",
+    "MOS_EMBEDDER_BACKEND",
+    "EMBEDDING_DIMENSION",
+    "MOS_RERANKER_BACKEND",
+)
+_FIELD = "memory.backends.memos"
+
+
+class InprocessTransport:
+    """:class:`~memory.backends.memos.transport.Transport` onto the MemoryOS package.
+
+    Args:
+        data_dir: where MemOS puts its ``.memos``.
+        backend_name: for errors.
+        threads: native calls at a time.
+    """
+
+    name = "inprocess"
+
+    def __init__(self, data_dir: Path, backend_name: str, *, threads: int = 4) -> None:
+        self._data_dir = data_dir
+        self._backend_name = backend_name
+        self._worker = NativeWorker(threads, name="memslot-memos")
+        self._engine: _Engine | None = None
+        self._opening = threading.Lock()
+
+    async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
+        """The handler's answer; see :class:`~memory.backends.memos.transport.Transport`.
+
+        MemOS' own model of the request checks the body first.
+        """
+        try:
+            return await self._worker.run(lambda: self._opened().answer(operation, body))
+        except Exception as error:
+            raise normalise_error(error, backend_name=self._backend_name, operation=operation) from error
+
+    async def aclose(self) -> None:
+        """Stop MemOS with the last adapter that uses it.
+
+        What MemOS starts once per process, such as threads that send logs, stays until the process ends.
+        """
+        await self._worker.aclose(self._release, timeout_s=30.0)
+
+    def _opened(self) -> _Engine:
+        with self._opening:
+            if self._engine is None:
+                self._engine = _shared.acquire(self._data_dir)
+            return self._engine
+
+    def _release(self) -> None:
+        if self._engine is not None:
+            self._engine = None
+            _shared.release()
+
+
+def check_environment(options: MemosOptions, environment: Mapping[str, str] = os.environ) -> None:
+    """Whether MemOS, set up as the environment says, is what the options describe.
+
+    Raises:
+        PluginLoadError: a package is missing.
+        ConfigError: a setting is missing or contradicts an option.
+    """
+    absent = [name for name in ("memos", "chonkie", _DRIVERS[options.graph_db]) if find_spec(name) is None]
+    if absent:
+        raise PluginLoadError(f"transport: inprocess needs {', '.join(absent)}; {_INSTALL}")
+    needed = (*_DATABASE_SETTINGS[options.graph_db], *_MODEL_SETTINGS)
+    missing = [name for name in needed if not environment.get(name)]
+    if missing:
+        raise ConfigError(
+            f"{_FIELD}.transport: inprocess takes MemOS' settings from the environment; "
+            f"set {', '.join(missing)}, or use transport: http"
+        )
+    _check_agrees(
+        "graph_db", options.graph_db, "GRAPH_DB_BACKEND", environment.get("GRAPH_DB_BACKEND", "").lower()
+    )
+    queue = "redis" if _is_true(environment, "MEMSCHEDULER_USE_REDIS_QUEUE") else "local"
+    _check_agrees("scheduler", options.scheduler, "MEMSCHEDULER_USE_REDIS_QUEUE", queue)
+    if options.graph_db == "neo4j" and not _is_true(environment, "MOS_NEO4J_SHARED_DB"):
+        raise ConfigError(
+            f"{_FIELD}.graph_db: set MOS_NEO4J_SHARED_DB=true; else MemOS mixes all cubes in neo4j"
+        )
+
+
+def _check_agrees(option: str, wanted: str, setting: str, found: str) -> None:
+    if found != wanted:
+        raise ConfigError(
+            f"{_FIELD}.{option}: is {wanted}, but {setting} means {found or 'another'}; change one of the two"
+        )
+
+
+def _is_true(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() == "true"
+
+
+class _Engine:
+    """MemOS' components and the handlers over them, as ``memos.api.routers.server_router`` puts them together."""
+
+    def __init__(self) -> None:
+        from memos import __version__
+        from memos.api import handlers
+        from memos.api import product_models as models
+        from memos.api.handlers.add_handler import AddHandler
+        from memos.api.handlers.base_handler import HandlerDependencies
+        from memos.api.handlers.feedback_handler import FeedbackHandler
+        from memos.api.handlers.search_handler import SearchHandler
+        from memos.mem_scheduler.utils.status_tracker import TaskStatusTracker
+
+        self._components = parts = handlers.init_server()
+        dependencies = HandlerDependencies.from_init_server(parts)
+        adding, searching = AddHandler(dependencies), SearchHandler(dependencies)
+        feedback = FeedbackHandler(dependencies)
+        tracker = TaskStatusTracker(redis_client=parts["redis_client"])
+        memories, scheduler = handlers.memory_handler, handlers.scheduler_handler
+        cube = parts["naive_mem_cube"]
+        self._routes: dict[Operation, Callable[[Mapping[str, Any]], Any]] = {
+            "add": lambda body: adding.handle_add_memories(models.APIADDRequest(**body)),
+            "search": lambda body: searching.handle_search_memories(models.APISearchRequest(**body)),
+            "feedback": lambda body: feedback.handle_feedback_memories(models.APIFeedbackRequest(**body)),
+            "get_memory": lambda body: memories.handle_get_memories(models.GetMemoryRequest(**body), cube),
+            "delete_memory": lambda body: memories.handle_delete_memories(
+                models.DeleteMemoryRequest(**body), cube
+            ),
+            "all_status": lambda body: scheduler.handle_scheduler_allstatus(parts["mem_scheduler"], tracker),
+            "task_status": lambda body: scheduler.handle_scheduler_status(status_tracker=tracker, **body),
+            "health": lambda body: {"status": "healthy", "service": "memos", "version": __version__},
+        }
+
+    def answer(self, operation: Operation, body: Mapping[str, Any]) -> Any:
+        """What the product server would answer, as JSON values."""
+        from fastapi.encoders import jsonable_encoder
+
+        return jsonable_encoder(self._routes[operation](body))
+
+    def close(self) -> None:
+        from memos.api.lifecycle import shutdown_components
+
+        shutdown_components(self._components)
+        close = getattr(self._components["graph_db"], "close", None)
+        if close is not None:  # neo4j's has none
+            close()
+
+
+class _Shared:
+    """The MemOS of this process, and how many use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._engine: _Engine | None = None
+
+    def acquire(self, data_dir: Path) -> _Engine:
+        with self._lock:
+            if self._engine is None:
+                with contained(data_dir):
+                    self._engine = _Engine()
+            self._users += 1
+            return self._engine
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._engine is not None:
+                engine, self._engine = self._engine, None
+                engine.close()
+
+
+_shared = _Shared()

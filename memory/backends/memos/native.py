@@ -1,0 +1,122 @@
+"""What the adapter does with a MemOS: requests built, sent and understood, one method for each purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memory import MemoryEvent, MemoryFeedback, RetrieveRequest
+from memory.backends.memos.options import MemosOptions
+from memory.backends.memos.parsing import (
+    Added,
+    Item,
+    added,
+    count_busy,
+    data_of,
+    deleted,
+    feedback_ids,
+    items,
+    task_states,
+)
+from memory.backends.memos.requests import Body, Home, Requests
+from memory.backends.memos.transport import Transport
+
+__all__ = ["Listing", "Native"]
+
+_ACTIVE = frozenset({"waiting", "pending", "in_progress"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All memories of a cube.
+
+    Attributes:
+        raw: the groups as MemOS gave them; PostgreSQL puts every memory into every group.
+        by_id: each memory once.
+    """
+
+    raw: Any
+    by_id: Mapping[str, Item]
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The memories, in MemOS' order."""
+        return tuple(self.by_id.values())
+
+
+class Native:
+    """One MemOS behind a transport.
+
+    Args:
+        transport: the way there.
+        options: the block.
+    """
+
+    def __init__(self, transport: Transport, options: MemosOptions) -> None:
+        self.requests = Requests(options)
+        self._transport = transport
+        self._redis = options.scheduler == "redis"
+
+    @property
+    def transport(self) -> str:
+        """The transport's name."""
+        return self._transport.name
+
+    async def health(self) -> dict[str, Any]:
+        """What the server says of itself, which is always that it is healthy."""
+        answer = await self._transport.call("health", {})
+        return answer if isinstance(answer, dict) else {}
+
+    async def add(self, event: MemoryEvent, home: Home) -> tuple[Added, ...]:
+        """``/product/add``; empty where MemOS kept nothing."""
+        return added(await self._transport.call("add", self.requests.add(event, home)))
+
+    async def note(self, text: str, home: Home, info: dict[str, str]) -> tuple[Added, ...]:
+        """``/product/add`` of a text as it is."""
+        return added(await self._transport.call("add", self.requests.note(text, home, info)))
+
+    async def search(self, request: RetrieveRequest, home: Home) -> Any:
+        """``/product/search``: the groups."""
+        return data_of(await self._transport.call("search", self.requests.search(request, home)), "search")
+
+    async def found(
+        self, text: str, home: Home, *, session_id: str | None = None, where: Body | None = None
+    ) -> dict[str, Item]:
+        """The memories that a search for ``text`` finds, by id."""
+        body = self.requests.ask(text, home, session_id=session_id, where=where)
+        data = data_of(await self._transport.call("search", body), "search")
+        return {str(item.get("id")): item for _, _, item in items(data, "search")}
+
+    async def listing(self, home: Home, native_id: str | None = None) -> Listing:
+        """``/product/get_memory``: the cube's memories, or at least the one of ``native_id``."""
+        body = self.requests.listing(home, native_id=native_id)
+        data = data_of(await self._transport.call("get_memory", body), "get_memory")
+        return Listing(data, {str(item.get("id")): item for _, _, item in items(data, "get_memory")})
+
+    async def clear(self, home: Home) -> bool:
+        """``/product/delete_memory`` for the whole cube; what MemOS says of it is wrong more often than not."""
+        return deleted(await self._transport.call("delete_memory", self.requests.clear(home)))
+
+    async def delete(self, native_ids: Sequence[str], home: Home) -> Any:
+        """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""
+        return await self._transport.call("delete_memory", self.requests.delete(native_ids, home))
+
+    async def feedback(self, feedback: MemoryFeedback, home: Home) -> tuple[str, ...]:
+        """``/product/feedback``, carried out: ids of the memories it changed."""
+        return feedback_ids(await self._transport.call("feedback", self.requests.feedback(feedback, home)))
+
+    async def busy(self, homes: Sequence[Home]) -> int:
+        """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
+        if not self._redis:
+            return count_busy(await self._transport.call("all_status", {}))
+        states = [state for home in homes for state in (await self.tasks(home)).values()]
+        return sum(state in _ACTIVE for state in states)
+
+    async def tasks(self, home: Home) -> dict[str, str]:
+        """State of each task of a user; always empty without Redis."""
+        return task_states(await self._transport.call("task_status", {"user_id": home.user_id}))
+
+    async def aclose(self) -> None:
+        """Close the transport."""
+        await self._transport.aclose()

@@ -1,0 +1,104 @@
+"""What a ``memos`` block may say. Imports neither MemOS nor an HTTP client."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from memory import PluginOptions
+
+__all__ = ["GraphDb", "MemosOptions"]
+
+GraphDb = Literal["postgres", "neo4j", "neo4j-community", "polardb"]
+_CLOUD_HOSTS = ("memos.memtensor.cn", "api.memt.ai")
+_NO_CLOUD = (
+    "the MemOS cloud is not supported: it has no cubes to keep scopes apart, and the installed client does not say "
+    "what its answers hold; run the product server and give its url"
+)
+
+
+class MemosOptions(PluginOptions):
+    """The block ``memory.backends.memos``."""
+
+    transport: Literal["http", "inprocess"] = "http"
+    """``http``: a MemOS product server. ``inprocess``: the MemoryOS package in this process."""
+    url: str = "http://127.0.0.1:8001"
+    """With ``http``: the server's address, without ``/product``."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """With ``http``: sent as ``Authorization: Bearer``, for a gateway in front; the server asks for none."""
+    graph_db: GraphDb = Field(examples=["postgres"])
+    """The server's GRAPH_DB_BACKEND; filters are written in its dialect. ``postgres`` ignores filters."""
+    neo4j_shared_db: bool = False
+    """``true`` once the server runs with MOS_NEO4J_SHARED_DB=true; with ``neo4j`` its default mixes all cubes."""
+    scheduler: Literal["local", "redis"] = "local"
+    """``redis`` where the server runs with MEMSCHEDULER_USE_REDIS_QUEUE=true; only then it tells of each task."""
+    async_mode: Literal["async", "sync"] = "async"
+    """``async``: a raw memory at once, replaced later by what the model makes of it. ``sync``: the answer waits."""
+    mode: Literal["fast", "fine"] = "fine"
+    """With ``sync``: ``fine`` extracts with the model, ``fast`` keeps the text. MemOS ignores it with ``async``."""
+    verify_writes: bool = True
+    """With ``sync``: search for what was just written, because MemOS answers 200 even where it cannot be found."""
+    search_mode: Literal["fast", "fine", "mixture"] = "fast"
+    """How MemOS searches."""
+    top_k: int = Field(default=10, ge=1)
+    """How many text memories a search returns where the request sets no ``max_items``."""
+    pref_top_k: int = Field(default=6, ge=0)
+    """How many preference memories; 0 leaves them out. ``max_items`` bounds each group."""
+    tool_mem_top_k: int = Field(default=6, ge=0)
+    """How many tool memories; 0 leaves them out."""
+    skill_mem_top_k: int = Field(default=3, ge=0)
+    """How many skill memories; 0 leaves them out."""
+    relativity: float = Field(default=0.0, ge=0.0)
+    """Leave out memories less relevant than this. MemOS' own default, 0.45, can empty every result."""
+    dedup: Literal["no", "sim", "mmr"] = "no"
+    """How MemOS drops similar memories; with ``postgres`` only ``no`` returns anything."""
+    rerank: bool = True
+    """Use the server's reranker."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """For each request, seconds."""
+    idle_timeout_s: float = Field(default=30.0, ge=0)
+    """How long a reset or a switch to read-only waits for the scheduler to finish, seconds."""
+
+    @field_validator("transport", mode="before")
+    @classmethod
+    def _no_cloud(cls, transport: Any) -> Any:
+        if transport == "cloud":
+            raise ValueError(_NO_CLOUD)
+        return transport
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            well_formed = parts.scheme in ("http", "https") and bool(parts.hostname)
+            well_formed = well_formed and (parts.port is None or parts.port > 0)
+        except ValueError:
+            well_formed = False
+        if not well_formed:
+            raise ValueError("must be an http or https URL with a host, e.g. http://127.0.0.1:8001")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ValueError("must be the address alone, without credentials, query or fragment; see api_key")
+        if parts.hostname in _CLOUD_HOSTS or "/openmem" in parts.path:
+            raise ValueError(_NO_CLOUD)
+        return url.rstrip("/").removesuffix("/product")
+
+    @model_validator(mode="after")
+    def _works(self) -> Self:
+        if self.graph_db == "postgres" and self.dedup != "no":
+            raise ValueError(
+                "dedup: with graph_db: postgres only 'no' returns anything; MemOS answers 200 and empty"
+            )
+        if self.graph_db == "neo4j" and not self.neo4j_shared_db:
+            raise ValueError(
+                "neo4j_shared_db: by default MemOS leaves the cube out of its searches in neo4j, so scopes would "
+                "mix; run the server with MOS_NEO4J_SHARED_DB=true and set this to true, or use neo4j-community"
+            )
+        return self
+
+    @property
+    def filters(self) -> bool:
+        """Whether a search's filter narrows in the configured graph database."""
+        return self.graph_db != "postgres"

@@ -1,0 +1,223 @@
+"""What MemOS answers, understood: failures hidden in successful answers, memory groups, single memories. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from memory import BackendProtocolError, ContextEntry
+from memory.backends.memos.requests import EVENT_KEYS
+
+__all__ = [
+    "GROUPS",
+    "Added",
+    "added",
+    "count_busy",
+    "data_of",
+    "deleted",
+    "event_ids",
+    "feedback_ids",
+    "info_of",
+    "items",
+    "metadata_of",
+    "task_states",
+    "to_entries",
+    "unextracted",
+]
+
+GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
+"""The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last."""
+
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """One memory that an add made."""
+
+    native_id: str
+    text: str
+
+
+def data_of(answer: Any, operation: str) -> Any:
+    """The answer's ``data``.
+
+    Raises:
+        BackendProtocolError: no envelope of MemOS, or one that says another code than 200.
+    """
+    if not isinstance(answer, dict) or "data" not in answer:
+        raise _unreadable(operation, "an object with data")
+    code = answer.get("code", 200)
+    if code != 200:
+        raise BackendProtocolError(
+            f"{operation}: MemOS answered 200 with code {code if isinstance(code, int) else '?'} inside",
+            diagnostics={"code": str(code)[:16]},
+        )
+    return answer["data"]
+
+
+def added(answer: Any) -> tuple[Added, ...]:
+    """The memories of an add; none means that MemOS kept nothing, with a status of 200."""
+    rows = _list(data_of(answer, "add"), "add")
+    return tuple(Added(_text(row, "memory_id", "add"), _text(row, "memory", "add")) for row in rows)
+
+
+def deleted(answer: Any) -> bool:
+    """Whether a delete says ``success``. Neither word is to be trusted: look again."""
+    data = data_of(answer, "delete_memory")
+    return isinstance(data, dict) and data.get("status") == "success"
+
+
+def feedback_ids(answer: Any) -> tuple[str, ...]:
+    """Ids of the memories a feedback added or updated; none where it changed nothing, for whatever reason."""
+    found: dict[str, None] = {}
+    for record in _list(data_of(answer, "feedback"), "feedback"):
+        changes = record.get("record") if isinstance(record, dict) else None
+        for kind in ("add", "update"):
+            for change in (changes or {}).get(kind) or ():
+                if isinstance(change, dict) and isinstance(change.get("id"), str):
+                    found[change["id"]] = None
+    return tuple(found)
+
+
+def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
+    """Group, cube and memory of every memory in the answer of a search or a listing, group by group.
+
+    Raises:
+        BackendProtocolError: a group is no list of buckets, or a memory no object.
+    """
+    if not isinstance(data, dict) or "text_mem" not in data:
+        raise _unreadable(operation, "groups of memories")
+    for group in GROUPS:
+        for bucket in _list_or_none(data.get(group), operation):
+            if not isinstance(bucket, dict):
+                raise _unreadable(operation, f"{group} by cube")
+            for item in _list_or_none(bucket.get("memories"), operation):
+                if not isinstance(item, dict):
+                    raise _unreadable(operation, f"memories in {group}")
+                yield group, str(bucket.get("cube_id")), item
+
+
+def to_entries(data: Any) -> tuple[ContextEntry, ...]:
+    """A search's memories as entries, each under its group and exact native type; last the preference note."""
+    entries = [_entry(group, cube, item) for group, cube, item in items(data, "search")]
+    note = data.get("pref_note")
+    if isinstance(note, str) and note.strip():
+        entries.append(ContextEntry(text=note, group="pref_note", prose=True))
+    return tuple(entries)
+
+
+def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
+    metadata = metadata_of(item)
+    info = info_of(metadata)
+    kind = metadata.get("memory_type")
+    score = metadata.get("relativity")
+    return ContextEntry(
+        text=_text(item, "memory", "search"),
+        native_id=item.get("id") if isinstance(item.get("id"), str) else None,
+        score=float(score) if isinstance(score, (int, float)) and not isinstance(score, bool) else None,
+        timestamp=_said_at(info, metadata),
+        group=f"{group} {kind}" if isinstance(kind, str) else group,
+        event_ids=event_ids(metadata),
+        # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
+        scope_ids={"cube_id": str(metadata.get("user_id") or cube_id)},
+    )
+
+
+def metadata_of(item: Item) -> Mapping[str, Any]:
+    """A memory's metadata; empty where it has none."""
+    metadata = item.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def info_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The event's fields: under ``info``, or beside MemOS' own where neo4j has flattened it."""
+    info = metadata.get("info")
+    return info if isinstance(info, dict) else {key: metadata[key] for key in EVENT_KEYS if key in metadata}
+
+
+def event_ids(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Events a memory comes from, by ``info`` and by the messages it names as sources."""
+    found: dict[str, None] = {}
+    own = info_of(metadata).get("event_id")
+    if isinstance(own, str):
+        found[own] = None
+    for source in _sources(metadata):
+        message_id = source.get("message_id")
+        if isinstance(message_id, str) and "#" in message_id:
+            found[message_id.rpartition("#")[0]] = None
+    return tuple(found)
+
+
+def unextracted(item: Item) -> bool:
+    """Whether MemOS kept the raw text because its model failed: no tags, and a title cut from the text itself."""
+    metadata, text = metadata_of(item), item.get("memory")
+    return isinstance(text, str) and metadata.get("tags") == [] and metadata.get("key") == text[:10]
+
+
+def count_busy(answer: Any) -> int:
+    """Tasks of all users that wait or run, by ``scheduler_summary``, the one truthful count of a local queue."""
+    summary = data_of(answer, "all_status")
+    summary = summary.get("scheduler_summary") if isinstance(summary, dict) else None
+    busy = 0
+    for name in ("waiting", "in_progress"):
+        count = summary.get(name) if isinstance(summary, dict) else None
+        if not isinstance(count, int):
+            raise _unreadable("all_status", f"scheduler_summary.{name}, a number")
+        busy += count
+    return busy
+
+
+def task_states(answer: Any) -> dict[str, str]:
+    """Task -> ``waiting``, ``in_progress``, ``completed``, ``failed`` or ``cancelled``; Redis only."""
+    rows = _list(data_of(answer, "task_status"), "task_status")
+    return {_text(row, "task_id", "task_status"): _text(row, "status", "task_status") for row in rows}
+
+
+def _said_at(info: Mapping[str, Any], metadata: Mapping[str, Any]) -> datetime | None:
+    """When it was said, in UTC; MemOS' own times are its server's clock."""
+    for value in (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata))):
+        if isinstance(value, str):
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                continue
+            if moment.tzinfo is not None:
+                return moment.astimezone(UTC)
+    return None
+
+
+def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A memory's sources; some databases give each as JSON text."""
+    for source in metadata.get("sources") or ():
+        if isinstance(source, str):
+            try:
+                source = json.loads(source)
+            except ValueError:
+                continue
+        if isinstance(source, dict):
+            yield source
+
+
+def _list(value: Any, operation: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _unreadable(operation, "a list")
+    return value
+
+
+def _list_or_none(value: Any, operation: str) -> list[Any]:
+    return [] if value is None else _list(value, operation)
+
+
+def _text(row: Any, name: str, operation: str) -> str:
+    value = row.get(name) if isinstance(row, dict) else None
+    if not isinstance(value, str):
+        raise _unreadable(operation, f"a text {name}")
+    return value
+
+
+def _unreadable(operation: str, wanted: str) -> BackendProtocolError:
+    return BackendProtocolError(f"{operation}: the answer of MemOS is not what was expected: {wanted}")

@@ -1,0 +1,177 @@
+"""Whether what was written can be found: the scheduler's word, and a search for what was written last.
+
+With Redis MemOS tells of every task of a user. Its local queue only counts the tasks of all users, so an empty one
+proves little; and a finished task may have stored what no search finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from memory import BackendReadiness
+from memory.backends.memos.native import Native
+from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted
+from memory.backends.memos.requests import Home
+
+__all__ = ["Readiness", "Written"]
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+_DOUBTS = 4
+_RAW = "the language model behind MemOS failed, and text was kept as it is"
+_LOST = "memories are stored, but a search finds none: the embedder, reranker or index behind MemOS failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an event became, for looking it up again."""
+
+    event_id: str
+    session_id: str
+    added: tuple[Added, ...]
+
+    def is_in(self, item: Item) -> bool:
+        """Whether a memory is one of these, or was made of the event later."""
+        same = any(memory.native_id == item.get("id") for memory in self.added)
+        return same or self.event_id in event_ids(metadata_of(item))
+
+
+class Readiness:
+    """Asks a MemOS how far it is.
+
+    Args:
+        native: the MemOS.
+        redis: the scheduler keeps its tasks in Redis.
+    """
+
+    def __init__(self, native: Native, *, redis: bool) -> None:
+        self._native = native
+        self._redis = redis
+        self._last: dict[Home, Written] = {}
+        self._old_failures: dict[Home, frozenset[str]] = {}
+        self._unsettled: dict[Home, None] = {}
+
+    async def begin(self, home: Home) -> None:
+        """A new or an emptied scope: what failed before is not held against what will be written."""
+        self.forget(home)
+        self._unsettled.pop(home, None)
+        if self._redis:
+            self._old_failures[home] = await self._failures(home)
+
+    async def meet(self, home: Home) -> None:
+        """:meth:`begin`, but for a scope that is known already."""
+        if self._redis and home not in self._old_failures:
+            await self.begin(home)
+
+    def forget(self, home: Home) -> None:
+        """What was written last may be gone, and shall be."""
+        self._last.pop(home, None)
+
+    def wrote(self, home: Home, written: Written | None = None) -> None:
+        """Something was written: the scheduler may be at work on it, and readiness is about it."""
+        self._unsettled[home] = None
+        if written is not None and written.added:
+            self._last[home] = written
+
+    # -- the scheduler ----------------------------------------------------------------------------------
+
+    async def idle(self, timeout_s: float, homes: Sequence[Home] | None = None) -> bool:
+        """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
+        with anyio.move_on_after(timeout_s):
+            pause = _FIRST_PAUSE_S
+            while True:
+                asked = tuple(self._unsettled) if homes is None else tuple(homes)
+                if not asked or not await self._native.busy(asked):
+                    for home in asked:
+                        self._unsettled.pop(home, None)
+                    return True
+                await anyio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+        return False
+
+    # -- the answer -------------------------------------------------------------------------------------
+
+    async def ask(self, home: Home) -> BackendReadiness:
+        """The scope's state now."""
+        busy = await self._native.busy((home,))
+        if busy:
+            whose = "" if self._redis else ", of all users of this server"
+            return BackendReadiness(
+                state="pending",
+                pending_count=busy if self._redis else None,
+                detail=f"{busy} tasks under way{whose}",
+            )
+        if self._redis:
+            failed = await self._failures(home) - self._old_failures.get(home, frozenset())
+            if failed:
+                return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
+        self._unsettled.pop(home, None)
+        return await self._findable(home)
+
+    async def wait(self, home: Home, timeout_s: float) -> BackendReadiness:
+        """Ask until the answer is ``ready`` or ``failed``, or stays ``unknown``; at most ``timeout_s`` seconds."""
+        answer = BackendReadiness(state="pending", detail="no answer yet")
+        started = anyio.current_time()
+        with anyio.move_on_after(timeout_s):
+            pause, doubts = _FIRST_PAUSE_S, 0
+            while doubts < _DOUBTS:
+                answer = await self.ask(home)
+                if answer.state in ("ready", "failed"):
+                    break
+                # For a moment neither the raw memory nor what replaces it is there.
+                doubts += answer.state == "unknown"
+                await anyio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+        return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})
+
+    async def look_up(self, home: Home, written: Written) -> tuple[bool, tuple[str, ...]]:
+        """Whether a search finds all that was just written, and what a receipt should say."""
+        found: dict[str, Item] = {}
+        for memory in written.added:
+            if memory.native_id not in found:
+                found |= await self._native.found(memory.text, home, session_id=written.session_id)
+            if memory.native_id not in found:
+                why = f"it is not among the first {len(found)} found" if found else _LOST
+                return False, (f"stored as {memory.native_id}, and not found again: {why}",)
+        if any(unextracted(found[memory.native_id]) for memory in written.added):
+            return True, (_RAW,)
+        return True, ()
+
+    async def _findable(self, home: Home) -> BackendReadiness:
+        """Idle: now what was written last must be found, as it was or as what MemOS made of it."""
+        written = self._last.get(home)
+        if written is None:
+            return await self._anything(home)
+        found = await self._native.found(written.added[0].text, home, session_id=written.session_id)
+        if any(written.is_in(item) for item in found.values()):
+            return _ready("what was written last is found", found)
+        stored = await self._native.listing(home)
+        if not any(written.is_in(item) for item in stored.items):
+            why = "nothing of what was written last is stored: MemOS kept nothing of it, merged it or lost it"
+            return BackendReadiness(state="unknown", detail=why)
+        if not found:
+            return BackendReadiness(state="failed", detail=_LOST)
+        why = f"what was written last is stored, and not among the first {len(found)} found"
+        return BackendReadiness(state="unknown", detail=why)
+
+    async def _anything(self, home: Home) -> BackendReadiness:
+        """Nothing was written through this adapter: whether any memory that there is can be found."""
+        stored = await self._native.listing(home)
+        if not stored.by_id:
+            return BackendReadiness(state="ready", detail="nothing is stored")
+        found = await self._native.found(str(stored.items[0].get("memory")), home)
+        return (
+            _ready("memories are found", found) if found else BackendReadiness(state="failed", detail=_LOST)
+        )
+
+    async def _failures(self, home: Home) -> frozenset[str]:
+        return frozenset(
+            task for task, state in (await self._native.tasks(home)).items() if state == "failed"
+        )
+
+
+def _ready(why: str, found: Mapping[str, Item]) -> BackendReadiness:
+    raw = sum(unextracted(item) for item in found.values())
+    return BackendReadiness(state="ready", detail=f"{why}; {_RAW} in {raw} of {len(found)}" if raw else why)

@@ -1,0 +1,293 @@
+"""The bodies of MemOS requests, as its pydantic models (``memos.api.product_models``) take them. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from memory import IdAlphabet, InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
+from memory.backends.memos.options import GraphDb, MemosOptions
+
+__all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "Home", "Requests", "dropped_roles", "home_of"]
+
+T = TypeVar("T")
+Body = dict[str, Any]
+
+# Cube ids stand in SQL and Cypher text, and ":" separates the parts of the scheduler's Redis keys.
+CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
+
+EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")
+"""Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win."""
+
+USER_PREFIX = "meta_"
+_USER_REST = "metadata_json"
+_NATIVE_KEYS = frozenset(
+    {"id", "memory_type", "session_id", "tags", "created_at", "updated_at", "status", "key"}
+)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})
+"""Filter operators that MemOS has, in graph databases where it applies filters."""
+_NATIVE_OPERATOR = {"contains": "like"}
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A scope's place in MemOS. The user is the cube: where MemOS takes one for the other, nothing changes."""
+
+    cube_id: str
+
+    @property
+    def user_id(self) -> str:
+        return self.cube_id
+
+
+def home_of(scope: MemoryScope) -> Home:
+    """The scope's cube, injectively."""
+    return Home(CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id))
+
+
+class Requests:
+    """Builds every request; both transports send what it builds.
+
+    Args:
+        options: the block.
+    """
+
+    def __init__(self, options: MemosOptions) -> None:
+        self._options = options
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def add(self, event: MemoryEvent, home: Home) -> Body:
+        """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``."""
+        options = self._options
+        body: Body = {
+            "user_id": home.user_id,
+            "writable_cube_ids": [home.cube_id],
+            "session_id": event.session_id,
+            "task_id": event.event_id,
+            "async_mode": options.async_mode,
+            "messages": [
+                native_message(message, event, number) for number, message in enumerate(event.messages)
+            ],
+            "info": event_info(event),
+            "custom_tags": list(event.cs_fields.values()),
+            "is_feedback": False,
+        }
+        if options.async_mode == "sync":
+            body["mode"] = options.mode
+        return without_nul(body)
+
+    def note(self, text: str, home: Home, info: Mapping[str, str]) -> Body:
+        """``APIADDRequest`` of a text kept as it is, at once: the canary."""
+        return {
+            "user_id": home.user_id,
+            "writable_cube_ids": [home.cube_id],
+            "session_id": home.cube_id,
+            "async_mode": "sync",
+            "mode": "fast",
+            "messages": [{"role": "user", "content": text}],
+            "info": dict(info),
+        }
+
+    def feedback(self, feedback: MemoryFeedback, home: Home) -> Body:
+        """``APIFeedbackRequest``, answered once carried out. A history may come as ``metadata["history"]``."""
+        history = feedback.metadata.get("history")
+        said = [feedback.content, *([feedback.corrected_answer] if feedback.corrected_answer else [])]
+        info = {"feedback_id": feedback.feedback_id, "timestamp": feedback.timestamp.isoformat()}
+        rest = {key: value for key, value in feedback.metadata.items() if key != "history"}
+        return without_nul(
+            {
+                "user_id": home.user_id,
+                "writable_cube_ids": [home.cube_id],
+                "session_id": feedback.session_id,
+                "task_id": feedback.feedback_id,
+                "async_mode": "sync",
+                "history": history if isinstance(history, list) else [],
+                "retrieved_memory_ids": list(feedback.native_ids),
+                "feedback_content": "\n".join(said),
+                "feedback_time": feedback.timestamp.isoformat(),
+                "corrected_answer": False,
+                "info": {**user_info(rest), **info},
+            }
+        )
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def search(self, request: RetrieveRequest, home: Home) -> Body:
+        """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
+
+        Raises:
+            InputError: a filter's key cannot stand in the graph database's language.
+        """
+        query = request.query
+        if not self._options.filters:  # nothing can be filtered, so CS is left to the meaning of the query
+            query = "\n".join((query, *request.cs_filters.values()))
+        return without_nul(
+            self.ask(
+                query,
+                home,
+                session_id=request.session_id,
+                most=request.budget.max_items,
+                where=native_filter(request.where, self._options.graph_db) if self._options.filters else None,
+            )
+        )
+
+    def ask(
+        self,
+        query: str,
+        home: Home,
+        *,
+        session_id: str | None = None,
+        most: int | None = None,
+        where: Body | None = None,
+    ) -> Body:
+        """A search of one cube. ``most`` bounds every group, because MemOS counts them one by one."""
+        options = self._options
+
+        def at_most(configured: int) -> int:
+            return configured if most is None else min(configured, most)
+
+        return {
+            "query": query,
+            "user_id": home.user_id,
+            "readable_cube_ids": [home.cube_id],
+            "session_id": session_id,
+            "mode": options.search_mode,
+            "top_k": most or options.top_k,
+            "relativity": options.relativity,
+            "dedup": options.dedup,
+            "rerank": options.rerank,
+            "include_preference": options.pref_top_k > 0,
+            "pref_top_k": at_most(options.pref_top_k),
+            "search_tool_memory": options.tool_mem_top_k > 0,
+            "tool_mem_top_k": at_most(options.tool_mem_top_k),
+            "include_skill_memory": options.skill_mem_top_k > 0,
+            "skill_mem_top_k": at_most(options.skill_mem_top_k),
+            "filter": where,
+            "context_format": "memory",
+            "internet_search": False,
+            "threshold": None,
+            "search_memory_type": "All",
+            "reference_time": None,
+            "chat_history": [],
+            "neighbor_discovery": False,
+        }
+
+    def listing(self, home: Home, *, native_id: str | None = None) -> Body:
+        """``GetMemoryRequest``: all of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
+        by_id = {"and": [{"id": native_id}]} if native_id is not None and self._options.filters else None
+        return {
+            "mem_cube_id": home.cube_id,
+            "user_id": None,
+            "include_preference": True,
+            "include_tool_memory": True,
+            "include_skill_memory": True,
+            "filter": by_id,
+            "page": None,
+            "page_size": None,
+        }
+
+    # -- deleting ---------------------------------------------------------------------------------------
+
+    @staticmethod
+    def clear(home: Home) -> Body:
+        """``DeleteMemoryRequest`` for all of one cube. Without the cube, MemOS would delete in every cube."""
+        return {"writable_cube_ids": [home.cube_id], "user_id": home.user_id}
+
+    @staticmethod
+    def delete(native_ids: Sequence[str], home: Home) -> Body:
+        """``DeleteMemoryRequest`` for single memories; MemOS does not ask whose they are."""
+        return {"writable_cube_ids": [home.cube_id], "memory_ids": list(native_ids)}
+
+
+def native_message(message: Message, event: MemoryEvent, number: int) -> Body:
+    """An OpenAI message with MemOS' two own fields. ``developer`` becomes ``system``, the only such role it has."""
+    native: Body = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": message.content,
+        "chat_time": event.timestamp.isoformat(),
+        "message_id": f"{event.event_id}#{number}",
+    }
+    if message.name is not None and message.role == "user":
+        native["name"] = message.name
+    if message.role == "tool":
+        native["tool_call_id"] = message.tool_call_id or f"{event.event_id}#{number}"
+    if message.tool_calls:
+        native["tool_calls"] = [dict(call) for call in message.tool_calls]
+    return native
+
+
+def dropped_roles(event: MemoryEvent) -> tuple[str, ...]:
+    """A warning where messages are of a kind that MemOS reads past."""
+    lost = {message.role for message in event.messages} & {"system", "developer"}
+    if not lost:
+        return ()
+    return (f"of messages of role {', '.join(sorted(lost))} MemOS keeps nothing but <tool_schema> blocks",)
+
+
+def event_info(event: MemoryEvent) -> Body:
+    """The event's fields for ``info``, flat: graph databases hold no nested properties."""
+    return {
+        **user_info(event.metadata),
+        **event.cs_fields,
+        "event_id": event.event_id,
+        "turn_id": event.turn_id,
+        "agent_id": event.agent_id,
+        "timestamp": event.timestamp.isoformat(),
+    }
+
+
+def user_info(metadata: Mapping[str, Any]) -> Body:
+    """A user's metadata for ``info``: plain values under a prefix of their own, the rest as one JSON text."""
+    flat: Body = {}
+    rest: Body = {}
+    for key, value in metadata.items():
+        plain = isinstance(value, (str, int, float)) and _IDENTIFIER.match(key)
+        (flat if plain else rest)[USER_PREFIX + key if plain else key] = value
+    if rest:
+        flat[_USER_REST] = json.dumps(rest, ensure_ascii=False, allow_nan=False)
+    return flat
+
+
+def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> Body | None:
+    """``{"and": [...]}`` in the dialect of the graph database; a flat filter is taken as one per cube, and lost.
+
+    Args:
+        where: ``{key: {operator: value}}``; keys of events, of MemOS' metadata, or of a user's metadata.
+
+    Raises:
+        InputError: a key is no plain identifier.
+    """
+    conditions: list[Body] = []
+    for key, clauses in where.items():
+        if not _IDENTIFIER.match(key):
+            raise InputError(
+                f"filters.{key}: MemOS can filter by letters, digits and '_' only; rename the key"
+            )
+        column = key
+        if key not in _NATIVE_KEYS:
+            column = key if key in EVENT_KEYS else USER_PREFIX + key
+            if graph_db in ("polardb", "postgres"):  # neo4j keeps the fields of info beside its own
+                column = f"info.{column}"
+        for operator, value in clauses.items():
+            native = value if operator == "eq" else {_NATIVE_OPERATOR.get(operator, operator): value}
+            conditions.append({column: native})
+    return {"and": conditions} if conditions else None
+
+
+def without_nul(value: T) -> T:
+    """``value`` without NUL characters, which PostgreSQL cannot hold."""
+    cleaned: Any = value
+    if isinstance(value, str):
+        cleaned = value.replace("\0", "")
+    elif isinstance(value, dict):
+        cleaned = {key: without_nul(one) for key, one in value.items()}
+    elif isinstance(value, list):
+        cleaned = [without_nul(one) for one in value]
+    return cast(T, cleaned)

@@ -1,0 +1,42 @@
+"""Runs in a process of its own: the installed MemOS' request models over bodies, as JSON from file to file.
+
+Importing MemOS takes ten seconds, replaces the logging of the process and loads environment files, so no test does.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(asked: Path, told: Path) -> None:
+    from memos.api import product_models
+    from memos.api.client import MemOSClient
+    from memos.memories.textual.item import TreeNodeTextualMemoryMetadata
+
+    def check(model: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            seen = getattr(product_models, model).model_validate(body)
+        except Exception as error:
+            return {"error": str(error)}
+        return {"seen": seen.model_dump(mode="json")}
+
+    orders = json.loads(asked.read_text())
+    answer = {
+        "checked": [check(model, body) for model, body in orders["bodies"]],
+        "fields": {
+            model: list(getattr(product_models, model).model_fields) for model in sorted(orders["models"])
+        },
+        "metadata": list(TreeNodeTextualMemoryMetadata.model_fields),
+        "types": list(TreeNodeTextualMemoryMetadata.model_fields["memory_type"].annotation.__args__),
+        "cloud": list(inspect.signature(MemOSClient.search_memory).parameters),
+        "cloud_item": list(product_models.MemoryDetail.model_fields),
+    }
+    told.write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

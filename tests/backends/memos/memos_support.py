@@ -1,0 +1,109 @@
+"""Shared by the tests of the MemOS backend: configurations, slots, events, requests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from memos_double import MemosDouble
+
+from memory import (
+    BackendReadiness,
+    MemoryEvent,
+    MemoryFeedback,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    RetrieveRequest,
+    RetrieveResult,
+    SupportsReadiness,
+    open_memory,
+)
+from memory.backends.memos.options import MemosOptions
+from memory.backends.memos.requests import Requests
+
+ALICE = MemoryScope(run_id="run1", persona_id="alice")
+BOB = MemoryScope(run_id="run1", persona_id="bob")
+START = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
+_COUNT = itertools.count(1)
+
+
+def config(url: str, **block: Any) -> dict[str, Any]:
+    """A configuration with the block's options as given."""
+    return {
+        "memory": {"backend": "memos", "backends": {"memos": {"url": url, "graph_db": "postgres", **block}}}
+    }
+
+
+@asynccontextmanager
+async def opened(
+    double: MemosDouble, *scopes: MemoryScope, deadlines: dict[str, float] | None = None, **block: Any
+) -> AsyncIterator[MemorySlot]:
+    """An open slot with Alice's scope, and others, set up."""
+    block = {"graph_db": double.model.graph_db, "idle_timeout_s": 0.3, **block}
+    settings = config(double.url, **block)
+    settings["memory"]["deadlines"] = deadlines or {}
+    async with open_memory(settings, scope=ALICE) as slot:
+        for scope in scopes:
+            await slot.setup_scope(scope)
+        yield slot
+
+
+def options(**block: Any) -> MemosOptions:
+    """The block's options."""
+    return MemosOptions.model_validate({"graph_db": "postgres", **block})
+
+
+def requests(**block: Any) -> Requests:
+    """A builder of requests for the block."""
+    return Requests(options(**block))
+
+
+def event(*texts: str, scope: MemoryScope = ALICE, **fields: Any) -> MemoryEvent:
+    """An event of user messages."""
+    number = next(_COUNT)
+    return MemoryEvent(
+        **{
+            "event_id": f"event-{number}",
+            "scope": scope,
+            "session_id": "s1",
+            "turn_id": f"turn-{number}",
+            "timestamp": START,
+            "messages": tuple(Message(role="user", content=text) for text in texts),
+            **fields,
+        }
+    )
+
+
+def question(query: str = "Which tea?", scope: MemoryScope = ALICE, **fields: Any) -> RetrieveRequest:
+    """A request."""
+    return RetrieveRequest(**{"query": query, "scope": scope, "session_id": "s2", **fields})
+
+
+def verdict(content: str = "No, I like sencha.", **fields: Any) -> MemoryFeedback:
+    """A feedback."""
+    return MemoryFeedback(
+        **{
+            "feedback_id": "f1",
+            "scope": ALICE,
+            "session_id": "s1",
+            "timestamp": START,
+            "content": content,
+            **fields,
+        }
+    )
+
+
+async def ask(slot: MemorySlot, query: str = "Which tea?", **fields: Any) -> RetrieveResult:
+    """Alice's answer."""
+    return await slot.retrieve(question(query, **fields))
+
+
+async def ready(slot: MemorySlot, timeout_s: float = 5.0) -> BackendReadiness:
+    """Whether Alice's memory is ready, waited for."""
+    readiness = slot.capability(SupportsReadiness)
+    assert readiness is not None
+    return await readiness.wait_until_ready(ALICE, timeout_s)

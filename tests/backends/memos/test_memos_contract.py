@@ -1,0 +1,42 @@
+"""memslot's conformance kit on the model of a MemOS server, over real sockets, with every fault of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from memos_double import MemosDouble
+
+from memory.testing.contract import LoopbackContract, MemoryContract
+
+
+class _OnDouble(LoopbackContract, MemoryContract):
+    server = MemosDouble
+    options: ClassVar[Mapping[str, Any]]
+    native_query = ("get_memory", {})
+
+    @classmethod
+    def configuration(cls, url: str) -> Mapping[str, Any]:
+        scope = {"run_id": "test", "persona_id": "ada"}
+        block = {"url": url, "idle_timeout_s": 5, **cls.options}
+        return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}
+
+
+class TestAsynchronous(_OnDouble):
+    """As MemOS comes: PostgreSQL, a local queue, raw memories that are replaced."""
+
+    options: ClassVar[Mapping[str, Any]] = {"graph_db": "postgres"}
+
+
+class TestSynchronous(_OnDouble):
+    """A graph database that filters, and writes that wait for the model and are looked for."""
+
+    server_arguments: ClassVar[Mapping[str, Any]] = {"graph_db": "neo4j-community"}
+    options: ClassVar[Mapping[str, Any]] = {"graph_db": "neo4j-community", "async_mode": "sync"}
+
+
+class TestRedis(_OnDouble):
+    """Tasks that can be asked for one by one, and the other dialect of filters."""
+
+    server_arguments: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "redis": True}
+    options: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "scheduler": "redis"}

@@ -1,0 +1,106 @@
+"""The block ``memory.backends.memos``: errors that name the field and the fix; the plugin's description."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from memos_support import config, options
+
+from memory import ConfigError, MemoryAdapterRegistry, load_config
+from memory.backends.memos import MEMOS_CAPABILITIES
+from memory.base import CAPABILITIES
+
+_REGISTRY = MemoryAdapterRegistry()
+_URL = "http://127.0.0.1:1"
+
+
+def refusal(**block: object) -> str:
+    with pytest.raises(ConfigError) as raised:
+        _REGISTRY.create(load_config(config(**{"url": _URL, **block})))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ({"graph_db": "nebula"}, ("graph_db", "postgres", "neo4j-community", "polardb")),
+        ({"transport": "cloud"}, ("transport", "cloud is not supported", "product server")),
+        ({"transport": "grpc"}, ("transport", "http")),
+        ({"url": "https://memos.memtensor.cn/api/openmem/v1"}, ("url", "cloud is not supported")),
+        ({"url": "https://api.memt.ai/platform"}, ("url", "cloud is not supported")),
+        ({"url": "https://proxy.example/api/openmem/v1"}, ("url", "cloud is not supported")),
+        ({"url": "127.0.0.1:8001"}, ("url", "http://127.0.0.1:8001")),
+        ({"url": "http://127.0.0.1:0"}, ("url", "http")),
+        ({"url": "http://user:secretpw@host"}, ("url", "api_key")),
+        ({"url": "http://host?x=1"}, ("url", "query")),
+        ({"graph_db": "neo4j"}, ("neo4j_shared_db", "MOS_NEO4J_SHARED_DB=true", "neo4j-community")),
+        ({"dedup": "mmr"}, ("dedup", "postgres", "empty")),
+        ({"dedup": "sim"}, ("dedup", "postgres")),
+        ({"api_key": "line\nbreak"}, ("api_key", "header")),
+        ({"top_k": 0}, ("top_k", "greater")),
+        ({"relativity": -1}, ("relativity", "greater")),
+        ({"cube": "mine"}, ("cube", "not a known field")),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(block, told):
+    message = refusal(**block)
+    assert all(word in message for word in told), message
+    assert "secretpw" not in message
+
+
+def test_the_graph_database_must_be_named():
+    with pytest.raises(ConfigError, match="graph_db"):
+        _REGISTRY.create(load_config({"memory": {"backend": "memos", "backends": {"memos": {}}}}))
+
+
+@pytest.mark.parametrize(
+    ("block", "cs_filtering", "filters"),
+    [
+        ({"graph_db": "postgres"}, "soft", False),
+        ({"graph_db": "neo4j-community"}, "hard", True),
+        ({"graph_db": "polardb", "dedup": "mmr"}, "hard", True),
+        ({"graph_db": "neo4j", "neo4j_shared_db": True}, "hard", True),
+    ],
+)
+def test_filtering_is_declared_by_the_graph_database(block, cs_filtering, filters):
+    adapter = _REGISTRY.create(load_config(config(**{"url": _URL, **block})))
+    assert adapter.traits.cs_filtering == cs_filtering
+    assert bool(adapter.traits.filter_operators) == filters
+    assert adapter.traits.max_concurrency == 4
+    assert adapter.traits.write_retries == 0
+
+
+@pytest.mark.parametrize(("mode", "consistency"), [("async", "async_derived"), ("sync", "immediate")])
+def test_consistency_is_declared_by_the_way_of_writing(mode, consistency):
+    adapter = _REGISTRY.create(load_config(config(_URL, async_mode=mode)))
+    assert adapter.traits.consistency == consistency
+
+
+def test_the_key_shows_up_nowhere():
+    adapter = _REGISTRY.create(load_config(config(_URL, api_key="sk-very-secret")))
+    assert "sk-very-secret" not in repr(vars(adapter)) + repr(adapter._options)
+
+
+def test_the_description_names_all_six_capabilities():
+    info = _REGISTRY.info("memos", "architecture")
+    assert info.capabilities == MEMOS_CAPABILITIES == CAPABILITIES.keys()
+    assert info.install == "pip install 'memslot[memos]'"
+
+
+def test_neither_listing_nor_building_imports_memos():
+    code = (
+        "import sys, memory\n"
+        "from memory.backends.memos import memslot_describe\n"
+        "memslot_describe()\n"
+        "assert 'httpx' not in sys.modules, 'describing needs no client'\n"
+        f"memory.MemoryAdapterRegistry().create(memory.load_config({config(_URL)!r}))\n"
+        "assert 'httpx' in sys.modules and 'memos' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("url", ["http://host:8001", "http://host:8001/", "http://host:8001/product"])
+def test_the_address_may_be_given_with_or_without_its_last_part(url):
+    assert options(url=url).url == "http://host:8001"

@@ -1,0 +1,276 @@
+"""The bodies of requests: every parameter, every dialect, every kind of message; hostile ids and metadata."""
+
+from __future__ import annotations
+
+import json
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from memos_support import ALICE, BOB, START, event, options, question, requests, verdict
+
+from memory import ContextBudget, InputError, MemoryScope, Message
+from memory.backends.memos.requests import (
+    CUBE_IDS,
+    USER_PREFIX,
+    event_info,
+    home_of,
+    native_filter,
+    user_info,
+    without_nul,
+)
+
+HOME = home_of(ALICE)
+TEXT = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "*" not in text)
+
+
+def test_an_event_becomes_one_add_to_one_cube():
+    said = event(
+        "I like tea.", context="home", attribute="drink", metadata={"region": "north"}, event_id="e1"
+    )
+    body = requests().add(said, HOME)
+    assert body == {
+        "user_id": "run1.alice",
+        "writable_cube_ids": ["run1.alice"],
+        "session_id": "s1",
+        "task_id": "e1",
+        "async_mode": "async",
+        "messages": [
+            {
+                "role": "user",
+                "content": "I like tea.",
+                "chat_time": "2024-03-01T09:30:00+00:00",
+                "message_id": "e1#0",
+            }
+        ],
+        "info": {
+            "meta_region": "north",
+            "context": "home",
+            "attribute": "drink",
+            "event_id": "e1",
+            "turn_id": said.turn_id,
+            "agent_id": "agent",
+            "timestamp": "2024-03-01T09:30:00+00:00",
+        },
+        "custom_tags": ["home", "drink"],
+        "is_feedback": False,
+    }
+
+
+@pytest.mark.parametrize("mode", ["fast", "fine"])
+def test_the_mode_is_sent_where_it_counts(mode):
+    assert requests(async_mode="sync", mode=mode).add(event("x"), HOME)["mode"] == mode
+    assert "mode" not in requests(async_mode="async", mode=mode).add(event("x"), HOME)
+
+
+def test_messages_of_every_role_keep_what_memos_can_take():
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    said = event(
+        event_id="e1",
+        messages=(
+            Message(role="system", content="Be brief."),
+            Message(role="developer", content="Use metric units."),
+            Message(role="user", content="Find it.", name="Ada"),
+            Message(role="assistant", tool_calls=(call,)),
+            Message(role="tool", content="found", tool_call_id="c1"),
+            Message(role="tool", content="found more"),
+            Message(role="assistant", content="Here.", name="Bot"),
+        ),
+    )
+    sent = requests().add(said, HOME)["messages"]
+    assert [one["role"] for one in sent] == [
+        "system",
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    assert sent[2]["name"] == "Ada"
+    assert (sent[3]["content"], sent[3]["tool_calls"]) == ("", [call])
+    assert [one.get("tool_call_id") for one in sent[4:6]] == ["c1", "e1#5"]
+    assert "name" not in sent[6], "only user messages have one"
+    assert len({one["message_id"] for one in sent}) == len(sent)
+
+
+def test_every_search_parameter_is_explicit():
+    body = requests(relativity=0.2, search_mode="mixture", rerank=False, top_k=7).search(
+        question("Tea?"), HOME
+    )
+    assert body == {
+        "query": "Tea?",
+        "user_id": "run1.alice",
+        "readable_cube_ids": ["run1.alice"],
+        "session_id": "s2",
+        "mode": "mixture",
+        "top_k": 7,
+        "relativity": 0.2,
+        "dedup": "no",
+        "rerank": False,
+        "include_preference": True,
+        "pref_top_k": 6,
+        "search_tool_memory": True,
+        "tool_mem_top_k": 6,
+        "include_skill_memory": True,
+        "skill_mem_top_k": 3,
+        "context_format": "memory",
+        "filter": None,
+        "internet_search": False,
+        "threshold": None,
+        "search_memory_type": "All",
+        "reference_time": None,
+        "chat_history": [],
+        "neighbor_discovery": False,
+    }
+
+
+def test_the_budget_bounds_every_group():
+    ask = requests(pref_top_k=6, tool_mem_top_k=0).search
+    body = ask(question(budget=ContextBudget(max_items=4)), HOME)
+    assert [body[name] for name in ("top_k", "pref_top_k", "tool_mem_top_k", "skill_mem_top_k")] == [
+        4,
+        4,
+        0,
+        3,
+    ]
+    assert ask(question(budget=ContextBudget(max_items=40)), HOME)["top_k"] == 40
+
+
+def test_a_group_with_no_place_is_not_searched():
+    body = requests(pref_top_k=0, tool_mem_top_k=0, skill_mem_top_k=0).search(question(), HOME)
+    switches = ("include_preference", "search_tool_memory", "include_skill_memory")
+    assert [body[name] for name in switches] == [False, False, False]
+
+
+def test_where_nothing_filters_cs_joins_the_question():
+    asked = question("Which tea?", scenario="trip", context="work")
+    assert requests().search(asked, HOME)["query"] == "Which tea?\ntrip\nwork"
+    assert requests().search(asked, HOME)["filter"] is None
+    hard = requests(graph_db="neo4j-community").search(asked, HOME)
+    assert hard["query"] == "Which tea?"
+    assert hard["filter"] == {"and": [{"scenario": "trip"}, {"context": "work"}]}
+
+
+@pytest.mark.parametrize(
+    ("graph_db", "context", "region"),
+    [
+        ("neo4j", "context", "meta_region"),
+        ("neo4j-community", "context", "meta_region"),
+        ("polardb", "info.context", "info.meta_region"),
+        ("postgres", "info.context", "info.meta_region"),
+    ],
+)
+def test_filters_are_wrapped_and_in_the_databases_dialect(graph_db, context, region):
+    where = {
+        "context": {"eq": "work"},
+        "region": {"in": ["north", "east"], "contains": "or"},
+        "created_at": {"gte": "2024-01-01"},
+    }
+    assert native_filter(where, graph_db) == {
+        "and": [
+            {context: "work"},
+            {region: {"in": ["north", "east"]}},
+            {region: {"like": "or"}},
+            {"created_at": {"gte": "2024-01-01"}},
+        ]
+    }
+    assert native_filter({}, graph_db) is None
+
+
+@pytest.mark.parametrize("key", ["a.b", "a-b", "1a", "näme", "a b", "a`) OR 1=1 //"])
+def test_a_key_that_could_end_the_query_is_refused(key):
+    with pytest.raises(InputError, match="filters"):
+        native_filter({key: {"eq": "x"}}, "neo4j-community")
+
+
+def test_a_listing_is_of_the_whole_cube_and_filters_where_that_works():
+    assert requests().listing(HOME, native_id="m1")["filter"] is None
+    listing = requests(graph_db="neo4j-community").listing(HOME, native_id="m1")
+    assert listing["filter"] == {"and": [{"id": "m1"}]}
+    assert (listing["mem_cube_id"], listing["user_id"]) == ("run1.alice", None)
+
+
+def test_no_delete_goes_without_its_cube():
+    clear, delete = requests().clear(HOME), requests().delete(["m1"], HOME)
+    assert clear == {"writable_cube_ids": ["run1.alice"], "user_id": "run1.alice"}
+    assert delete == {"writable_cube_ids": ["run1.alice"], "memory_ids": ["m1"]}
+
+
+def test_feedback_carries_the_correction_its_time_and_its_history():
+    history = [{"role": "user", "content": "Which tea?"}]
+    body = requests().feedback(
+        verdict(
+            corrected_answer="Sencha.",
+            native_ids=("m1",),
+            metadata={"history": history, "note": "n", "why": [1]},
+        ),
+        HOME,
+    )
+    assert body["feedback_content"] == "No, I like sencha.\nSencha."
+    assert body["history"] == history
+    assert body["retrieved_memory_ids"] == ["m1"]
+    assert body["feedback_time"] == START.isoformat()
+    assert body["async_mode"] == "sync"
+    assert body["info"] == {
+        "meta_note": "n",
+        "metadata_json": '{"why": [1]}',
+        "feedback_id": "f1",
+        "timestamp": START.isoformat(),
+    }
+    assert requests().feedback(verdict(metadata={"history": "none"}), HOME)["history"] == []
+
+
+def test_nul_is_taken_out_of_all_that_is_sent():
+    said = event("a\0b", session_id="s\0", metadata={"k": "v\0", "deep": {"x": "\0"}})
+    assert "\0" not in json.dumps(requests().add(said, HOME), ensure_ascii=False)
+    assert "\0" not in json.dumps(requests().search(question("a\0b"), HOME), ensure_ascii=False)
+    assert "\0" not in json.dumps(requests().feedback(verdict("a\0b"), HOME), ensure_ascii=False)
+    assert without_nul({"a": ["b\0", {"c": "\0d"}, 1, None]}) == {"a": ["b", {"c": "d"}, 1, None]}
+
+
+@given(TEXT, TEXT, st.none() | TEXT, st.none() | TEXT)
+def test_cube_ids_stand_in_any_query_text(run, persona, namespace, agent):
+    scope = MemoryScope(run_id=run, persona_id=persona, backend_namespace=namespace, agent_id=agent)
+    cube = home_of(scope).cube_id
+    assert set(cube) <= set(string.ascii_letters + string.digits + "-_.")
+    assert {".", "_"} & set(cube), "the canary's cube has neither"
+    assert len(cube) <= CUBE_IDS.max_length
+
+
+@given(
+    st.lists(st.tuples(TEXT, TEXT, st.none() | TEXT, st.none() | TEXT), min_size=2, max_size=8, unique=True)
+)
+def test_cube_ids_never_meet(fields):
+    names = ("run_id", "persona_id", "backend_namespace", "agent_id")
+    cubes = {home_of(MemoryScope(**dict(zip(names, one, strict=True)))) for one in fields}
+    assert len(cubes) == len(fields)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=10), VALUES, max_size=6))
+def test_metadata_arrives_whole_and_flat(metadata):
+    info = user_info(metadata)
+    assert all(isinstance(value, (str, int, float)) for value in info.values())
+    rest = json.loads(info.pop("metadata_json", "{}"))
+    assert {**{key.removeprefix(USER_PREFIX): value for key, value in info.items()}, **rest} == metadata
+
+
+def test_a_users_metadata_cannot_take_the_place_of_the_events_fields():
+    info = event_info(
+        event("x", event_id="e1", context="home", metadata={"event_id": "e2", "context": "work"})
+    )
+    assert (info["event_id"], info["context"]) == ("e1", "home")
+    assert (info["meta_event_id"], info["meta_context"]) == ("e2", "work")
+
+
+def test_two_scopes_have_two_users():
+    assert home_of(ALICE).user_id == "run1.alice" != home_of(BOB).user_id
+    assert options().filters is False

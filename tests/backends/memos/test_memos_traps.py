@@ -1,0 +1,374 @@
+"""Where MemOS says 200 and means something else: every trap met on a real server, and what we say."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from memos_double import MemosDouble
+from memos_support import ALICE, BOB, ask, event, opened, ready
+
+from memory import (
+    AdapterMode,
+    BackendProtocolError,
+    BackendTimeout,
+    BackendUnavailable,
+    ConfigError,
+    SupportsReadiness,
+)
+from memory.backends.memos.canary import CANARY
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+# -- a server that does not work, at setup and in health ------------------------------------------------
+
+
+async def test_a_server_that_finds_nothing_is_refused_at_setup_and_unavailable_in_health(double):
+    double.model.embedder_down = True
+    with pytest.raises(BackendUnavailable, match=r"not found again.*embedder.*ivfflat.*relativity"):
+        async with opened(double):
+            pass
+    double.model.embedder_down = False
+    async with opened(double) as slot:
+        assert (await slot.health()).details["canary"] == "found"
+        double.model.embedder_down = True
+        health = await slot.health()
+        assert (health.status, health.details["canary"]) == ("unavailable", "not found")
+        assert "embedder" in health.warnings[0]
+
+
+async def test_a_canary_stored_while_the_embedder_was_down_is_stored_again(double):
+    double.model.embedder_down = True
+    with pytest.raises(BackendUnavailable):
+        async with opened(double):
+            pass
+    (lost,) = double.model.rows
+    double.model.embedder_down = False
+    async with opened(double):
+        (found,) = double.model.rows
+    assert (lost.cube_id, found.cube_id) == (CANARY.cube_id, CANARY.cube_id)
+    assert lost.id != found.id
+
+
+async def test_a_server_that_stores_nothing_is_refused_at_setup(double):
+    double.model.stores_nothing = True
+    with pytest.raises(BackendUnavailable, match="stored nothing"):
+        async with opened(double):
+            pass
+
+
+async def test_the_canary_is_stored_once_for_all_and_looked_for_once_by_a_slot(double):
+    for _ in range(2):
+        async with opened(double) as slot:
+            asked = len(double.requests)
+            await slot.setup_scope(BOB)
+            assert len(double.requests) == asked
+    assert [row.cube_id for row in double.model.rows] == [CANARY.cube_id]
+
+
+async def test_health_before_any_setup_is_degraded_and_writes_nothing(double):
+    async with opened(double) as slot:
+        double.model.rows.clear()
+        health = await slot.health()
+    assert (health.status, health.details["canary"]) == ("degraded", "not stored yet")
+    assert double.model.rows == []
+
+
+async def test_a_server_that_mixes_cubes_is_refused():
+    with MemosDouble(graph_db="neo4j") as double:
+        double.model.mixes_cubes = True
+        with pytest.raises(ConfigError, match="MOS_NEO4J_SHARED_DB=true"):
+            async with opened(double, neo4j_shared_db=True):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("is_really", "said", "told"),
+    [
+        ("postgres", "neo4j-community", "ignored a filter"),
+        ("postgres", "polardb", "ignored a filter"),
+        ("neo4j-community", "polardb", "found nothing by a filter that matches"),
+        ("polardb", "neo4j-community", "found nothing by a filter that matches"),
+    ],
+)
+async def test_filters_that_are_not_what_was_promised_are_refused(is_really, said, told):
+    with MemosDouble(graph_db=is_really) as double, pytest.raises(ConfigError, match=told) as raised:
+        async with opened(double, graph_db=said):
+            pass
+    assert "graph_db" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("graph_db", "filters"),
+    [("postgres", "ignored"), ("neo4j-community", "honoured"), ("polardb", "honoured")],
+)
+async def test_health_says_what_filters_do(graph_db, filters):
+    with MemosDouble(graph_db=graph_db) as double:
+        async with opened(double) as slot:
+            assert (await slot.health()).details["filters"] == filters
+
+
+# -- writes -----------------------------------------------------------------------------------------------
+
+
+async def test_an_asynchronous_write_is_queued_and_its_ids_are_only_for_now(double):
+    double.model.held = True
+    async with opened(double) as slot:
+        receipt = await slot.record_event(event("I like oolong tea."))
+        assert receipt.status == "queued"
+        assert "replaces" in receipt.warnings[0]
+        result = await ask(slot)
+        assert [entry.native_id for entry in result.entries] == list(receipt.native_ids)
+        double.model.held = False
+        assert (await ready(slot)).state == "ready"
+        result = await ask(slot)
+        assert len(result.entries) == 1
+        assert result.entries[0].native_id not in receipt.native_ids
+        assert result.entries[0].event_ids == (receipt.event_id,)
+
+
+@pytest.mark.parametrize(("block", "found"), [({}, "pending"), ({"verify_writes": False}, "committed")])
+async def test_a_write_without_a_vector_is_not_committed(double, block, found):
+    async with opened(double, async_mode="sync", mode="fast", **block) as slot:
+        assert (await slot.record_event(event("I like oolong tea."))).status == "committed"
+        double.model.embedder_down = True
+        receipt = await slot.record_event(event("I like sencha tea."))
+    assert receipt.status == found
+    assert receipt.native_ids
+    assert bool(receipt.warnings) == (found == "pending")
+
+
+async def test_an_extraction_lost_for_want_of_a_vector_is_an_error(double):
+    async with opened(double, async_mode="sync") as slot:
+        double.model.embedder_down = True
+        with pytest.raises(BackendUnavailable, match="answered 200 with nothing"):
+            await slot.record_event(event("I like oolong tea."))
+
+
+async def test_a_search_that_failed_is_no_empty_memory(double):
+    async with opened(double) as slot:
+        assert (await ask(slot)).entries == ()
+        double.model.embedder_down = True
+        with pytest.raises(BackendUnavailable, match="answered 200 with nothing"):
+            await ask(slot)
+        double.model.rows.clear()  # without its canary a server is given the benefit of the doubt
+        assert (await ask(slot)).entries == ()
+
+
+async def test_a_write_that_is_crowded_out_says_so(double):
+    async with opened(double, async_mode="sync", top_k=1) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        double.model.rows.append(
+            double.model.rows.pop(0)
+        )  # the canary: now the older row of equals comes first
+        newer = await slot.record_event(event("I like oolong tea."))
+        assert newer.status == "committed"
+        double.model.rows[-1].embedded = False
+        answer = await ready(slot)
+        assert (answer.state, "among the first 1" in answer.detail) == ("unknown", True)
+
+
+@pytest.mark.parametrize("block", [{}, {"async_mode": "sync", "mode": "fast"}])
+async def test_an_add_that_stored_nothing_is_an_error(double, block):
+    async with opened(double, **block) as slot:
+        double.model.stores_nothing = True
+        with pytest.raises(BackendProtocolError, match="stored nothing"):
+            await slot.record_event(event("I like oolong tea."))
+
+
+async def test_an_extraction_of_nothing_is_committed_with_a_warning(double):
+    async with opened(double, async_mode="sync") as slot:
+        double.model.stores_nothing = True
+        receipt = await slot.record_event(event("Hm."))
+    assert (receipt.status, receipt.native_ids) == ("committed", ())
+    assert "extracted nothing" in receipt.warnings[0]
+
+
+async def test_raw_text_kept_for_want_of_a_model_is_told(double):
+    double.model.model_down = True
+    async with opened(double, async_mode="sync") as slot:
+        receipt = await slot.record_event(event("I like oolong tea."))
+        assert receipt.status == "committed"
+        assert "language model" in receipt.warnings[0]
+        answer = await ready(slot)
+        assert (answer.state, "language model" in answer.detail) == ("ready", True)
+
+
+async def test_messages_that_memos_reads_past_are_told(double):
+    async with opened(double) as slot:
+        messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "I like tea."}]
+        receipt = await slot.record_event(event(messages=messages))
+    assert any("developer" in warning for warning in receipt.warnings)
+
+
+async def test_nul_would_lose_the_memory_and_is_taken_out(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong\0 tea."))
+        await ready(slot)
+        assert "oolong tea" in (await ask(slot)).formatted_context
+
+
+async def test_a_crash_of_the_server_costs_one_request_only(double):
+    """After a 500 a MemOS server resets the connection; the next request must not meet that."""
+    async with opened(double) as slot:
+        for route in ("search", "get_memory"):
+            double.crash = route
+            with pytest.raises(BackendUnavailable) as raised:
+                await ask(slot) if route == "search" else await slot.reset_scope(ALICE)
+            assert raised.value.diagnostics["status"] == 500
+            double.crash = None
+            assert (await ask(slot)).entries == ()
+
+
+# -- readiness ----------------------------------------------------------------------------------------------
+
+
+async def test_while_the_local_queue_works_nothing_is_ready(double):
+    async with opened(double) as slot:
+        double.model.held = True
+        await slot.record_event(event("I like oolong tea."))
+        answer = await ready(slot, 0.15)
+        assert answer.state == "pending"
+        assert answer.pending_count is None, "the count is of all users"
+        assert "all users" in answer.detail
+        assert answer.waited_ms >= 140
+
+
+async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
+    async with opened(double, deadlines={"write_s": 0.05}) as slot:
+        double.faults.add("slow", endpoint="POST /product/add", delay_s=0.4)
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        asked = len(double.requests)
+        answer = await slot.capability(SupportsReadiness).readiness(ALICE)
+        assert (answer.state, "deadline" in answer.detail) == ("pending", True)
+        assert len(double.requests) == asked
+        assert (await ready(slot)).state == "ready"
+        assert len((await ask(slot)).entries) == 1
+
+
+async def test_a_memory_that_says_nothing_of_its_event_is_known_by_its_id(double):
+    async with opened(double, async_mode="sync") as slot:
+        await slot.record_event(event("I like oolong tea."))
+        double.model.rows[-1].metadata.update(info={}, sources=[])
+        assert (await ready(slot)).detail == "what was written last is found"
+
+
+async def test_a_moment_without_any_memory_is_waited_out(double):
+    """Between the raw memory and what replaces it there may be neither."""
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+        row = double.model.rows.pop()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_later, 0.05, double.model.rows.append, row)
+            assert (await ready(slot)).state == "ready"
+
+
+async def _later(seconds, call, *arguments):
+    await anyio.sleep(seconds)
+    call(*arguments)
+
+
+async def test_with_redis_a_users_own_tasks_count():
+    with MemosDouble(redis=True) as double:
+        double.model.held = True
+        async with opened(double, BOB, scheduler="redis") as slot:
+            readiness = slot.capability(SupportsReadiness)
+            await slot.record_event(event("I like oolong tea."))
+            answer = await readiness.readiness(ALICE)
+            assert (answer.state, answer.pending_count) == ("pending", 1)
+            assert (await readiness.readiness(BOB)).state == "ready"
+            double.model.held = False
+            assert (await ready(slot)).state == "ready"
+
+
+async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
+    with MemosDouble(redis=True) as double:
+        async with opened(double, scheduler="redis") as slot:
+            await slot.record_event(event("I like oolong tea."))
+            await ready(slot)
+            double.model.tasks[-1].status = "failed"
+            answer = await ready(slot)
+            assert (answer.state, answer.detail) == ("failed", "1 tasks of the scheduler failed")
+            await slot.reset_scope(ALICE)
+            assert (await ready(slot)).state == "ready"
+        async with opened(double, scheduler="redis") as slot:
+            assert (await ready(slot)).state == "ready"
+
+
+async def test_a_memory_that_the_scheduler_lost_is_not_ready(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like sencha."))
+        await ready(slot)
+        double.model.loses_raw = True
+        await slot.record_event(event("I like oolong tea."))
+        answer = await ready(slot)
+    assert (answer.state, "lost it" in answer.detail) == ("unknown", True)
+
+
+async def test_stored_and_not_found_is_failed(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        double.model.embedder_down = True
+        answer = await ready(slot)
+        assert (answer.state, "embedder" in answer.detail) == ("failed", True)
+    async with opened_while_down(double) as slot:
+        assert (await ready(slot)).state == "failed"
+
+
+def opened_while_down(double):
+    """A slot that has written nothing itself; its canary sings, the scope's memories have no vector."""
+    double.model.embedder_down = False
+    for row in double.model.rows:
+        row.embedded = row.cube_id == CANARY.cube_id
+    return opened(double)
+
+
+async def test_an_unknown_past_is_ready_where_it_can_be_found(double):
+    async with opened(double) as slot:
+        assert (await ready(slot)).detail == "nothing is stored"
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+    async with opened(double) as slot:
+        assert (await ready(slot)).detail == "memories are found"
+
+
+async def test_becoming_read_only_waits_for_the_scheduler(double):
+    async with opened(double, idle_timeout_s=5) as slot:
+        raw = await slot.record_event(event("I like oolong tea."))
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert all(row.id not in raw.native_ids for row in double.model.rows), (
+            "the raw memory was still there"
+        )
+
+
+async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
+    async with opened(double, idle_timeout_s=5) as slot:
+        double.faults.add("lost", endpoint="POST /product/add")
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        (raw,) = (row for row in double.model.rows if row.cube_id != CANARY.cube_id)
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert raw not in double.model.rows
+
+
+async def test_no_more_than_four_requests_are_under_way(double):
+    """Whoever asks: readiness and health do not pass the slot's own limit."""
+    async with opened(double) as slot:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(slot.health)
+        assert double.connections <= 4
+
+
+async def test_a_scheduler_that_does_not_end_is_told_and_the_slot_is_read_only_all_the_same(double):
+    async with opened(double, idle_timeout_s=0.1) as slot:
+        double.model.held = True
+        await slot.record_event(event("I like oolong tea."))
+        with pytest.raises(BackendTimeout, match="scheduler"):
+            await slot.set_mode(AdapterMode(read_only=True))
+        assert slot.read_only

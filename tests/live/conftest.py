@@ -1,0 +1,34 @@
+"""Fixtures of the live tests: real servers, or the reason why there is none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import memos_rig
+
+
+@pytest.fixture(scope="session")
+def memos_rig_process() -> Iterator[memos_rig.MemosProcess]:
+    """PostgreSQL, MemOS' server and the scripted LLM, all ours to break."""
+    if reason := memos_rig.missing():
+        pytest.skip(reason)
+    rig = memos_rig.MemosProcess()
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(scope="session")
+def memos_url(request: pytest.FixtureRequest) -> str:
+    """A MemOS server: the one that ``MEMOS_URL`` names, or ours."""
+    named = os.environ.get("MEMOS_URL")
+    if named:
+        return named
+    rig: memos_rig.MemosProcess = request.getfixturevalue("memos_rig_process")
+    return rig.url

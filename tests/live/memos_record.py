@@ -1,0 +1,82 @@
+"""Records the pairs of ``tests/backends/memos/pairs`` anew, from a real server of our own.
+
+    python tests/live/memos_record.py [name ...]
+
+The requests are in the files already; their answers are written into them. To add a history, write its requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backends" / "memos")]
+
+from memos_pairs import PAIRS, load, replay  # noqa: E402
+from memos_rig import MemosProcess  # noqa: E402
+
+
+class Asker:
+    """Asks a real server, breaks the model behind it, waits for its scheduler."""
+
+    def __init__(self, rig: MemosProcess) -> None:
+        self._rig = rig
+
+    def __call__(self, step: Mapping[str, Any]) -> tuple[int, Any]:
+        request = step["request"]
+        with contextlib.ExitStack() as stack:
+            if "llm" in step:
+                stack.enter_context(self._rig.llm_fault(**step["llm"]))
+            client = stack.enter_context(httpx.Client(base_url=self._rig.url, timeout=60))
+            if step.get("idle"):
+                _wait_until_idle(client)
+            answer = client.request(
+                request["method"], request["path"], json=request.get("json"), params=request.get("params")
+            )
+            if step.get("settle"):
+                _wait_until_idle(client)
+            return answer.status_code, answer.json()
+
+
+def _wait_until_idle(client: httpx.Client) -> None:
+    for _ in range(200):
+        summary = client.get("/product/scheduler/allstatus").json()["data"]["scheduler_summary"]
+        if not summary["waiting"] + summary["in_progress"]:
+            return
+        time.sleep(0.05)
+    raise TimeoutError("the scheduler is not done after 10 s")
+
+
+def record(paths: list[Path], rig: MemosProcess) -> Iterator[Path]:
+    for path in paths:
+        history = load(path)
+        run = f"pairs-{os.urandom(4).hex()}"
+        history["steps"] = [
+            {**step, "status": status, "body": body}
+            for step, status, body in replay(history, run, Asker(rig))
+        ]
+        path.write_text(json.dumps(history, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        yield path
+
+
+def main(names: list[str]) -> None:
+    wanted = [path for path in PAIRS if not names or path.stem in names]
+    for redis in (False, True):
+        paths = [path for path in wanted if load(path).get("redis", False) == redis]
+        if paths:
+            rig = MemosProcess(*(["--redis"] if redis else []))
+            for path in record(paths, rig):
+                sys.stdout.write(f"{path.stem}\n")
+            rig.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

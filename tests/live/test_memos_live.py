@@ -1,0 +1,75 @@
+"""The conformance kit on a real MemOS server, and MemOS' traps as they really are.
+
+    make live-memos                                              starts everything it needs
+    MEMOS_URL=http://127.0.0.1:8001 pytest tests/live/test_memos_live.py
+
+With ``MEMOS_URL``, ``MEMOS_GRAPH_DB`` names that server's GRAPH_DB_BACKEND (``postgres`` if unset), and what needs
+the model to fail is skipped. A server keeps the canary's cube; all other cubes are emptied again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from memos_rig import MemosProcess
+
+from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
+from memory.smoke import run_gates
+from memory.testing.contract import Fingerprint, MemoryContract
+
+_REGISTRY = MemoryAdapterRegistry()
+
+
+def config(url: str, **block: Any) -> dict[str, Any]:
+    graph_db = os.environ.get("MEMOS_GRAPH_DB", "postgres")
+    block = {"url": url, "graph_db": graph_db, **block}
+    scope = {"run_id": "live", "persona_id": "ada"}
+    return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}
+
+
+class _OnServer(MemoryContract):
+    block: ClassVar[dict[str, Any]] = {}
+    native_query = ("get_memory", {})
+    ready_timeout_s = 30.0
+    concurrent_scopes = 8
+    clean_up = True
+
+    @pytest.fixture
+    def adapter_factory(self, memos_url: str, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+        settings = load_config(config(memos_url, **self.block))
+        return lambda: _REGISTRY.create(settings, data_dir=tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, request: pytest.FixtureRequest) -> Fingerprint | None:
+        """Every row of the database, read past MemOS; of a server that is not ours, nothing can be read."""
+        if os.environ.get("MEMOS_URL"):
+            return None
+        rig: MemosProcess = request.getfixturevalue("memos_rig_process")
+        return rig.memories
+
+
+class TestAsync(_OnServer):
+    """As configured by default: a raw memory at once, the scheduler's later."""
+
+
+class TestFine(_OnServer):
+    """The answer to a write waits for the model."""
+
+    block: ClassVar[dict[str, Any]] = {"async_mode": "sync", "mode": "fine"}
+
+
+class TestFast(_OnServer):
+    """Text as it is, without a model."""
+
+    block: ClassVar[dict[str, Any]] = {"async_mode": "sync", "mode": "fast"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_doctor_is_content(memos_url: str) -> None:
+    report = await run_gates(config(memos_url))
+    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
