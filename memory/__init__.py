@@ -80,6 +80,7 @@ from memory.requests import (
 )
 from memory.rules import Deadlines
 from memory.scope import IdAlphabet, MemoryScope, ScopeEncoder
+from memory.shielded import ShieldedCalls
 from memory.slot import MemorySlot
 from memory.tokens import CallableTokenCounter, TokenCounter, Utf8TokenCounter
 from memory.tracing import JsonlTraceSink, OpenTelemetrySink, TraceSink
@@ -148,6 +149,7 @@ __all__ = [
     "RetrieveResult",
     "ScopeEncoder",
     "ScopeError",
+    "ShieldedCalls",
     "SupportsBulkIngest",
     "SupportsEventLookup",
     "SupportsFeedback",

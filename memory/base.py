@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import anyio
+
 from memory.events import MemoryEvent
 from memory.formatting import render_section
 from memory.receipts import (
@@ -38,6 +40,7 @@ from memory.requests import (
     RetrieveRequest,
 )
 from memory.scope import MemoryScope
+from memory.shielded import ShieldedCalls
 from memory.worker import NativeWorker
 
 __all__ = [
@@ -55,6 +58,8 @@ __all__ = [
     "SupportsReadiness",
     "capabilities_of",
 ]
+
+_CLOSE_S = 8.0
 
 FILTER_OPERATORS = frozenset({"eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains"})
 """Operators a filter may use; all of them narrow."""
@@ -76,6 +81,7 @@ class AdapterTraits:
             time and in order.
         write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only where the
             backend deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
+        asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
     """
 
     kind: ConditionKind = "architecture"
@@ -86,6 +92,7 @@ class AdapterTraits:
     max_concurrency: int | None = None
     max_scope_concurrency: int | None = None
     write_retries: int = 0
+    asyncio_only: bool = False
 
 
 @runtime_checkable
@@ -232,21 +239,37 @@ class BaseAdapter:
     worker: NativeWorker | None = None
     """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""
 
+    shielded: ShieldedCalls | None = None
+    """For an asynchronous SDK: the writes that go on when given up. Mode switches and closing wait for them."""
+
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Nothing to prepare, unless overridden."""
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Wait for native calls that were given up at their deadline: none may write after the switch."""
+        await self.settle()
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    async def settle(self) -> None:
+        """Wait until native calls that were given up have ended. Override where others keep them."""
+        if self.shielded is not None:
+            await self.shielded.idle()
         if self.worker is not None:
             await self.worker.idle()
-        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     def format_context(self, result: RetrieveResult) -> str:
         """The shared section; override only where the backend prescribes its own rendering."""
         return render_section(self.backend_name, result.request.scope.label, result.context_entries)
 
     async def aclose(self) -> None:
-        """Run :meth:`close_native` on the worker once its calls have ended, and end the worker. Idempotent."""
+        """Wait for calls under way, at most eight seconds; close what the SDK holds, end the worker. Idempotent.
+
+        :meth:`close_native` runs on the worker once its calls have ended; an asynchronous SDK is closed by an
+        override that calls this first.
+        """
+        if self.shielded is not None:
+            with anyio.move_on_after(_CLOSE_S):
+                await self.shielded.idle()
         if self.worker is not None:
             await self.worker.aclose(self.close_native)
 

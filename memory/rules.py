@@ -14,11 +14,13 @@ from typing import Any, TypeVar, cast
 import anyio
 from anyio.lowlevel import current_token
 
+from memory._loops import on_trio
 from memory._model import Frozen
 from memory.base import MemoryAdapter
 from memory.errors import (
     BackendError,
     BackendTimeout,
+    ConfigError,
     InputError,
     LifecycleError,
     MemslotError,
@@ -93,11 +95,14 @@ class Rules:
 
         Raises:
             LifecycleError: either is the case.
+            ConfigError: the loop is trio's, and the adapter's SDK knows asyncio alone.
         """
         if self.closed:
             raise LifecycleError("this slot is closed; open a new one")
         loop = current_token().native_token
         if self._loop is None:
+            if self.traits.asyncio_only and on_trio():
+                raise ConfigError(f"{self.backend_name} runs on asyncio only; run the host on asyncio")
             self._loop = loop
         elif self._loop is not loop:
             raise LifecycleError(

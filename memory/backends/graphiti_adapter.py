@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.lowlevel import current_token
 
 from memory import (
-    AdapterMode,
     AdapterSettings,
     AdapterTraits,
     BackendError,
@@ -26,7 +24,6 @@ from memory import (
     MemoryEvent,
     MemoryScope,
     MemslotError,
-    ModeReceipt,
     PluginInfo,
     ResetReceipt,
     RetrieveRequest,
@@ -90,7 +87,9 @@ class GraphitiAdapter(GraphitiRecords):
 
     def __init__(self, settings: AdapterSettings[GraphitiOptions]) -> None:
         self.backend_name = settings.name
-        self.traits = AdapterTraits(kind="architecture", consistency="immediate", cs_filtering="soft")
+        self.traits = AdapterTraits(
+            kind="architecture", consistency="immediate", cs_filtering="soft", asyncio_only=True
+        )
         self._options = settings.options
         self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
         self._clients = build_clients(settings.options, settings.deadlines)
@@ -145,10 +144,8 @@ class GraphitiAdapter(GraphitiRecords):
 
         Raises:
             BackendUnavailable: it is open elsewhere.
-            ConfigError: the event loop is not asyncio's, or the directory cannot be created.
+            ConfigError: the directory cannot be created.
         """
-        if type(current_token().native_token).__module__.startswith("trio"):
-            raise ConfigError(f"{self.backend_name}: Graphiti runs on asyncio only; run the host on asyncio")
         try:
             async with self.graph(scope):
                 pass
@@ -157,11 +154,10 @@ class GraphitiAdapter(GraphitiRecords):
                 f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
             ) from error
 
-    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Wait for writes that were given up at their deadline."""
+    async def settle(self) -> None:
+        """Wait for writes of every graph that were given up at their deadline."""
         for graph in list(self._graphs.values()):
             await graph.idle()
-        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     # -- writing ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import anyio
 
 from memory import (
-    AdapterMode,
     AdapterSettings,
     AdapterTraits,
     BackendAuthError,
@@ -26,7 +25,6 @@ from memory import (
     InputError,
     MemoryEvent,
     MemoryScope,
-    ModeReceipt,
     NativeQueryRequest,
     NativeQueryResult,
     ProvenanceRequest,
@@ -35,11 +33,11 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
+    ShieldedCalls,
     WriteReceipt,
 )
 from memory.backends.stigmem.client import MAX_LIMIT
 from memory.backends.stigmem.facts import Fact, NewFact
-from memory.backends.stigmem.lingering import Lingering
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.scopes import Home, Scopes, scope_id
 from memory.backends.stigmem.utterances import (
@@ -55,7 +53,6 @@ __all__ = ["StigmemAdapter"]
 
 T = TypeVar("T")
 _MAX_TOKEN_BUDGET = 200_000
-_CLOSE_S = 8.0
 _QUERY_ARGUMENTS = frozenset(
     {"entity", "relation", "min_confidence", "include_contradicted", "include_expired", "after", "limit"}
 )
@@ -68,6 +65,7 @@ class StigmemAdapter(BaseAdapter):
         settings: of the plugin ``stigmem``.
     """
 
+    shielded: ShieldedCalls
     traits = AdapterTraits(
         consistency="immediate",
         cs_filtering="soft",  # their words join the question; nothing is filtered by them
@@ -79,7 +77,7 @@ class StigmemAdapter(BaseAdapter):
         self.backend_name = settings.name
         self._options = settings.options
         self._scopes = Scopes(settings.options, f"memory.backends.{settings.name}")
-        self._writes = Lingering()
+        self.shielded = ShieldedCalls()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's id, of which its tenants and marks are made, and its node where it has one of its own."""
@@ -92,11 +90,6 @@ class StigmemAdapter(BaseAdapter):
         """Find the scope's generation on its node; with ``isolation: tenant`` make the tenant's key."""
         await self._scopes.enter(scope, again=True)
 
-    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Wait for writes that were given up at their deadline: none may land after the switch."""
-        await self._writes.idle()
-        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
-
     # -- writing ----------------------------------------------------------------------------------------
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
@@ -104,7 +97,7 @@ class StigmemAdapter(BaseAdapter):
 
         async def write(home: Home) -> WriteReceipt:
             facts = message_facts(event, home)
-            return await self._writes.run(home.scope_id, lambda: self._post(event, home, facts))
+            return await self.shielded.run(home.scope_id, lambda: self._post(event, home, facts))
 
         return await self._at_home(event.scope, write)
 
@@ -196,7 +189,7 @@ class StigmemAdapter(BaseAdapter):
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Facts can be recalled once the node has answered; pending only while a given-up write is under way."""
-        if self._writes.busy(scope_id(scope)):
+        if self.shielded.busy(scope_id(scope)):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
         return BackendReadiness(state="ready", detail="facts can be recalled at once")
 
@@ -204,7 +197,7 @@ class StigmemAdapter(BaseAdapter):
         """Wait for writes under way, at most ``timeout_s`` seconds."""
         started = time.perf_counter()
         with anyio.move_on_after(timeout_s):
-            await self._writes.idle(scope_id(scope))
+            await self.shielded.idle(scope_id(scope))
         state = await self.readiness(scope)
         return state.model_copy(update={"waited_ms": (time.perf_counter() - started) * 1000})
 
@@ -274,7 +267,7 @@ class StigmemAdapter(BaseAdapter):
         Facts cannot be deleted. With ``isolation: tenant`` the old tenant loses its key, so no route reaches its
         facts any more; on a node without tenants its other clients still can.
         """
-        await self._writes.idle(scope_id(scope))
+        await self.shielded.idle(scope_id(scope))
         await self._scopes.enter(scope, again=True)
 
         async def look(home: Home) -> tuple[Home, list[Fact]]:
@@ -339,8 +332,7 @@ class StigmemAdapter(BaseAdapter):
 
     async def aclose(self) -> None:
         """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
-        with anyio.move_on_after(_CLOSE_S):
-            await self._writes.idle()
+        await super().aclose()
         await self._scopes.aclose()
 
     async def _at_home(self, scope: MemoryScope, call: Callable[[Home], Awaitable[T]]) -> T:

@@ -1,7 +1,8 @@
-"""Writes that run to their end, even where the caller no longer waits (DESIGN section 5.1).
+"""Async calls that run to their end, even where the caller no longer waits (DESIGN section 5.1).
 
-A request given up at its deadline may still be carried out by the node. So that none lands after the switch to
-read-only, a write goes on in the background until its answer is there, and the switch waits for it.
+A request given up at its deadline may still be carried out by the server. So that none lands after the switch to
+read-only, a write goes on in the background until its answer is there, and the switch waits for it. What
+:class:`~memory.worker.NativeWorker` is for synchronous SDKs, this is for asynchronous ones.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Generic, TypeVar, cast
 
 import anyio
-from anyio.lowlevel import current_token
 
-from memory import BackendUnavailable
+from memory._loops import on_trio
+from memory.errors import BackendUnavailable
 
-__all__ = ["Lingering"]
+__all__ = ["ShieldedCalls"]
 
 T = TypeVar("T")
 
@@ -28,8 +29,8 @@ class _Outcome(Generic[T]):
         self.finished = False
 
 
-class Lingering:
-    """Background calls by key, one at a time for each key. Works on asyncio and trio."""
+class ShieldedCalls:
+    """Calls that outlast their caller, one at a time for each key. Works on asyncio and trio."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, anyio.Event] = {}
@@ -39,6 +40,9 @@ class Lingering:
         """Run ``call`` once earlier ones of its key have ended; return or raise what it does.
 
         Cancelled while waiting for an earlier one, ``call`` never starts; later, it goes on by itself.
+
+        Raises:
+            BackendUnavailable: the event loop ended before ``call`` did.
         """
         while key in self._running:
             await self._running[key].wait()
@@ -60,7 +64,7 @@ class Lingering:
         if outcome.error is not None:
             raise outcome.error
         if not outcome.finished:
-            raise BackendUnavailable("the event loop ended before the node answered")
+            raise BackendUnavailable("the event loop ended before the backend answered")
         return cast(T, outcome.value)
 
     def busy(self, key: Hashable) -> bool:
@@ -73,7 +77,7 @@ class Lingering:
             await pending[0].wait()
 
     def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        if type(current_token().native_token).__module__.startswith("trio"):
+        if on_trio():
             trio: Any = sys.modules["trio"]
             trio.lowlevel.spawn_system_task(work)
             return

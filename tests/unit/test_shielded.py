@@ -1,0 +1,138 @@
+"""Shielded calls: a write that was given up still ends before the switch to read-only, and never overtakes."""
+
+import anyio
+import pytest
+from slot_support import ALICE, event
+
+from memory import (
+    AdapterMode,
+    AdapterTraits,
+    BaseAdapter,
+    ConfigError,
+    Deadlines,
+    MemorySlot,
+    ShieldedCalls,
+    WriteReceipt,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+async def test_results_and_errors_come_back():
+    calls = ShieldedCalls()
+
+    async def answer():
+        return 42
+
+    async def fail():
+        raise ZeroDivisionError
+
+    assert await calls.run("a", answer) == 42
+    with pytest.raises(ZeroDivisionError):
+        await calls.run("a", fail)
+    assert not calls.busy("a")
+
+
+async def test_a_call_that_was_given_up_goes_on_and_holds_back_the_next_of_its_key():
+    calls, seen = ShieldedCalls(), []
+
+    async def slow():
+        await anyio.sleep(0.05)
+        seen.append("slow")
+
+    async def note(name):
+        seen.append(name)
+
+    with anyio.move_on_after(0.01) as limit:
+        await calls.run("a", slow)
+    assert limit.cancelled_caught
+    assert calls.busy("a")
+    await calls.run("b", lambda: note("other key"))
+    await calls.run("a", lambda: note("next"))
+    assert seen == ["other key", "slow", "next"]
+
+
+async def test_a_call_given_up_while_waiting_never_starts():
+    calls, seen = ShieldedCalls(), []
+
+    async def slow():
+        await anyio.sleep(0.05)
+
+    async def note():
+        seen.append("started")
+
+    for call in (slow, note):
+        with anyio.move_on_after(0.01):
+            await calls.run("a", call)
+    await calls.idle()
+    await anyio.sleep(0.01)
+    assert seen == []
+
+
+async def test_idle_waits_for_one_key_or_for_all():
+    calls = ShieldedCalls()
+
+    async def nap(seconds):
+        await anyio.sleep(seconds)
+
+    for key, seconds in (("short", 0.03), ("long", 0.1)):
+        with anyio.move_on_after(0.001):
+            await calls.run(key, lambda seconds=seconds: nap(seconds))
+    await calls.idle("short")
+    assert not calls.busy("short")
+    assert calls.busy("long")
+    await calls.idle()
+    assert not calls.busy("long")
+
+
+class SlowWriter(BaseAdapter):
+    """Writes take longer than their deadline, as over HTTP, and are carried out all the same."""
+
+    backend_name = "slow_writer"
+
+    def __init__(self):
+        self.shielded = ShieldedCalls()
+        self.stored = []
+
+    def native_scope(self, scope):
+        return {"id": scope.label}
+
+    async def record_event(self, event):
+        async def write():
+            await anyio.sleep(0.1)
+            self.stored.append(event.event_id)
+
+        await self.shielded.run(event.scope, write)
+        return WriteReceipt(event_id=event.event_id, status="committed")
+
+
+@pytest.mark.parametrize("end", ["switch", "close"])
+async def test_switching_and_closing_wait_for_writes_that_were_given_up(end):
+    adapter = SlowWriter()
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.02))
+    async with slot:
+        assert (await slot.record_event(event())).status == "unknown"
+        assert adapter.stored == []
+        if end == "switch":
+            slot.deadlines = Deadlines()
+            await slot.set_mode(AdapterMode(read_only=True))
+            assert adapter.stored == ["e1"]
+    assert adapter.stored == ["e1"]
+
+
+async def test_an_adapter_for_asyncio_alone_is_refused_on_trio(anyio_backend):
+    class Only(SlowWriter):
+        traits = AdapterTraits(asyncio_only=True)
+
+    slot = MemorySlot(Only(), scope=ALICE)
+    if anyio_backend == "asyncio":
+        async with slot:
+            return
+    with pytest.raises(ConfigError, match="slow_writer runs on asyncio only; run the host on asyncio"):
+        async with slot:
+            pass
