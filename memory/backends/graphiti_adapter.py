@@ -35,6 +35,7 @@ from memory import (
 from memory.backends.graphiti_opening import build_clients, import_sdk
 from memory.backends.graphiti_options import GROUP_IDS, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti_records import LISTS, GraphitiRecords
+from memory.backends.graphiti_stores import make_store
 from memory.backends.graphiti_translate import (
     KINDS,
     episode_body,
@@ -43,6 +44,7 @@ from memory.backends.graphiti_translate import (
     to_entries,
     triplets_of,
 )
+from memory.backends.graphiti_types import Ontology, build_ontology
 
 if TYPE_CHECKING:
     from memory.backends.graphiti_native import NativeGraph, Stored
@@ -74,7 +76,7 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> GraphitiAdapter:
     """Build the adapter. Graphiti is imported here; a scope's graph is opened by ``setup_scope``."""
-    import_sdk()
+    import_sdk(settings.options.driver)
     return GraphitiAdapter(settings)
 
 
@@ -92,6 +94,8 @@ class GraphitiAdapter(GraphitiRecords):
         )
         self._options = settings.options
         self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
+        self._store = make_store(settings.options, self._directory, settings.deadlines)
+        self._ontology = _ontology(settings)
         self._clients = build_clients(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
@@ -120,7 +124,9 @@ class GraphitiAdapter(GraphitiRecords):
     async def _opened(self, group_id: str) -> NativeGraph:
         from memory.backends.graphiti_native import NativeGraph
 
-        graph = NativeGraph(self._directory / group_id, group_id, self._options, self._clients)
+        graph = NativeGraph(
+            self._store.graph(group_id), group_id, self._options, self._clients, self._ontology
+        )
         try:
             await graph.driver.open()
         except BaseException:
@@ -130,9 +136,10 @@ class GraphitiAdapter(GraphitiRecords):
         return graph
 
     async def _make_room(self) -> None:
-        """Close graphs that have not been used for longest: each open one holds some 80 MB."""
+        """Close graphs that have not been used for longest, where each open one holds memory."""
+        largest = self._store.keeps_open
         for group_id, graph in list(self._graphs.items()):
-            if len(self._graphs) < self._options.open_graphs:
+            if largest is None or len(self._graphs) < largest:
                 return
             if not graph.busy:
                 del self._graphs[group_id]
@@ -268,7 +275,7 @@ class GraphitiAdapter(GraphitiRecords):
             ]
             for kind, scored in zip(KINDS, scores, strict=True)
         }
-        entries = tuple(to_entries(raw, events))
+        entries = tuple(to_entries(raw, events, self._options.edge_types))
         return RetrieveResult(
             request=request,
             raw=raw,
@@ -307,11 +314,14 @@ class GraphitiAdapter(GraphitiRecords):
             "consistency_model": self.traits.consistency,
             "cs_filtering": self.traits.cs_filtering,
             "native_memory_types": KINDS,
-            "native_ingest_modes": (options.ingest, *(("bulk",) if options.bulk == "native" else ())),
+            "native_ingest_modes": _modes(options),
             "native_query_modes": ("count", *LISTS),
-            "versions": {name: importlib.metadata.version(name) for name in ("graphiti-core", "kuzu")},
+            "versions": {
+                name: importlib.metadata.version(name) for name in ("graphiti-core", *self._store.packages)
+            },
         }
         try:
+            await self._store.probe()
             for graph in list(self._graphs.values()):
                 await graph.probe()
         except Exception as error:
@@ -320,7 +330,7 @@ class GraphitiAdapter(GraphitiRecords):
                 **declared, status="unavailable", warnings=(str(failure),), details=failure.diagnostics
             )
         details = {
-            "driver": "kuzu (embedded)",
+            "driver": self._store.label,
             "open_graphs": len(self._graphs),
             "llm": options.llm.model if options.llm else None,
             "embedder": _label(options.embedder),
@@ -332,7 +342,7 @@ class GraphitiAdapter(GraphitiRecords):
             status="ok",
             latency_ms=(anyio.current_time() - started) * 1000,
             details=details,
-            warnings=("Kuzu is no longer maintained by its authors, and deprecated by Graphiti",),
+            warnings=self._store.warnings,
         )
 
     async def aclose(self) -> None:
@@ -340,7 +350,34 @@ class GraphitiAdapter(GraphitiRecords):
         graphs, self._graphs = list(self._graphs.values()), {}
         for graph in graphs:
             await graph.close()
+        await self._store.aclose()
         await self._clients.aclose()
+
+
+def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:
+    from graphiti_core.edges import EntityEdge
+    from graphiti_core.nodes import EntityNode
+
+    options = settings.options
+    return build_ontology(
+        options.entity_types,
+        options.edge_types,
+        options.edge_type_map,
+        options.excluded_entity_types,
+        owner=f"memory.backends.{settings.name}",
+        protected=(EntityNode.model_fields, EntityEdge.model_fields),
+    )
+
+
+def _modes(options: GraphitiOptions) -> tuple[str, ...]:
+    """What an event may become, as configured."""
+    chosen = {
+        "bulk": options.bulk == "native",
+        "custom_entity_types": options.entity_types,
+        "custom_edge_types": options.edge_types,
+        "saga": options.saga,
+    }
+    return (options.ingest, *(name for name, used in chosen.items() if used))
 
 
 def _label(model: str | GraphitiModel) -> str:

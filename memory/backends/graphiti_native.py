@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from graphiti_core import Graphiti
@@ -25,11 +25,12 @@ from graphiti_core.utils.bulk_utils import RawEpisode
 from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
 from memory import MemoryEvent, ScopeError
-from memory.backends.graphiti_kuzu import ScopeDriver
 from memory.backends.graphiti_opening import Clients
 from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_stores import ScopeGraph
 from memory.backends.graphiti_translate import Triplet, description, event_id_of
 from memory.backends.graphiti_turn import Turn
+from memory.backends.graphiti_types import Ontology
 
 __all__ = ["NativeGraph", "Stored"]
 
@@ -42,7 +43,6 @@ _RECIPES = {
     "combined_mmr": recipes.COMBINED_HYBRID_SEARCH_MMR,
     "combined_cross_encoder": recipes.COMBINED_HYBRID_SEARCH_CROSS_ENCODER,
 }
-_LABELS = ("Episodic", "Entity", "RelatesToNode_", "Community", "Saga")
 _REMEMBERED_EPISODES = 10_000
 
 
@@ -63,16 +63,25 @@ class NativeGraph:
     """A scope's graph.
 
     Args:
-        directory: of its database.
+        driver: to its database.
         group_id: the scope's native id; sent with every call, because none searches everything.
         options: the configuration block.
         clients: models, shared by all scopes.
+        ontology: the types of entities and facts to tell apart.
     """
 
-    def __init__(self, directory: Path, group_id: str, options: GraphitiOptions, clients: Clients) -> None:
+    def __init__(
+        self,
+        driver: ScopeGraph,
+        group_id: str,
+        options: GraphitiOptions,
+        clients: Clients,
+        ontology: Ontology,
+    ) -> None:
         self.group_id = group_id
+        self.driver = driver
         self._options = options
-        self.driver = ScopeDriver(directory, group_id, options.buffer_mb)
+        self._ontology = ontology
         self.graphiti = Graphiti(
             graph_driver=self.driver,
             llm_client=clients.llm,
@@ -123,7 +132,7 @@ class NativeGraph:
         """Wait until writes that were given up, and queries they had sent, have ended."""
         if self._jobs:
             await asyncio.wait(set(self._jobs))
-        await self.driver.worker.idle()
+        await self.driver.idle()
 
     async def close(self) -> None:
         """Free the database's files and its thread."""
@@ -145,13 +154,28 @@ class NativeGraph:
                 source=EpisodeType[options.ingest],
                 group_id=self.group_id,
                 custom_extraction_instructions=options.custom_instructions,
+                saga=self._saga(event),
+                **self._ontology.arguments,
             )
             return self._stored(added.episode, added.edges)
 
         return await self.alone(add)
 
+    def _saga(self, event: MemoryEvent) -> str | None:
+        return event.session_id if self._options.saga == "session" else None
+
     async def add_batch(self, events: Sequence[MemoryEvent], bodies: Sequence[str]) -> list[Stored]:
-        """``add_episode_bulk``: one extraction over many episodes; contradictions among them stay."""
+        """``add_episode_bulk``: one extraction over many episodes; contradictions among them stay.
+
+        A saga takes whole batches, so sessions that become sagas are batches of their own.
+        """
+        stored: list[Stored] = []
+        pairs = zip(events, bodies, strict=True)
+        for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
+            stored.extend(await self._add_batch(list(batch)))
+        return stored
+
+    async def _add_batch(self, pairs: Sequence[tuple[MemoryEvent, str]]) -> list[Stored]:
         source = EpisodeType[self._options.ingest]
         batch = [
             RawEpisode(
@@ -161,7 +185,7 @@ class NativeGraph:
                 source=source,
                 reference_time=event.timestamp,
             )
-            for event, body in zip(events, bodies, strict=True)
+            for event, body in pairs
         ]
 
         async def add() -> list[Stored]:
@@ -169,9 +193,12 @@ class NativeGraph:
                 batch,
                 group_id=self.group_id,
                 custom_extraction_instructions=self._options.custom_instructions,
+                saga=self._saga(pairs[0][0]),
+                strict_edge_types=self._options.strict_edge_types,
+                **self._ontology.arguments,
             )
             by_name = {episode.name: episode for episode in added.episodes}
-            return [self._stored(by_name[event.event_id], added.edges) for event in events]
+            return [self._stored(by_name[event.event_id], added.edges) for event, _ in pairs]
 
         return await self.alone(add)
 
@@ -355,11 +382,11 @@ class NativeGraph:
         return await self.episodes([row["uuid"] for row in rows])
 
     async def counts(self) -> dict[str, int]:
-        """How many nodes of each kind the group has; Kuzu keeps facts as ``RelatesToNode_``."""
+        """How many facts, and nodes of each kind, the group has, by the labels they have in this database."""
         found = {}
-        for label in _LABELS:
+        for label, pattern in self.driver.counted.items():
             rows, _, _ = await self.driver.execute_query(
-                f"MATCH (n:{label}) WHERE n.group_id = $group_id RETURN count(*) AS found",
+                f"MATCH {pattern} WHERE n.group_id = $group_id RETURN count(*) AS found",
                 group_id=self.group_id,
             )
             found[label] = rows[0]["found"]

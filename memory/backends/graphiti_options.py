@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal, Self
 
@@ -74,7 +75,7 @@ class FalkorServer(PluginOptions):
 class Neo4jServer(PluginOptions):
     """Where Neo4j is."""
 
-    uri: str = Field(default="bolt://localhost:7687", pattern=r"^(bolt|neo4j)(\+s|\+ssc)?://[^/@]+$")
+    uri: str = "bolt://localhost:7687"
     """Address, without credentials."""
     user: str = "neo4j"
     """User name."""
@@ -82,6 +83,15 @@ class Neo4jServer(PluginOptions):
     """Write ``${NEO4J_PASSWORD}``, not the password itself."""
     database: str = Field(default="neo4j", min_length=1)
     """Database; scopes share it, kept apart by ``group_id``."""
+
+    @field_validator("uri")
+    @classmethod
+    def _without_credentials(cls, value: str) -> str:
+        if not re.fullmatch(r"(bolt|neo4j)(\+s|\+ssc)?://[^/@]+", value):
+            raise ValueError(
+                "give an address such as bolt://localhost:7687; credentials go to user and password"
+            )
+        return value
 
 
 class GraphitiOptions(PluginOptions):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -176,17 +176,20 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
+    if hasattr(value, "iso_format"):
+        return value.iso_format()  # Neo4j's own times
     return value
 
 
 def to_entries(
-    raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None]
+    raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None], edge_types: Container[str] = ()
 ) -> Iterable[ContextEntry]:
     """Search results as context entries, facts first; kinds other than facts stand under their name.
 
     Args:
         raw: the rows of each kind.
         events: episode uuid -> event id, for the episodes of every fact.
+        edge_types: the types that are shown by name.
     """
     for kind in KINDS:
         for row in raw[kind]:
@@ -196,12 +199,37 @@ def to_entries(
                 score=row.get("score"),
                 timestamp=_time_of(row),
                 group=None if kind == "edges" else kind,
-                labels=tuple((name, row[name]) for name in _TIMES if row.get(name))
-                if kind == "edges"
-                else (),
+                labels=tuple(_LABELS[kind](row, edge_types)) if kind in _LABELS else (),
                 event_ids=_event_ids(kind, row, events),
                 scope_ids={"group_id": row["group_id"]},
             )
+
+
+def _labels_of_fact(row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
+    """When it held, and what was extracted of its type."""
+    for name in _TIMES:
+        if row.get(name):
+            yield name, row[name]
+    if row["name"] in edge_types:
+        yield "type", row["name"]
+    yield from _attributes(row)
+
+
+def _labels_of_node(row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
+    for label in row["labels"]:
+        if label != "Entity":
+            yield "type", label
+    yield from _attributes(row)
+
+
+def _attributes(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """A custom type's own fields; what was not said is left out."""
+    for name, value in row["attributes"].items():
+        if value is not None:
+            yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_LABELS = {"edges": _labels_of_fact, "nodes": _labels_of_node}
 
 
 def _time_of(row: Mapping[str, Any]) -> datetime | None:

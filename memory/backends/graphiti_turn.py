@@ -27,6 +27,7 @@ class Turn:
 
     def __init__(self) -> None:
         self.given_up = False
+        self.saving = False
         self._calls: set[asyncio.Future[Any]] = set()
 
     def give_up(self) -> None:
@@ -39,8 +40,20 @@ class Turn:
     def check(cls) -> None:
         """Raise :class:`GivenUp` in a write that was."""
         turn = cls.current.get()
-        if turn is not None and turn.given_up:
+        if turn is not None and turn.given_up and not turn.saving:
             raise GivenUp
+
+    @classmethod
+    def save(cls) -> None:
+        """From here on the write goes to its end, given up or not: half of it saved would be worse.
+
+        Raises:
+            GivenUp: it was given up before.
+        """
+        cls.check()
+        turn = cls.current.get()
+        if turn is not None:
+            turn.saving = True
 
     @classmethod
     async def call(cls, request: Coroutine[Any, Any, T]) -> T:
@@ -48,7 +61,7 @@ class Turn:
         turn = cls.current.get()
         if turn is None:
             return await request
-        if turn.given_up:
+        if turn.given_up and not turn.saving:
             request.close()
             raise GivenUp
         call = asyncio.ensure_future(request)

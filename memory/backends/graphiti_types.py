@@ -7,18 +7,33 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
 from memory import ConfigError, PluginOptions
 
 __all__ = ["EdgeRule", "Ontology", "TypeName", "TypeSource", "build_ontology", "check_names"]
 
-# A type's name becomes a label in queries, a field's name a property.
-TypeName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)]
+
+def _name(text: str) -> str:
+    # A type's name becomes a label in queries, a field's name a property.
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", text):
+        raise ValueError("use letters, digits and underscores, a letter first")
+    return text
+
+
+def _source(given: object) -> object:
+    path = isinstance(given, str) and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", given)
+    if not path and not isinstance(given, (Mapping, InlineType)):
+        raise ValueError("name a pydantic model as mypkg.types:Person, or give a block with a description")
+    return given
+
+
+TypeName = Annotated[str, AfterValidator(_name)]
 DEFAULT_TYPE = "Entity"
 _KINDS: Mapping[str, Any] = {
     "string": str,
@@ -47,7 +62,7 @@ class InlineType(PluginOptions):
     """Attributes to extract, by name."""
 
 
-TypeSource = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | InlineType
+TypeSource = Annotated[str | InlineType, BeforeValidator(_source)]
 
 
 class EdgeRule(PluginOptions):
@@ -138,9 +153,13 @@ def build_ontology(
         built = {}
         for name, source in sources.items():
             where = f"{owner}.{kind}.{name}"
-            built[name] = _inline(name, source) if isinstance(source, InlineType) else _imported(source, where)
+            built[name] = (
+                _inline(name, source) if isinstance(source, InlineType) else _imported(source, where)
+            )
             for clash in sorted(built[name].model_fields.keys() & taken):
-                raise ConfigError(f"{where}.{clash}: Graphiti has a field of this name itself; choose another")
+                raise ConfigError(
+                    f"{where}.{clash}: Graphiti has a field of this name itself; choose another"
+                )
         return built or None
 
     allowed: dict[tuple[str, str], list[str]] = {}
@@ -177,5 +196,7 @@ def _imported(path: str, where: str) -> type[BaseModel]:
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise ConfigError(f"{where}: {path} is no pydantic model; give a subclass of pydantic.BaseModel")
     if not found.__doc__:
-        raise ConfigError(f"{where}: {path} has no docstring, which is what the extracting model is told of it")
+        raise ConfigError(
+            f"{where}: {path} has no docstring, which is what the extracting model is told of it"
+        )
     return found

@@ -209,9 +209,7 @@ def _logprobs(reply: Reply, top: int) -> dict[str, Any]:
         ranked = reply.ranked
         return {"content": [_logprob(ranked[0]) | {"top_logprobs": [_logprob(one) for one in ranked[:top]]}]}
     words = [(word, 1.0) for word in _text(reply).split()]
-    return {
-        "content": [_logprob(one) | {"top_logprobs": [_logprob(one)] if top else []} for one in words]
-    }
+    return {"content": [_logprob(one) | {"top_logprobs": [_logprob(one)] if top else []} for one in words]}
 
 
 def _logprob(chosen: tuple[str, float]) -> dict[str, Any]:

@@ -120,7 +120,9 @@ def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
     """The speakers and what they name, of the types offered; what is of none of them is left out."""
     text, types = _message(prompt), TypesOffered.entities(_tag(prompt, "ENTITY TYPES"))
     speakers = dict.fromkeys(speaker for speaker, _, _, _ in _lines(text) if speaker)
-    names = dict.fromkeys([*speakers, *(name for fact in _facts(text) for name in (fact.source, fact.target))])
+    names = dict.fromkeys(
+        [*speakers, *(name for fact in _facts(text) for name in (fact.source, fact.target))]
+    )
     for name in names:
         kind = types.of_entity(name, speaks=name in speakers)
         if kind is not None:

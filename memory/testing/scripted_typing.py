@@ -67,7 +67,7 @@ def _words(name: str, description: object) -> frozenset[str]:
 
 
 def attributes_told(schema: Mapping[str, Any], text: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    """A value for each property: what the text says it is ("its flavour is malty"), else what is known, else null."""
+    """A value for each property: what the text says it is ("its flavour is malty"), what is known, or null."""
     found = {}
     for name, wanted in schema.get("properties", {}).items():
         told = re.search(rf"\b{re.escape(name).replace('_', '[ _]')}{_VALUE}", text, re.I)
