@@ -19,6 +19,7 @@ from memory import (
     AdapterTraits,
     BackendError,
     BackendHealth,
+    BackendProtocolError,
     BackendReadiness,
     ConfigError,
     MemoryEvent,
@@ -247,12 +248,18 @@ class GraphitiAdapter(GraphitiRecords):
         )
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's episode and facts, once no write that was given up is still under way."""
+        """Ids of the event's episode and facts, once no write that was given up is still under way.
+
+        Raises:
+            BackendProtocolError: only part of it is stored, which a server without transactions leaves behind.
+        """
         async with self.graph(event.scope) as graph:
             await graph.idle()
             episodes = await graph.episodes_of_event(event.event_id)
-        ids = [one for episode in episodes for one in (episode.uuid, *episode.entity_edges)]
-        return tuple(dict.fromkeys(ids)) or None
+            facts = list(dict.fromkeys(one for episode in episodes for one in episode.entity_edges))
+            if len(await graph.edges(facts)) < len(facts):
+                raise BackendProtocolError("the episode is stored, but not all of its facts")
+        return tuple(dict.fromkeys([*(episode.uuid for episode in episodes), *facts])) or None
 
     # -- reading ----------------------------------------------------------------------------------------
 
