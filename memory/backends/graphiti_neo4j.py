@@ -12,6 +12,7 @@ from typing import Any
 from graphiti_core.driver import neo4j_driver
 from graphiti_core.driver.driver import GraphDriver, GraphDriverSession
 from graphiti_core.driver.neo4j_driver import Neo4jDriver
+from graphiti_core.graph_queries import get_fulltext_indices, get_range_indices
 from neo4j import AsyncDriver, AsyncGraphDatabase
 
 from memory.backends.graphiti_options import GraphitiOptions
@@ -66,8 +67,9 @@ class Neo4jStore:
         return self._client
 
     async def open(self, graph: Neo4jGraph) -> None:
-        """Build what indexes there are not, once for all scopes."""
+        """Connect, and build what indexes there are not; once for all scopes."""
         if not self._indexed:
+            await self.probe()
             await graph.build_indices_and_constraints()
             self._indexed = True
 
@@ -110,6 +112,13 @@ class Neo4jGraph(Neo4jDriver):  # type: ignore[misc]
     async def open(self) -> None:
         """Build what indexes there are not."""
         await self._store.open(self)
+
+    async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
+        """Graphiti's indexes, one after the other: given up, the parent's gathering leaves queries unawaited."""
+        if delete_existing:
+            await self.delete_all_indexes()
+        for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):
+            await self._execute_index_query(query)
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
         """Rows, a summary, and their keys.

@@ -45,9 +45,10 @@ def import_sdk(driver: Driver = "kuzu") -> None:
         try:
             importlib.import_module(STORES[driver])
         except ImportError as error:
+            extra = "graphiti-falkordb" if driver == "falkordb" else "graphiti"
             raise PluginLoadError(
-                f"graphiti: driver: {driver} needs a package that is not installed: "
-                f"pip install 'memslot[graphiti-{driver}]'"
+                f"graphiti: driver: {driver} needs {error.name}, which is not installed: "
+                f"pip install 'memslot[{extra}]'"
             ) from error
     _quieten()
 

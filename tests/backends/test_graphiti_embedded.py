@@ -122,47 +122,6 @@ async def test_cs_reaches_the_model_only_when_asked_for(tmp_path: Path, llm: Scr
         assert ("zqscenario" in json.dumps(llm.bodies("chat/completions"))) == cs_in_body
 
 
-# -- recipes ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "recipe", ["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
-)
-async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, recipe: str) -> None:
-    from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
-
-    before = EDGE_HYBRID_SEARCH_RRF.model_dump_json()
-    async with opened(llm, tmp_path, recipe=recipe) as slot:
-        await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))
-        result = await slot.retrieve(ask("Where is my passport?", max_items=1))
-    assert EDGE_HYBRID_SEARCH_RRF.model_dump_json() == before, "ingestion uses it too"
-    assert [row["fact"] for row in result.raw["edges"]] == ["I keep my passport in the drawer."]
-    assert isinstance(result.raw["edges"][0]["score"], float)
-    assert bool(result.raw["nodes"]) == bool(result.raw["episodes"]) == recipe.startswith("combined")
-    assert ("[episodes]" in result.formatted_context) == (
-        recipe.startswith("combined") and bool({"episodes"} & {one.group for one in result.context_entries})
-    )
-    assert len(result.included) <= 1
-    assert json.loads(json.dumps(result.raw)) == result.raw
-
-
-async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) -> None:
-    """Kuzu takes "passport?" for a pattern, so that keyword search would miss what is asked for."""
-    async with opened(llm, tmp_path, sim_min_score=1.0) as slot:  # by keywords alone
-        await slot.record_event(event("I keep my passport in the drawer."))
-        for query in ("Where is my passport?", "passport*", "What?! My passport?"):
-            assert await found(slot, query) == ["I keep my passport in the drawer."], query
-        assert await found(slot, "? * ?") == []
-
-
-async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
-    embedder = {"model": "embed", "base_url": llm.base_url}
-    async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
-        await slot.record_event(event("I keep my passport in the drawer."))
-        assert await found(slot, "passport")
-    assert llm.bodies("embeddings")
-
-
 # -- native records -----------------------------------------------------------------------------------------
 
 

@@ -285,15 +285,15 @@ async def test_a_write_that_is_given_up_while_it_saves_is_saved(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no transaction that could undo half of it."""
-    from graphiti_core.driver.falkordb_driver import FalkorDriverSession
-
-    native = FalkorDriverSession.run
 
     async def slow(self: Any, query: Any, **parameters: Any) -> Any:
         await anyio.sleep(0.2)
         return await native(self, query, **parameters)
 
     async with live(llm, tmp_path, server, deadlines={"write_s": 0.6}, saga="session") as slot:
+        from graphiti_core.driver.falkordb_driver import FalkorDriverSession
+
+        native = FalkorDriverSession.run
         monkeypatch.setattr(FalkorDriverSession, "run", slow)
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         counts = await listed(slot, "count")
@@ -306,17 +306,16 @@ async def test_a_write_that_is_given_up_while_it_saves_is_saved(
 async def test_a_save_that_is_cut_in_half_is_not_called_stored(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphiti_core.driver.falkordb_driver import FalkorDriverSession
-    from redis.exceptions import ConnectionError as HungUp
-
-    native = FalkorDriverSession.run
-
     async def cut(self: Any, query: Any, **parameters: Any) -> Any:
         if "entity_edges" in parameters:
             raise HungUp("connection closed by server")
         return await native(self, query, **parameters)
 
     async with live(llm, tmp_path, server) as slot:
+        from graphiti_core.driver.falkordb_driver import FalkorDriverSession
+        from redis.exceptions import ConnectionError as HungUp
+
+        native = FalkorDriverSession.run
         monkeypatch.setattr(FalkorDriverSession, "run", cut)
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
     assert receipt.status == "unknown"
