@@ -60,7 +60,7 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 
 # pgserver brings a PostgreSQL with pgvector where there is a wheel for it; elsewhere those tests are skipped.
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[mem0,graphiti,test]' 'setuptools>=77' 'psycopg[binary,pool]'
+	$(PIP) --editable '.[mem0,graphiti,honcho,memos,test]' 'setuptools>=77' 'psycopg[binary,pool]'
 	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
 	@touch $@
 

@@ -23,13 +23,14 @@ from typing import Any
 import anyio
 import httpx
 
-from memory import BackendError, MemorySlot, MemslotError, open_memory
+from memory import BackendError, MemorySlot, MemslotError, SupportsReadiness, open_memory
 from memory.testing import ScriptedLLM
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "mem0.yaml"
 INSTRUCTIONS = (
     "You are a helpful assistant. What you remember of earlier conversations, if anything, follows."
 )
+CATCH_UP_S = 10.0
 
 SESSIONS = (
     ("My dog is called Biscuit.", "I take my tea without sugar."),
@@ -143,7 +144,17 @@ async def converse(
             for user in said:
                 turns.append((user, await agent.turn(user)))
             await agent.save()
+            await catch_up(memory)
     return turns
+
+
+async def catch_up(memory: MemorySlot) -> None:
+    """Between two sessions, let a memory that works in the background finish what it was told."""
+    readiness = memory.capability(SupportsReadiness)
+    if readiness is not None and memory.scope is not None:
+        state = await readiness.wait_until_ready(memory.scope, CATCH_UP_S)
+        if state.state != "ready":
+            note(f"not caught up: {state.state} {state.detail}")
 
 
 async def chat(config: str | Path, model: Model) -> None:

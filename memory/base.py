@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import anyio
 
+from memory.errors import BackendError, MemslotError, normalise_error
 from memory.events import MemoryEvent
 from memory.formatting import render_section
 from memory.receipts import (
@@ -49,6 +50,7 @@ __all__ = [
     "AdapterTraits",
     "BaseAdapter",
     "MemoryAdapter",
+    "SequentialBulk",
     "SupportsBulkIngest",
     "SupportsEventLookup",
     "SupportsFeedback",
@@ -279,3 +281,29 @@ class BaseAdapter:
     def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
         """A trace naming the native call; the slot completes it."""
         return Trace(backend_name=self.backend_name, scope=scope, native_operation=native_operation, **fields)
+
+
+class SequentialBulk(BaseAdapter):
+    """Bulk ingest where the backend has no batch call that keeps its meaning: one event after the other."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Write one event by the backend's native path."""
+        raise NotImplementedError
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """``record_event`` of each. After a failure, later events are not sent.
+
+        Raises:
+            BackendError: an event failed; ``receipts`` are of those written before it.
+        """
+        receipts: list[WriteReceipt] = []
+        for event in events:
+            try:
+                receipts.append(await self.record_event(event))
+            except Exception as error:
+                if isinstance(error, MemslotError) and not isinstance(error, BackendError):
+                    raise
+                failure = normalise_error(error, backend_name=self.backend_name, operation="record_events")
+                failure.receipts = tuple(receipts)
+                raise failure from (error.__cause__ if failure is error else error)
+        return receipts

@@ -1,6 +1,7 @@
 """For those who test adapters, and those who test what is built on memory.
 
 - ``FakeBackend`` over ``FakeNativeStore``: a complete adapter, whose native side can be watched and broken.
+- ``LoopbackServer``: a backend's server, modelled on real sockets, with faults on demand.
 - ``ScriptedLLM``: a language model endpoint on the loopback, for what would otherwise need a key.
 
 Names load on first use.
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from memory.testing.fake_backend import FakeBackend
     from memory.testing.fake_store import FakeNativeError, FakeNativeStore, FakeRow
     from memory.testing.faults import FAKE_KEY, Faults
+    from memory.testing.http_server import LoopbackAnswer, LoopbackRequest
+    from memory.testing.loopback import LoopbackServer
+    from memory.testing.loopback_process import LoopbackProcess
     from memory.testing.scripted_llm import ScriptedLLM
 
 __all__ = [
@@ -24,6 +28,10 @@ __all__ = [
     "FakeNativeStore",
     "FakeRow",
     "Faults",
+    "LoopbackAnswer",
+    "LoopbackProcess",
+    "LoopbackRequest",
+    "LoopbackServer",
     "ScriptedLLM",
 ]
 
@@ -34,6 +42,10 @@ _HOME = {
     "FakeNativeStore": "fake_store",
     "FakeRow": "fake_store",
     "Faults": "faults",
+    "LoopbackAnswer": "http_server",
+    "LoopbackProcess": "loopback_process",
+    "LoopbackRequest": "http_server",
+    "LoopbackServer": "loopback",
     "ScriptedLLM": "scripted_llm",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 __all__ = ["FAKE_KEY", "Fault", "Faults"]
 
@@ -18,7 +19,7 @@ class Fault:
 
     Attributes:
         kind: what happens; each server documents its kinds.
-        endpoint: only there (an endpoint or native operation); None is everywhere.
+        endpoint: only there (an endpoint or native operation, or a pattern with ``*``); None is everywhere.
         delay_s: seconds, for faults of slowness.
         retry_after_s: seconds that ``429`` asks the client to wait.
     """
@@ -72,7 +73,7 @@ class Faults:
         """The fault for a request to ``endpoint``, counted as fired."""
         with self._lock:
             for index, (fault, times) in enumerate(self._due):
-                if fault.endpoint in (None, endpoint):
+                if fault.endpoint is None or fnmatchcase(endpoint, fault.endpoint):
                     if times is not None:
                         self._due[index : index + 1] = [(fault, times - 1)] if times > 1 else []
                     self.fired.append(fault)

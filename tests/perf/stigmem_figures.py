@@ -19,12 +19,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends" / "stigmem"))
 
 from figures import show
-from stigmem_double import DoubleProcess
+from stigmem_double import StigmemDouble
 
 from memory.backends.stigmem.abi import StigmemAbi
 from memory.backends.stigmem.facts import Fact, StoredValue
 from memory.backends.stigmem.queue import MAX_QUEUED_FACTS, Ticket
 from memory.backends.stigmem.rendering import render_context
+from memory.testing import LoopbackProcess
 
 AGENT = "stigmem://node.example/agent/"
 RENDERED, ROUNDS = 10_000, 15
@@ -88,12 +89,9 @@ def no_node() -> Iterator[str]:
 @contextmanager
 def node(fault: str | None) -> Iterator[str]:
     """A node in another process, so that its work is not ours."""
-    double = DoubleProcess()
-    try:
-        double.fault(fault)
+    with LoopbackProcess(StigmemDouble) as double:
+        double.set(fault=fault)
         yield double.url
-    finally:
-        double.close()
 
 
 NODES = {

@@ -357,7 +357,7 @@ def test_own_rules_come_first_and_broken_ones_are_reported() -> None:
     server.__enter__()
     boom = {"messages": [{"role": "user", "content": "boom"}]}
     assert httpx.post(f"{server.base_url}/chat/completions", json=boom).status_code == 500
-    with pytest.raises(RuntimeError, match="rule of the scripted LLM is broken") as raised:
+    with pytest.raises(RuntimeError, match="ScriptedLLM is broken") as raised:
         server.__exit__(None, None, None)
     assert isinstance(raised.value.__cause__, KeyError)
 

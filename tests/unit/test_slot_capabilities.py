@@ -14,6 +14,7 @@ from memory import (
     NativeMutationReceipt,
     NativeMutationRequest,
     ScopeError,
+    SequentialBulk,
     SupportsBulkIngest,
     SupportsFeedback,
     SupportsNativeMutation,
@@ -145,3 +146,28 @@ async def test_the_outbox_keeps_what_is_not_confirmed(adapter):
         with pytest.raises(BackendUnavailable):
             await slot.record_event(event(3))
     assert box.log == [("append", "e1"), ("settle", "e1"), ("append", "e2"), ("append", "e3")]
+
+
+class OneByOne(SequentialBulk, Obedient):
+    async def record_event(self, event):
+        return await Obedient.record_event(self, event)
+
+
+@pytest.mark.parametrize("native", [BackendUnavailable("gone"), OSError("gone")])
+async def test_a_sequential_preload_that_fails_keeps_its_receipts_and_stops(native):
+    adapter = OneByOne()
+
+    async def go_on():
+        pass
+
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert [one.event_id for one in await bulk.record_events([event(1), event(2)])] == ["e1", "e2"]
+        adapter.next_write = [go_on, native]
+        with pytest.raises(BackendUnavailable) as raised:
+            await bulk.record_events([event(3), event(4), event(5)])
+        assert [one.event_id for one in raised.value.receipts] == ["e3"]
+        assert adapter.calls == ["e1", "e2", "e3", "e4"]
+        adapter.next_write = [InputError("metadata: too deep")]
+        with pytest.raises(InputError, match="too deep"):
+            await bulk.record_events([event(6)])

@@ -28,8 +28,9 @@ from urllib.parse import urlsplit
 import anyio
 
 from memory import ConfigError, InputError, MemslotError
+from memory.backends._http import check_url
 from memory.backends.stigmem.boot import BootContext, ContextPulls, probe
-from memory.backends.stigmem.client import NodeInfo, StigmemNode, check_url
+from memory.backends.stigmem.client import NodeInfo, StigmemNode
 from memory.backends.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
 from memory.backends.stigmem.intents import Priority
 from memory.backends.stigmem.queue import MAX_QUEUED_FACTS, QueueReport, Ticket, WriteQueue

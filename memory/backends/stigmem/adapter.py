@@ -20,7 +20,6 @@ from memory import (
     BackendError,
     BackendHealth,
     BackendReadiness,
-    BaseAdapter,
     CapabilityNotSupported,
     InputError,
     MemoryEvent,
@@ -33,6 +32,7 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
+    SequentialBulk,
     ShieldedCalls,
     WriteReceipt,
 )
@@ -58,7 +58,7 @@ _QUERY_ARGUMENTS = frozenset(
 )
 
 
-class StigmemAdapter(BaseAdapter):
+class StigmemAdapter(SequentialBulk):
     """One or more nodes, a tenant or a node for each scope.
 
     Args:
@@ -123,17 +123,6 @@ class StigmemAdapter(BaseAdapter):
             warnings=warnings,
             trace=self.trace(event.scope, "POST /v1/facts"),
         )
-
-    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One event after the other: the node has no batch route."""
-        receipts: list[WriteReceipt] = []
-        for event in events:
-            try:
-                receipts.append(await self.record_event(event))
-            except BackendError as error:
-                error.receipts = tuple(receipts)
-                raise
-        return receipts
 
     # -- reading ----------------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
-"""A Stigmem node over HTTP: one method per route we use, errors mapped, nothing hidden (facts measured on a node).
+"""A Stigmem node over HTTP: one method per route we use.
 
 What a node does that its specification does not say, and what follows here: its cursor loses rows, so no method
-pages; a ``Stigmem-Session`` header turns later writes into 403, so none is ever sent; an unhandled error is plain
-text on a connection that the node then resets, so that connection is not used again.
+pages; a ``Stigmem-Session`` header turns later writes into 403, so none is ever sent.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import anyio
-import httpx
 
-from memory import BackendError, InputError, normalise_error
-from memory.backends.stigmem.answers import BACKEND, content, is_json, mapping, may_pass, route, rows
+from memory import BackendError, InputError
+from memory.backends._http import JsonHttp, bearer, check_url, may_pass
+from memory.backends.stigmem.answers import BACKEND, mapping, rows
 from memory.backends.stigmem.facts import Fact, FactScope, NewFact
 
-__all__ = ["MAX_LIMIT", "NodeInfo", "StigmemNode", "check_url"]
+__all__ = ["MAX_LIMIT", "NodeInfo", "StigmemNode"]
 
 MAX_LIMIT = 500
 """The most rows a node returns at once; there is no second page, because its cursor loses rows."""
@@ -52,97 +51,6 @@ class NodeInfo:
     raw: Mapping[str, Any]
 
 
-def check_url(url: str, where: str = "url") -> str:
-    """A node's address without its trailing slash.
-
-    Raises:
-        InputError: not http(s), without a host, or with credentials, a query or a fragment.
-    """
-    try:
-        parts = urlsplit(url.strip())
-        port_is_valid = parts.port is None or parts.port > 0
-    except ValueError:
-        raise InputError(f"{where}: is not a URL; write e.g. http://127.0.0.1:8765") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
-        raise InputError(f"{where}: must be an http or https URL with a host, e.g. http://127.0.0.1:8765")
-    if parts.username is not None or parts.password is not None:
-        raise InputError(f"{where}: must not hold credentials; give the key as api_key")
-    if parts.query or parts.fragment:
-        raise InputError(f"{where}: must not hold a query or fragment; give the node's address alone")
-    return url.strip().rstrip("/")
-
-
-class _Body(httpx.AsyncByteStream):
-    """A request body that may be given up half-way: httpx's own is a generator, and trio warns of those."""
-
-    def __init__(self, data: bytes) -> None:
-        self._left = [data] if data else []
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self._left:
-            raise StopAsyncIteration
-        return self._left.pop()
-
-
-class _Pool:
-    """Connections that are given up together, once nobody uses them any more."""
-
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self.http = http
-        self.users = 0
-        self.retired = False
-
-    async def __aenter__(self) -> httpx.AsyncClient:
-        self.users += 1
-        return self.http
-
-    async def __aexit__(self, *_: object) -> None:
-        self.users -= 1
-        if self.retired and not self.users:
-            with anyio.CancelScope(shield=True):
-                await self.http.aclose()
-
-
-class _Connections:
-    """The way to one origin, shared by all keys used there."""
-
-    def __init__(self, url: str, timeout_s: float) -> None:
-        self._secure = url.startswith("https")
-        self._url = url
-        self._timeout_s = timeout_s
-        self._pool: _Pool | None = None
-
-    @property
-    def pool(self) -> _Pool:
-        if self._pool is None:
-            self._pool = _Pool(
-                httpx.AsyncClient(
-                    base_url=self._url,
-                    timeout=self._timeout_s,
-                    follow_redirects=False,
-                    # Loading the certificates takes 70 ms; plain http has no use for them.
-                    verify=self._secure,
-                    # Through a proxy an http request would show the key to it; https only tunnels.
-                    trust_env=self._secure,
-                )
-            )
-        return self._pool
-
-    def retire(self, pool: _Pool) -> None:
-        """The next call opens a new connection."""
-        pool.retired = True
-        if self._pool is pool:
-            self._pool = None
-
-    async def aclose(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.http.aclose()
-
-
 class StigmemNode:
     """A client of one node. Works on asyncio and trio; belongs to the event loop that first uses it.
 
@@ -161,14 +69,20 @@ class StigmemNode:
         self, url: str, api_key: str | None = None, *, timeout_s: float = 10.0, retry_pause_s: float = 2.0
     ) -> None:
         self.url = check_url(url)
-        self._headers = _bearer(api_key)
+        self._headers = bearer(api_key)
         self._retry_pause_s = retry_pause_s
-        self._connections = _Connections(self.url, timeout_s)
+        self._http = JsonHttp(
+            self.url,
+            backend=BACKEND,
+            server="node",
+            timeout_s=timeout_s,
+            hints={501: "the node lacks the plugin this needs"},
+        )
 
     def with_key(self, api_key: str) -> StigmemNode:
         """The same node asked with another key, over the same connections; closing either closes both."""
         other = copy.copy(self)
-        other._headers = _bearer(api_key)
+        other._headers = bearer(api_key)
         return other
 
     async def __aenter__(self) -> Self:
@@ -301,53 +215,20 @@ class StigmemNode:
             json: the body.
 
         Raises:
-            BackendError: by HTTP status, transport failure or unreadable answer. ``diagnostics`` hold what may be
-                logged (``status``, ``code``, ``fields``, ``retry_after_s``); the node's text is in ``__cause__``.
-            InputError: ``path`` does not start with one slash.
+            BackendError, InputError: as :meth:`memory.backends._http.JsonHttp.request`.
         """
-        if not path.startswith("/") or path.startswith("//"):
-            raise InputError("path: must start with one '/', so that the key goes to this node alone")
-        operation = f"{method} {route(path)}"
         may_repeat = method == "GET" or (method == "POST" and path in _IDEMPOTENT_POSTS)
-        arguments = {
-            "params": {name: value for name, value in (params or {}).items() if value is not None},
-            "json": json,
-        }
         try:
-            return await self._once(operation, method, path, arguments)
+            return await self._http.request(method, path, params=params, json=json, headers=self._headers)
         except BackendError as error:
             if not (may_repeat and may_pass(error)):
                 raise
         await anyio.sleep(self._retry_pause_s)
-        return await self._once(operation, method, path, arguments)
+        return await self._http.request(method, path, params=params, json=json, headers=self._headers)
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent; a later call opens new ones."""
-        await self._connections.aclose()
-
-    async def _once(self, operation: str, method: str, path: str, arguments: Mapping[str, Any]) -> Any:
-        pool = self._connections.pool
-        try:
-            async with pool as http:
-                request = http.build_request(method, path, headers=self._headers, **arguments)
-                request.stream = _Body(request.content)
-                response = await http.send(request)
-                if response.status_code >= 500 and not is_json(response):
-                    self._connections.retire(pool)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            self._connections.retire(pool)
-            raise normalise_error(error, backend_name=BACKEND, operation=operation) from error
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
-        return content(response, operation)
-
-
-def _bearer(api_key: str | None) -> dict[str, str]:
-    if not api_key:
-        return {}
-    if not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
-        raise InputError("api_key: holds characters that cannot stand in an HTTP header; copy it again")
-    return {"Authorization": f"Bearer {api_key}"}
+        await self._http.aclose()
 
 
 def _segment(value: str) -> str:

@@ -29,6 +29,7 @@ from memory.testing.contract._kit import Fingerprint, Kit, TraceList, marker
 from memory.testing.contract.budget import BudgetContract
 from memory.testing.contract.capabilities import CapabilityContract
 from memory.testing.contract.failures import FailureContract
+from memory.testing.contract.http import LoopbackContract
 from memory.testing.contract.isolation import IsolationContract
 from memory.testing.contract.lifecycle import LifecycleContract
 from memory.testing.contract.readonly import ReadOnlyContract
@@ -46,6 +47,7 @@ __all__ = [
     "IsolationContract",
     "Kit",
     "LifecycleContract",
+    "LoopbackContract",
     "MemoryContract",
     "NativeFault",
     "ReadOnlyContract",

@@ -69,11 +69,18 @@ class ContractBase:
     """Reset every scope after each test: for servers that outlive it."""
 
     @pytest.fixture
-    def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+    def configured(self) -> Mapping[str, Any] | None:
+        """The configuration; override it where a part is known only when the test runs, such as a port."""
+        return self.config
+
+    @pytest.fixture
+    def adapter_factory(
+        self, configured: Mapping[str, Any] | None, tmp_path: Path
+    ) -> Callable[[], MemoryAdapter]:
         """Makes adapters on one native system, fresh for each test. Override it, or set ``config``."""
-        if self.config is None:
+        if configured is None:
             pytest.fail(f"{type(self).__name__}: set config, or override the adapter_factory fixture")
-        settings = load_config(self.config)
+        settings = load_config(configured)
         return lambda: installed_plugins().create(settings, data_dir=tmp_path)
 
     @pytest.fixture

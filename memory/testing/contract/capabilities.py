@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -53,11 +55,13 @@ class CapabilityContract(ContractBase):
         with pytest.raises(InputError):
             kit.slot.capability(str)
 
-    async def test_the_plugins_description_is_true(self, kit: Kit) -> None:
+    async def test_the_plugins_description_is_true(
+        self, kit: Kit, configured: Mapping[str, Any] | None
+    ) -> None:
         """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
-        if self.config is None:
+        if configured is None:
             pytest.skip("there is no configuration, so nothing names an installed plugin")
-        settings = load_config(self.config)
+        settings = load_config(configured)
         info = installed_plugins().info(settings.provider, settings.kind)
         assert info.name == settings.provider == kit.slot.backend_name
         assert info.kind == kit.slot.traits.kind

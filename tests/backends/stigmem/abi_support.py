@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from stigmem_double import StigmemDouble
 
 from memory.backends.stigmem.abi import StigmemAbi
 from memory.backends.stigmem.writers import Surfaces
+from memory.testing import LoopbackAnswer, LoopbackRequest
 
 AGENT = "stigmem://node/agent/coder"
 OTHER = "stigmem://node/agent/reviewer"
@@ -27,22 +30,23 @@ class FaultyNode(StigmemDouble):
 
     def __init__(self, faults: dict[int, str] | None = None) -> None:
         super().__init__()
-        self.faults = faults or {}
+        self.planned = faults or {}
         self.stall_s = 30.0
 
-    def answer(self, method: str, path: str, request: dict[str, Any]) -> Any:
-        fault = self.faults.get(len(self.requests) + 1)
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        fault = self.planned.get(len(self.requests) + 1)
         if fault == "bad":
-            request = {**request, "json": {**(request["json"] or {}), "scope": "galaxy", "entity": ""}}
-            request["params"] = {**request["params"], "scope": "galaxy"}
+            spoilt = {**(request.json or {}), "scope": "galaxy", "entity": ""}
+            params = {**request.params, "scope": "galaxy"}
+            request = replace(request, params=params, body=json.dumps(spoilt).encode())
         elif fault is not None:
             self.fault, self.fault_left = {"stuck": "stall"}.get(fault, fault), 1
-        return super().answer(method, path, request)
+        return super().respond(request)
 
     @property
     def posted(self) -> list[str]:
         """Relations of the facts that were sent, in order."""
-        return [sent["json"]["relation"] for sent in self.requests if sent["path"] == "/v1/facts"]
+        return [sent.json["relation"] for sent in self.requests if sent.path == "/v1/facts"]
 
 
 def agent(node: StigmemDouble | None, **options: Any) -> StigmemAbi:

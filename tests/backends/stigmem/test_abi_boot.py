@@ -14,6 +14,7 @@ from memory.backends.stigmem.abi import BootContext, StigmemAbi
 from memory.backends.stigmem.client import StigmemNode
 from memory.backends.stigmem.facts import FactValue, NewFact
 from memory.backends.stigmem.writers import carry_out
+from memory.testing import LoopbackAnswer, LoopbackRequest
 
 PROJECT = "stigmem://node/project/x"
 WELL_KNOWN = "/.well-known/stigmem"
@@ -111,7 +112,7 @@ async def test_the_key_is_sent_and_a_wrong_one_is_said(
         assert len(context.problems) == 3
         assert caplog.text.count("the API key is missing, wrong or expired") == 3
         abi.done("t")
-    assert {sent["headers"].get("authorization") for sent in tenant_double.requests} == {f"Bearer {'k' * 40}"}
+    assert {sent.headers.get("authorization") for sent in tenant_double.requests} == {f"Bearer {'k' * 40}"}
     assert "k" * 40 not in caplog.text + str(context)
 
 
@@ -142,11 +143,9 @@ async def fill(url: str) -> None:
 
 def asked(node: StigmemDouble) -> list[tuple[str, dict[str, str]]]:
     """What was read, in order: path and parameters."""
-    gets = [sent for sent in node.requests if sent["method"] == "GET"]
+    gets = [sent for sent in node.requests if sent.method == "GET"]
     keys = ("entity", "relation", "scope", "min_confidence", "limit")
-    return [
-        (sent["path"], {key: sent["params"][key] for key in keys if key in sent["params"]}) for sent in gets
-    ]
+    return [(sent.path, {key: sent.params[key] for key in keys if key in sent.params}) for sent in gets]
 
 
 async def test_the_four_pulls_in_their_order(double: StigmemDouble) -> None:
@@ -183,7 +182,7 @@ async def test_the_four_pulls_in_their_order(double: StigmemDouble) -> None:
         ("intent:escalation", "high"),
     ]
     assert context.problems == ()
-    assert not any("stigmem-session" in sent["headers"] for sent in double.requests)
+    assert not any("stigmem-session" in sent.headers for sent in double.requests)
 
 
 async def test_the_summary_is_the_facts_as_markdown(double: StigmemDouble) -> None:
@@ -276,7 +275,7 @@ async def test_each_pull_is_non_fatal_and_is_named(position: int, what: str, fau
         await fill(node.url)
         whole = await agent(node).boot(USER, [PROJECT])
         start = len(node.requests)
-        node.faults = {start + position: fault}
+        node.planned = {start + position: fault}
         context = await agent(node).boot(USER, [PROJECT])
     (problem,) = context.problems
     assert problem.startswith(f"{what}: stigmem: GET /v1/facts")
@@ -288,7 +287,7 @@ async def test_each_pull_is_non_fatal_and_is_named(position: int, what: str, fau
 async def test_a_boot_has_a_deadline_and_keeps_what_it_has() -> None:
     with FaultyNode() as node:
         await fill(node.url)
-        node.faults = {len(node.requests) + 4: "stuck"}
+        node.planned = {len(node.requests) + 4: "stuck"}
         before = time.monotonic()
         context = await agent(node, boot_timeout_s=0.5).boot(USER, [PROJECT])
         assert time.monotonic() - before < 5
@@ -299,9 +298,9 @@ async def test_a_boot_has_a_deadline_and_keeps_what_it_has() -> None:
 @pytest.mark.parametrize("field", ["version", "node_id", "node_url", "auth", "federation"])
 async def test_the_probe_wants_every_required_field(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Incomplete(FaultyNode):
-        def answer(self, method: str, path: str, request: dict[str, Any]) -> Any:
-            answer = super().answer(method, path, request)
-            if path == WELL_KNOWN:
+        def handle(self, request: LoopbackRequest) -> LoopbackAnswer:
+            answer = super().handle(request)
+            if request.path == WELL_KNOWN:
                 del answer.body[field]
             return answer
 

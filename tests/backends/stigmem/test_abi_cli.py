@@ -194,7 +194,7 @@ def test_bad_input_is_said_in_both_modes_and_breaks_no_hook(
     failed = run(*arguments, "--process", url=double.url)
     assert failed.exit_code == 2
     assert message in failed.stderr
-    assert not any(sent["path"] == "/v1/facts" for sent in double.requests)
+    assert not any(sent.path == "/v1/facts" for sent in double.requests)
 
 
 def test_a_slow_node_holds_a_hook_up_for_no_longer_than_asked(caplog: pytest.LogCaptureFixture) -> None:

@@ -114,7 +114,7 @@ async def test_a_boot_query_answered_with_5xx_is_empty_and_logged(
             USER
         )  # a boot does not wait two seconds for a retry
         assert (context.facts, context.summary, len(context.problems)) == ([], "", 1)
-        assert [sent["path"] for sent in node.requests][-2:] == ["/v1/facts"] * 2
+        assert [sent.path for sent in node.requests][-2:] == ["/v1/facts"] * 2
     assert levels(caplog) == [logging.WARNING]
 
 

@@ -95,7 +95,7 @@ def test_writes_arrive_in_order_also_from_many_threads() -> None:
             worker.join()
         assert abi.close(30).written == 40
         for name in "abcd":
-            sent = [row["json"]["entity"] for row in node.requests if f"/{name}-" in row["json"]["entity"]]
+            sent = [row.json["entity"] for row in node.requests if f"/{name}-" in row.json["entity"]]
             assert sent == [f"stigmem://node/decision/{name}-{number}" for number in range(10)]
 
 

@@ -282,7 +282,7 @@ async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
         async with StigmemNode(double.url, retry_pause_s=0.01) as node:
             with pytest.raises(IncompleteWrite) as failed:
                 await carry_out(node, write)
-            double.faults.clear()
+            double.planned.clear()
             error = failed.value
             assert [fact.relation for fact in error.existing] == [
                 "intent:handoff_summary",

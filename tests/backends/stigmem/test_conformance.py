@@ -123,7 +123,7 @@ async def test_a_tag_makes_a_used_node_as_good_as_new(double):
 async def test_vectors_are_sent_as_they_are_without_a_tag(double):
     vectors = load_vectors(VECTORS)
     await run_conformance(double.url, vectors)
-    sent = [request["json"] for request in double.requests if request["path"] == "/v1/facts"]
+    sent = [request.json for request in double.requests if request.path == "/v1/facts"]
     for vector in vectors["sdk_py"]["ASSERT_VECTORS"]:
         assert vector["request"] in sent
 
@@ -304,9 +304,9 @@ async def test_a_node_that_goes_away_fails_rows_and_one_that_is_not_there_raises
 
 @needs_vectors
 async def test_a_node_that_stops_answering_fails_every_row(double, monkeypatch):
-    answer = double.answer
+    respond = double.respond
     monkeypatch.setattr(
-        double, "answer", lambda *given: answer(*given) if given[1] == "/.well-known/stigmem" else None
+        double, "respond", lambda asked: respond(asked) if asked.path == "/.well-known/stigmem" else None
     )
     rows = await run_conformance(double.url, load_vectors(VECTORS))
     passed = by_status(rows, Status.PASSED)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
 from stigmem_double import StigmemDouble
+from stigmem_node_model import NodeModel
 
 from memory.backends.stigmem.client import StigmemNode
 from memory.backends.stigmem.facts import FactValue, NewFact
@@ -70,7 +71,7 @@ async def test_the_route_is_probed_once_and_nothing_is_stored_by_it(double):
         for _ in range(3):
             await board.route()
             await board.authority()
-        assert [request["path"] for request in double.requests] == [
+        assert [request.path for request in double.requests] == [
             "/v1/intents",
             "/v1/me",
             "/.well-known/stigmem",
@@ -206,7 +207,8 @@ async def test_a_partly_asserted_envelope_says_which_facts_exist(double, at, fau
     envelope = full()
     async with client(double) as whole:
         total = len((await IntentBoard(whole).submit(full())).fact_ids)
-    double.node.facts.clear()
+    double.node = NodeModel()
+    double.node.lacks = {"intents"}
     at %= total
     async with Failing(double, at, fault) as node:
         with pytest.raises(IncompleteWrite) as caught:

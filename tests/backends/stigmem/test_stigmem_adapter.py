@@ -34,6 +34,7 @@ from memory import (
     open_memory,
 )
 from memory.backends.stigmem.facts import MAX_VALUE_BYTES
+from memory.testing import LoopbackAnswer, LoopbackRequest
 
 pytestmark = pytest.mark.anyio
 ADA, BOB = (MemoryScope(run_id="r", persona_id=name) for name in ("ada", "bob"))
@@ -71,7 +72,7 @@ async def ask(memory: MemorySlot, query: str, scope: MemoryScope = ADA, **fields
 
 
 def sent(double: StigmemDouble, path: str, method: str = "POST") -> list[dict[str, Any]]:
-    return [one for one in double.requests if (one["method"], one["path"]) == (method, path)]
+    return [one for one in double.requests if (one.method, one.path) == (method, path)]
 
 
 # -- what goes over the wire ----------------------------------------------------------------------------
@@ -82,7 +83,7 @@ async def test_every_message_is_a_fact_of_its_own(tenant_double: StigmemDouble) 
         receipt = await memory.record_event(
             event("I like oolong.", "Noted.", context="work", metadata={"n": 1})
         )
-    bodies = [request["json"] for request in sent(tenant_double, "/v1/facts")]
+    bodies = [request.json for request in sent(tenant_double, "/v1/facts")]
     assert [body["value"] for body in bodies] == [
         {"type": "text", "v": "I like oolong."},
         {"type": "text", "v": "Noted."},
@@ -103,7 +104,7 @@ async def test_a_recall_asks_for_any_word_and_states_its_bounds(tenant_double: S
     async with memory_on(tenant_double, api_key=ADMIN_KEY, top_k=7, semantic_weight=0.25) as memory:
         await ask(memory, "What's my Tea? NOT coffee OR tea!", context="Work")
         await ask(memory, "tea", budget=ContextBudget(max_tokens=500, max_items=3))
-    first, second = (request["json"] for request in sent(tenant_double, "/v1/recall"))
+    first, second = (request.json for request in sent(tenant_double, "/v1/recall"))
     assert first["query"] == "what OR s OR my OR tea OR not OR coffee OR or OR work"
     assert (first["scope"], first["limit"], first["token_budget"]) == ("company", 7, 200_000)
     assert (second["limit"], second["token_budget"]) == (3, 500)
@@ -125,7 +126,7 @@ async def test_a_question_without_words_is_answered_without_the_node(double: Sti
         many = await ask(memory, " ".join(f"w{number}" for number in range(300)))
         assert "300 different words" in many.trace.warnings[0]
     (request,) = sent(double, "/v1/recall")
-    assert request["json"]["query"].count(" OR ") == 127
+    assert request.json["query"].count(" OR ") == 127
 
 
 async def test_entries_carry_the_events_time_and_the_nodes_rank(double: StigmemDouble) -> None:
@@ -196,14 +197,14 @@ async def test_equal_events_of_two_scopes_are_two(tenant_double: StigmemDouble) 
 
 async def test_half_a_turn_says_so_and_can_be_completed(double: StigmemDouble, monkeypatch) -> None:
     async with memory_on(double) as memory:
-        asked = double.answer
+        respond = double.respond
 
-        def second_fails(method: str, path: str, request: dict[str, Any]) -> Any:
-            if request["json"] and request["json"].get("value", {}).get("v") == "Noted.":
+        def second_fails(request: LoopbackRequest) -> LoopbackAnswer | None:
+            if request.json and request.json.get("value", {}).get("v") == "Noted.":
                 double.fault = "busy"
-            return asked(method, path, request)
+            return respond(request)
 
-        monkeypatch.setattr(double, "answer", second_fails)
+        monkeypatch.setattr(double, "respond", second_fails)
         with pytest.raises(BackendUnavailable, match="1 of 2 messages are stored") as raised:
             await memory.record_event(event("I like oolong.", "Noted."))
         assert raised.value.diagnostics["stored_messages"] == 1
@@ -221,16 +222,16 @@ async def test_a_message_too_long_sends_nothing(double: StigmemDouble) -> None:
 
 
 async def test_a_broken_preload_keeps_its_receipts(double: StigmemDouble, monkeypatch) -> None:
-    answer = double.answer
+    respond = double.respond
 
-    def full_after_one(method: str, path: str, request: dict[str, Any]) -> Any:
+    def full_after_one(request: LoopbackRequest) -> LoopbackAnswer | None:
         double.fault = "down" if double.node.facts else None
-        return answer(method, path, request)
+        return respond(request)
 
     async with memory_on(double) as memory:
         bulk = memory.capability(SupportsBulkIngest)
         assert bulk is not None
-        monkeypatch.setattr(double, "answer", full_after_one)
+        monkeypatch.setattr(double, "respond", full_after_one)
         with pytest.raises(BackendError) as raised:
             await bulk.record_events([event("I am first."), event("I am second.", event_id="e2")])
     assert [receipt.event_id for receipt in raised.value.receipts] == ["e1"]

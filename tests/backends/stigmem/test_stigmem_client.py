@@ -78,9 +78,9 @@ async def test_a_query_never_pages(double: StigmemDouble) -> None:
         for limit in (0, 501):
             with pytest.raises(InputError, match="limit"):
                 await node.query(limit=limit)
-    asked = [request for request in double.requests if request["method"] == "GET"]
-    assert [request["params"]["limit"] for request in asked] == ["500"]
-    assert not any("cursor" in request["params"] for request in double.requests)
+    asked = [request for request in double.requests if request.method == "GET"]
+    assert [request.params["limit"] for request in asked] == ["500"]
+    assert not any("cursor" in request.params for request in double.requests)
 
 
 async def test_no_session_header_is_sent(double: StigmemDouble) -> None:
@@ -88,7 +88,7 @@ async def test_no_session_header_is_sent(double: StigmemDouble) -> None:
         await node.assert_fact(fact())
         await node.recall("secret", scope="team")
         await node.assert_fact(fact(2))
-    assert not any("stigmem-session" in request["headers"] for request in double.requests)
+    assert not any("stigmem-session" in request.headers for request in double.requests)
 
 
 @pytest.mark.parametrize(("fault", "kind"), [("down", BackendUnavailable), ("busy", BackendUnavailable)])

@@ -1,0 +1,281 @@
+"""What an adapter owes its users when the server behind it has a bad day: every fault, on every kind of call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from memory import (
+    BackendAuthError,
+    BackendError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+    Deadlines,
+    MemoryAdapter,
+    MemoryScope,
+    SupportsReadiness,
+    load_config,
+)
+from memory.testing.contract._base import ContractBase, NativeFault, installed_plugins
+from memory.testing.contract._kit import STORED, Fingerprint, Kit, as_json, marker
+from memory.testing.faults import FAKE_KEY
+from memory.testing.loopback import LoopbackServer
+from memory.testing.loopback_process import LoopbackProcess
+
+__all__ = ["LoopbackContract"]
+
+RAISED: Mapping[str, tuple[type[BackendError], ...]] = {
+    "401": (BackendAuthError,),
+    "403": (BackendAuthError,),
+    "404": (BackendRejected,),
+    "409": (BackendRejected,),
+    "422": (BackendRejected,),
+    "429": (BackendRateLimited,),
+    "500": (BackendUnavailable,),
+    "503": (BackendUnavailable,),
+    "reset": (BackendUnavailable,),
+    "lost": (BackendUnavailable,),
+    "truncated": (BackendUnavailable, BackendProtocolError),
+    "bad_json": (BackendProtocolError,),
+    "redirect": (BackendProtocolError, BackendRejected),
+}
+_AMBIGUOUS = frozenset({"500", "503", "reset", "lost", "truncated", "bad_json", "redirect"})
+_DEADLINE_S = 0.4
+_PATIENT_S = 8.0
+
+
+class LoopbackContract(ContractBase):
+    """For an adapter whose backend is modelled by a :class:`~memory.testing.LoopbackServer`.
+
+    Inherit from it before :class:`~memory.testing.contract.MemoryContract`: the model gives the fixtures of the
+    kit, and every HTTP fault is played through every kind of call.
+
+    Class attributes:
+        server: the model; started in a process of its own, once for the class.
+        server_arguments: for it, JSON-ready.
+        no_error: pairs of fault and call (``retrieve``, ``reset``, ``readiness``) that are an answer with this
+            backend, such as a 404 that means "nothing stored yet"; each with the reason.
+    """
+
+    server: ClassVar[type[LoopbackServer]]
+    server_arguments: ClassVar[Mapping[str, Any]] = {}
+    no_error: ClassVar[Mapping[tuple[str, str], str]] = {}
+
+    @classmethod
+    def configuration(cls, url: str) -> Mapping[str, Any] | None:
+        """The configuration, as YAML would give it, for a server at ``url``. Override it, or :meth:`make`."""
+        return None
+
+    @classmethod
+    def make(cls, url: str, data_dir: Path) -> MemoryAdapter:
+        """An adapter of the server at ``url``; by default the installed plugin that is configured."""
+        configured = cls.configuration(url)
+        if configured is None:
+            pytest.fail(f"{cls.__name__}: override configuration(url), or make(url, data_dir)")
+        return installed_plugins().create(load_config(configured), data_dir=data_dir)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def process(cls) -> Iterator[LoopbackProcess]:
+        """The server, in a process of its own because the kit counts this one's sockets and threads."""
+        with LoopbackProcess(cls.server, **cls.server_arguments) as process:
+            yield process
+
+    @pytest.fixture
+    def configured(self, process: LoopbackProcess) -> Mapping[str, Any] | None:
+        """The configuration for the server that runs."""
+        return self.configuration(process.url)
+
+    @pytest.fixture
+    def adapter_factory(self, process: LoopbackProcess, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+        """Makes adapters of the server that runs."""
+        return lambda: self.make(process.url, tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, process: LoopbackProcess) -> Fingerprint:
+        """What the server holds, read past the adapter."""
+        return process.state
+
+    @pytest.fixture
+    def native_fault(self, process: LoopbackProcess) -> NativeFault:
+        """The kit's own two faults."""
+        return lambda kind: (
+            process.failing("slow", delay_s=0.5) if kind == "stall" else process.failing("500")
+        )
+
+    # -- every fault, on every kind of call ---------------------------------------------------------------
+
+    @pytest.mark.parametrize("fault", RAISED)
+    async def test_a_read_that_met_a_fault_never_looks_empty(
+        self, kit: Kit, process: LoopbackProcess, fault: str
+    ) -> None:
+        """The error of its kind, with status and cause; nothing of what was sent; and it works again."""
+        await kit.tell("secret")
+        with process.failing(fault):
+            error = await self._raised(kit, fault, "retrieve", lambda: kit.ask("secret"))
+        if error is not None and fault.isdecimal():
+            assert error.diagnostics["status"] == int(fault)
+        if isinstance(error, BackendRateLimited):
+            assert error.retry_after_s == pytest.approx(0.01)
+        assert await kit.recalls("secret") == kit.recalls_writes
+
+    @pytest.mark.parametrize("fault", RAISED)
+    async def test_a_write_that_met_a_fault_is_an_error_or_unknown(
+        self, kit: Kit, process: LoopbackProcess, fault: str
+    ) -> None:
+        """A refusal raises. What may have been carried out raises or is ``unknown``; never a plain receipt."""
+        with process.failing(fault):
+            event = kit.event(kit.fact("secret"))
+            receipt, error = await _attempt(lambda: kit.slot.record_event(event))
+        if error is not None:
+            assert isinstance(error, RAISED[fault])
+            _assert_told(kit, error)
+        else:
+            assert fault in _AMBIGUOUS, "a refused write must raise"
+            assert receipt.status == "unknown"
+            assert receipt.warnings
+            _assert_no_leak(kit, receipt.model_dump_json())
+        await kit.tell("blue")
+        assert await kit.recalls("blue") == kit.recalls_writes
+
+    async def test_a_lost_answer_is_not_stored_twice(self, kit: Kit, process: LoopbackProcess) -> None:
+        """DESIGN 5.4: no blind retry. The write is carried out once, whether or not that could be found out."""
+        event = kit.event(kit.fact("green"), assistant=None)
+        process.fault("lost", times=1)
+        receipt, error = await _attempt(lambda: kit.slot.record_event(event))
+        process.clear_faults()
+        if error is not None:
+            assert error.ambiguous
+        else:
+            assert receipt.status in STORED or receipt.warnings
+        await kit.settle()
+        found = await kit.ask("green")
+        assert sum(marker("green") in entry.text for entry in found.entries) <= 1
+
+    @pytest.mark.parametrize("fault", RAISED)
+    async def test_a_reset_that_met_a_fault_is_not_verified(
+        self, kit: Kit, process: LoopbackProcess, fault: str
+    ) -> None:
+        """It raises, or says that it was not verified; once the server is back it succeeds."""
+        await kit.tell("blue")
+        with process.failing(fault):
+            await self._raised(kit, fault, "reset", lambda: kit.slot.reset_scope(kit.scope), told="verified")
+        receipt = await kit.slot.reset_scope(kit.scope)
+        assert receipt.verified
+        assert not await kit.recalls("blue")
+
+    @pytest.mark.parametrize("fault", RAISED)
+    async def test_readiness_that_met_a_fault_is_not_ready(
+        self, kit: Kit, process: LoopbackProcess, fault: str
+    ) -> None:
+        """An error, or a state that is not ``ready``, unless the server need not be asked to know."""
+        readiness = kit.slot.capability(SupportsReadiness)
+        if readiness is None:
+            pytest.skip(f"{kit.slot.backend_name} does not declare readiness")
+        before = len(process.requests())
+        with process.failing(fault):
+            answer, error = await _attempt(lambda: readiness.readiness(kit.scope))
+        if error is not None:
+            _assert_told(kit, error)
+            return
+        _assert_no_leak(kit, answer.model_dump_json())
+        if len(process.requests()) > before and (fault, "readiness") not in self.no_error:
+            assert answer.state != "ready"
+
+    @pytest.mark.parametrize("fault", RAISED)
+    async def test_health_tells_of_every_fault(self, kit: Kit, process: LoopbackProcess, fault: str) -> None:
+        """Never ``ok``, always with a warning, never an exception."""
+        with process.failing(fault):
+            health = await kit.slot.health()
+        assert health.status != "ok"
+        assert health.warnings
+        _assert_no_leak(kit, health.model_dump_json())
+
+    @pytest.mark.parametrize("call", ["retrieve", "record_event", "health", "reset_scope"])
+    async def test_no_call_hangs_past_its_deadline(
+        self, kit: Kit, process: LoopbackProcess, call: str
+    ) -> None:
+        """DESIGN 5.3: the deadline ends every call, also where a server takes its time."""
+        await kit.tell("blue")
+        limits = dict.fromkeys(Deadlines.model_fields, _DEADLINE_S)
+        slot = kit.make_slot(deadlines=Deadlines(**limits), trace_sink=kit.traces)
+        await slot.setup_scope(kit.scope)
+        calls: Mapping[str, Callable[[], Awaitable[Any]]] = {
+            "retrieve": lambda: slot.retrieve(kit.question("blue")),
+            "record_event": lambda: slot.record_event(kit.event(kit.fact("green"))),
+            "health": slot.health,
+            "reset_scope": lambda: slot.reset_scope(kit.scope),
+        }
+        with process.failing("slow", delay_s=3.0):
+            began = time.monotonic()
+            answer, error = await _attempt(calls[call])
+            assert time.monotonic() - began < 3 * _DEADLINE_S + 0.5
+        if error is not None:
+            assert isinstance(error, BackendTimeout)
+        else:
+            assert call in ("record_event", "health"), f"{call} must raise"
+            assert answer.status in ("unknown", "unavailable")
+
+    async def test_nobody_listens(self, process: LoopbackProcess, tmp_path: Path) -> None:
+        """A server that is down: an error at once, and health that says so."""
+        with LoopbackProcess(self.server, **self.server_arguments) as gone:
+            url = gone.url
+        kit = Kit(self.make(url, tmp_path))
+        scope = MemoryScope(run_id="nobody", persona_id="listens")
+        try:
+            began = time.monotonic()
+            health = await kit.slot.health()
+            assert (health.status, bool(health.warnings)) == ("unavailable", True)
+            _, error = await _attempt(lambda: kit.slot.setup_scope(scope))
+            if error is None:  # a backend that makes its scopes with the first write
+                _, error = await _attempt(
+                    lambda: kit.slot.retrieve(kit.request("Who is there?", scope=scope))
+                )
+            assert isinstance(error, BackendUnavailable)
+            assert not error.sent
+            assert time.monotonic() - began < _PATIENT_S
+        finally:
+            await kit.slot.aclose()
+
+    async def _raised(
+        self, kit: Kit, fault: str, call: str, perform: Callable[[], Awaitable[Any]], told: str | None = None
+    ) -> BackendError | None:
+        """The error of a call, checked; None where the answer itself says enough."""
+        answer, error = await _attempt(perform)
+        if error is not None:
+            assert isinstance(error, RAISED[fault])
+            _assert_told(kit, error)
+            return error
+        if told is not None and getattr(answer, told) is False:
+            _assert_no_leak(kit, answer.model_dump_json())
+            return None
+        assert (fault, call) in self.no_error, f"{call} answered as if nothing had happened"
+        return None
+
+
+async def _attempt(perform: Callable[[], Awaitable[Any]]) -> tuple[Any, BackendError | None]:
+    """The answer of a call, or its error."""
+    try:
+        return await perform(), None
+    except BackendError as error:
+        return None, error
+
+
+def _assert_told(kit: Kit, error: BackendError) -> None:
+    assert error.__cause__ is not None
+    assert error.operation
+    assert error.diagnostics
+    _assert_no_leak(kit, str(error) + as_json(error.diagnostics))
+
+
+def _assert_no_leak(kit: Kit, shown: str) -> None:
+    shown += "".join(trace.model_dump_json() for trace in kit.traces.all)
+    for secret in (marker("secret"), "secret passport", FAKE_KEY):
+        assert secret not in shown

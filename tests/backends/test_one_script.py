@@ -1,0 +1,88 @@
+"""One agent, one configuration, five memories: only the word after ``backend:`` changes.
+
+The agent is the example that the README shows. Behind the words are the real mem0 and Graphiti, embedded, and wire
+models of the servers of Honcho, MemOS and Stigmem.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from memory import MemoryAdapterRegistry
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+HERE = Path(__file__).parent
+sys.path += [str(HERE / name) for name in ("honcho", "memos", "stigmem")]
+
+from stigmem_double import ADMIN_KEY, StigmemDouble  # noqa: E402
+
+pytestmark = pytest.mark.anyio
+BACKENDS = ("mem0", "graphiti", "stigmem")
+
+CONFIGURATION = """
+memory:
+  backend: THE-ONE-WORD
+  scope: {{run_id: demo, persona_id: ann}}
+  budget: {{max_tokens: 2000, max_items: 20}}
+  data_dir: {data_dir}
+  backends:
+    mem0: {{}}
+    graphiti:
+      llm: {{model: scripted, base_url: "{llm}", api_key: {key}}}
+    stigmem: {{url: "{stigmem}", api_key: {admin}}}
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def agent_loop() -> ModuleType:
+    path = HERE.parents[1] / "examples" / "agent_loop.py"
+    spec = importlib.util.spec_from_file_location("agent_loop", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Iterator[str]:
+    """The YAML, but for one word."""
+    with ScriptedLLM() as llm, StigmemDouble(auth=True, multi_tenant=True) as stigmem:
+        given = {"llm": llm.base_url, "stigmem": stigmem.url, "key": FAKE_KEY, "admin": ADMIN_KEY}
+        yield CONFIGURATION.format(data_dir=tmp_path / "memory", **given)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_the_same_agent_remembers_with_every_backend(
+    agent_loop: ModuleType, configuration: str, backend: str
+) -> None:
+    row = next(row for row in MemoryAdapterRegistry().rows() if row.name == backend)
+    if not row.installed:
+        pytest.skip(f"not installed: {row.error or row.missing}")
+    config: dict[str, Any] = yaml.safe_load(configuration.replace("THE-ONE-WORD", backend))
+    async with agent_loop.open_model(None, "scripted") as model:
+        answers = dict(await agent_loop.converse(config, model))
+    assert "Biscuit" in answers["What is my dog called?"]
+    assert "without sugar" in answers["How do I take my tea?"]
+
+
+def test_every_backend_of_ours_is_switched_to() -> None:
+    ours = {
+        row.name
+        for row in MemoryAdapterRegistry().rows()
+        if row.kind == "architecture" and row.distribution == "memslot"
+    }
+    assert ours == set(BACKENDS)
