@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,17 @@ import anyio
 from memory import (
     AdapterSettings,
     AdapterTraits,
-    BackendError,
     BackendHealth,
     BackendProtocolError,
     BackendReadiness,
     ConfigError,
     MemoryEvent,
     MemoryScope,
-    MemslotError,
     PluginInfo,
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
+    SequentialBulk,
     WriteReceipt,
     hookimpl,
     normalise_error,
@@ -81,7 +80,7 @@ def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> GraphitiAdapte
     return GraphitiAdapter(settings)
 
 
-class GraphitiAdapter(GraphitiRecords):
+class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     """Translates the contract into calls of ``graphiti_core.Graphiti``.
 
     Args:
@@ -100,6 +99,10 @@ class GraphitiAdapter(GraphitiRecords):
         self._clients = build_clients(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
+        places = self._store.keeps_open
+        self._places: list[AbstractAsyncContextManager[Any]] = [
+            anyio.Semaphore(places) if places else nullcontext() for _ in range(2)
+        ]
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``group_id``; also the name of the scope's directory."""
@@ -107,20 +110,28 @@ class GraphitiAdapter(GraphitiRecords):
         return {"group_id": GROUP_IDS.encode(*fields)}
 
     @asynccontextmanager
-    async def graph(self, scope: MemoryScope) -> AsyncIterator[NativeGraph]:
-        """The scope's open graph, which stays open meanwhile."""
-        group_id = self.native_scope(scope)["group_id"]
+    async def graph(self, scope: MemoryScope, *, writing: bool = False) -> AsyncIterator[NativeGraph]:
+        """The scope's open graph, which stays open meanwhile.
+
+        Where open graphs hold memory, writes wait for writes of other scopes once so many are under way as may
+        stay open, and reads for reads: a write may take as long as its model, and no read is to wait for that.
+        """
+        async with self._places[writing]:
+            graph = await self._graph(self.native_scope(scope)["group_id"])
+            graph.users += 1
+            try:
+                yield graph
+            finally:
+                graph.users -= 1
+
+    async def _graph(self, group_id: str) -> NativeGraph:
         if group_id not in self._graphs:
             async with self._opening:  # also while one is closed, so that no file is open twice
                 if group_id not in self._graphs:
                     await self._make_room()
                     self._graphs[group_id] = await self._opened(group_id)
         graph = self._graphs[group_id] = self._graphs.pop(group_id)  # the last to be closed again
-        graph.users += 1
-        try:
-            yield graph
-        finally:
-            graph.users -= 1
+        return graph
 
     async def _opened(self, group_id: str) -> NativeGraph:
         from memory.backends.graphiti_native import NativeGraph
@@ -179,39 +190,26 @@ class GraphitiAdapter(GraphitiRecords):
         if options.ingest == "triplet":
             triplets = triplets_of(event)
             body, _ = episode_body(event, "message", cs_in_body=options.cs_in_body)
-            async with self.graph(event.scope) as graph:
+            async with self.graph(event.scope, writing=True) as graph:
                 stored = await graph.add_triplets(event, body, triplets)
             return self._receipt(event, "Graphiti.add_triplet", stored, [])
         body, warnings = episode_body(event, options.ingest, cs_in_body=options.cs_in_body)
         if not body:
             return self._receipt(event, "none", None, [*warnings, "there was nothing to send"])
-        async with self.graph(event.scope) as graph:
+        async with self.graph(event.scope, writing=True) as graph:
             stored = await graph.add_episode(event, body)
         return self._receipt(event, "Graphiti.add_episode", stored, warnings)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """One ``add_episode`` after the other; with ``bulk: native`` one ``add_episode_bulk``.
 
-        If an event fails, ``error.receipts`` holds those written before it, and later ones are not sent.
+        Raises:
+            BackendError: an event failed; ``receipts`` are of those written before it, later ones are not sent.
         """
         options = self._options
         if options.bulk == "native" and options.ingest != "triplet":
             return await self._record_batch(events)
-        receipts: list[WriteReceipt] = []
-        for event in events:
-            try:
-                receipts.append(await self.record_event(event))
-            except MemslotError as error:
-                if isinstance(error, BackendError):
-                    error.receipts = tuple(receipts)
-                raise
-            except Exception as error:
-                failure = normalise_error(
-                    error, backend_name=self.backend_name, operation="Graphiti.add_episode"
-                )
-                failure.receipts = tuple(receipts)
-                raise failure from error
-        return receipts
+        return await super().record_events(events)
 
     async def _record_batch(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         options = self._options
@@ -220,7 +218,7 @@ class GraphitiAdapter(GraphitiRecords):
         stored: dict[str, Stored] = {}
         if sent:
             chosen, bodies = zip(*sent, strict=True)
-            async with self.graph(events[0].scope) as graph:
+            async with self.graph(events[0].scope, writing=True) as graph:
                 found = await graph.add_batch(chosen, bodies)
             stored = {event.event_id: one for event, one in zip(chosen, found, strict=True)}
         return [
@@ -306,7 +304,7 @@ class GraphitiAdapter(GraphitiRecords):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """``clear_data`` of the scope's group, and a count of what is left."""
-        async with self.graph(scope) as graph:
+        async with self.graph(scope, writing=True) as graph:
             removed, verified = await graph.clear()
         return ResetReceipt(
             scope=scope, verified=verified, removed=removed, trace=self.trace(scope, "clear_data")

@@ -33,7 +33,7 @@ LISTS = ("edges", "nodes", "episodes")
 class GraphitiRecords(BaseAdapter):
     """The capabilities on single records, for an adapter that can open a scope's graph."""
 
-    def graph(self, scope: MemoryScope) -> AbstractAsyncContextManager[NativeGraph]:
+    def graph(self, scope: MemoryScope, *, writing: bool = False) -> AbstractAsyncContextManager[NativeGraph]:
         """The scope's open graph, which stays open meanwhile."""
         raise NotImplementedError
 
@@ -46,7 +46,7 @@ class GraphitiRecords(BaseAdapter):
             CapabilityNotSupported: any other operation.
         """
         if request.operation == "build_communities":
-            async with self.graph(request.scope) as graph:
+            async with self.graph(request.scope, writing=True) as graph:
                 built = await graph.build_communities()
             trace = self.trace(request.scope, "Graphiti.build_communities")
             return NativeMutationReceipt(status="committed", raw={"communities": built}, trace=trace)
@@ -60,7 +60,7 @@ class GraphitiRecords(BaseAdapter):
             )
         if request.arguments:
             raise InputError(f"NativeMutationRequest.arguments: {request.operation} takes none")
-        async with self.graph(request.scope) as graph:
+        async with self.graph(request.scope, writing=True) as graph:
             if request.operation == "remove_episode" and (await graph.find(request.native_id))[1] is None:
                 raise ScopeError("native_id names no episode of this scope")
             kind = await graph.remove(request.native_id)

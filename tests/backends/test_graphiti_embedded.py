@@ -196,6 +196,39 @@ async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm
     assert entry.event_ids == (told.event_id,)
 
 
+async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
+    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(10)]
+    most = 0
+    async with opened(llm, tmp_path, open_graphs=2) as slot:
+        adapter: Any = slot._adapter
+
+        async def live(number: int) -> None:
+            nonlocal most
+            scope = scopes[number]
+            await slot.setup_scope(scope)
+            await slot.record_event(event(f"I own my thing zq{number} gladly.", scope=scope))
+            most = max(most, len(adapter._graphs))
+            assert await found(slot, "thing", scope=scope) == [f"I own my thing zq{number} gladly."]
+            most = max(most, len(adapter._graphs))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(scopes)):
+                tasks.start_soon(live, number)
+    assert 2 <= most <= 4, "two for writes, two for reads"
+
+
+async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, BOB, open_graphs=1) as slot:
+        await slot.record_event(event("I keep my passport in the drawer.", scope=BOB))
+        llm.faults.add("timeout", delay_s=1.0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slot.record_event, event("I ride my green bicycle."))
+            await anyio.sleep(0.1)
+            with anyio.fail_after(0.6):
+                assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
+        assert await found(slot, "bicycle") == ["I ride my green bicycle."]
+
+
 async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: ScriptedLLM) -> None:
     import subprocess
     import sys
