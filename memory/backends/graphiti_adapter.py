@@ -101,7 +101,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         self._opening = anyio.Lock()
         places = self._store.keeps_open
         self._places: list[AbstractAsyncContextManager[Any]] = [
-            anyio.Semaphore(places) if places else nullcontext() for _ in range(2)
+            anyio.Semaphore(places, fast_acquire=True) if places else nullcontext() for _ in range(2)
         ]
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:

@@ -43,6 +43,8 @@ _RECIPES = {
     "combined_mmr": recipes.COMBINED_HYBRID_SEARCH_MMR,
     "combined_cross_encoder": recipes.COMBINED_HYBRID_SEARCH_CROSS_ENCODER,
 }
+_NO_FILTER = SearchFilters()
+_STILL_VALID = SearchFilters(invalid_at=[[DateFilter(comparison_operator=ComparisonOperator.is_null)]])
 _REMEMBERED_EPISODES = 10_000
 
 
@@ -91,6 +93,7 @@ class NativeGraph:
         self._lock = asyncio.Lock()
         self._jobs: set[asyncio.Task[Any]] = set()
         self._events: dict[str, str | None] = {}
+        self._recipes: dict[int, SearchConfig] = {}
         self.users = 0
 
     @property
@@ -302,19 +305,22 @@ class NativeGraph:
 
     async def search(self, query: str, limit: int) -> SearchResults:
         """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
-        valid = [[DateFilter(comparison_operator=ComparisonOperator.is_null)]]
         return await self._outlasting(
             self.graphiti.search_(
                 query,
                 config=self._recipe(limit),
                 group_ids=[self.group_id],
-                search_filter=SearchFilters(invalid_at=valid)
-                if self._options.only_valid
-                else SearchFilters(),
+                search_filter=_STILL_VALID if self._options.only_valid else _NO_FILTER,
             )
         )
 
     def _recipe(self, limit: int) -> SearchConfig:
+        """The configured recipe for so many results: a copy, which only this graph's searches see."""
+        if limit not in self._recipes:
+            self._recipes[limit] = self._make_recipe(limit)
+        return self._recipes[limit]
+
+    def _make_recipe(self, limit: int) -> SearchConfig:
         options = self._options
         recipe = _RECIPES[options.recipe].model_copy(deep=True)
         recipe.limit = limit

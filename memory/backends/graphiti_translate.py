@@ -76,9 +76,10 @@ def description(event: MemoryEvent) -> str:
         "turn_id": event.turn_id,
         "agent_id": event.agent_id,
         **event.cs_fields,
-        **({"metadata": event.metadata} if event.metadata else {}),
+        "metadata": event.metadata or None,
     }
-    return json.dumps(fields, ensure_ascii=False)
+    told = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(told, ensure_ascii=False)
 
 
 def event_id_of(source_description: Any) -> str | None:
@@ -166,16 +167,15 @@ def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return value.isoformat() + "+00:00"
-        return in_utc(value).isoformat()
+    kind = type(value)
+    if kind is datetime:
+        return value.isoformat() + "+00:00" if value.tzinfo is None else in_utc(value).isoformat()
+    if kind is list or kind is tuple:
+        return [one if type(one) in _ALREADY_PLAIN else _plain(one) for one in value]
+    if kind is dict:
+        return {str(key): one if type(one) in _ALREADY_PLAIN else _plain(one) for key, one in value.items()}
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
     if hasattr(value, "iso_format"):
         return value.iso_format()  # Neo4j's own times
     return value
