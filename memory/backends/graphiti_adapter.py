@@ -93,6 +93,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             kind="architecture", consistency="immediate", cs_filtering="soft", asyncio_only=True
         )
         self._options = settings.options
+        self.lists = (*LISTS, "sagas") if settings.options.saga else LISTS
         self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
         self._store = make_store(settings.options, self._directory, settings.deadlines)
         self._ontology = _ontology(settings)
@@ -320,7 +321,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             "cs_filtering": self.traits.cs_filtering,
             "native_memory_types": KINDS,
             "native_ingest_modes": _modes(options),
-            "native_query_modes": ("count", *LISTS),
+            "native_query_modes": ("count", *self.lists),
             "versions": {
                 name: importlib.metadata.version(name) for name in ("graphiti-core", *self._store.packages)
             },

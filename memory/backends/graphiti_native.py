@@ -17,16 +17,15 @@ from graphiti_core.errors import (
     GroupsNodesNotFoundError,
     NodeNotFoundError,
 )
-from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode
-from graphiti_core.search import search_config_recipes as recipes
+from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, SagaNode
 from graphiti_core.search.search_config import SearchConfig, SearchResults
-from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, SearchFilters
 from graphiti_core.utils.bulk_utils import RawEpisode
 from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
 from memory import MemoryEvent, ScopeError
 from memory.backends.graphiti_opening import Clients
 from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_search import make_filter, make_recipe
 from memory.backends.graphiti_stores import ScopeGraph
 from memory.backends.graphiti_translate import Triplet, description, event_id_of
 from memory.backends.graphiti_turn import Turn
@@ -35,16 +34,7 @@ from memory.backends.graphiti_types import Ontology
 __all__ = ["NativeGraph", "Stored"]
 
 T = TypeVar("T")
-_RECIPES = {
-    "hybrid": recipes.EDGE_HYBRID_SEARCH_RRF,
-    "mmr": recipes.EDGE_HYBRID_SEARCH_MMR,
-    "cross_encoder": recipes.EDGE_HYBRID_SEARCH_CROSS_ENCODER,
-    "combined": recipes.COMBINED_HYBRID_SEARCH_RRF,
-    "combined_mmr": recipes.COMBINED_HYBRID_SEARCH_MMR,
-    "combined_cross_encoder": recipes.COMBINED_HYBRID_SEARCH_CROSS_ENCODER,
-}
-_NO_FILTER = SearchFilters()
-_STILL_VALID = SearchFilters(invalid_at=[[DateFilter(comparison_operator=ComparisonOperator.is_null)]])
+_OWNERS = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode, "sagas": SagaNode}
 _REMEMBERED_EPISODES = 10_000
 
 
@@ -94,6 +84,7 @@ class NativeGraph:
         self._jobs: set[asyncio.Task[Any]] = set()
         self._events: dict[str, str | None] = {}
         self._recipes: dict[int, SearchConfig] = {}
+        self._filter = make_filter(options)
         self.users = 0
 
     @property
@@ -284,6 +275,20 @@ class NativeGraph:
 
         return await self.alone(build)
 
+    async def summarize_saga(self, saga: str) -> Any:
+        """``summarize_saga``: what its episodes said since the last time is added to its summary.
+
+        Raises:
+            ScopeError: this graph has no such saga.
+        """
+
+        async def summarize() -> Any:
+            if saga not in {one.uuid for one in await self.all_of("sagas")}:
+                raise ScopeError("native_id names no saga of this scope")
+            return await self.graphiti.summarize_saga(saga)
+
+        return await self.alone(summarize)
+
     async def clear(self) -> tuple[int, bool]:
         """``clear_data`` of the group and, where nothing is left of it, a blank file in place of the old one.
 
@@ -310,25 +315,15 @@ class NativeGraph:
                 query,
                 config=self._recipe(limit),
                 group_ids=[self.group_id],
-                search_filter=_STILL_VALID if self._options.only_valid else _NO_FILTER,
+                search_filter=self._filter,
             )
         )
 
     def _recipe(self, limit: int) -> SearchConfig:
         """The configured recipe for so many results: a copy, which only this graph's searches see."""
         if limit not in self._recipes:
-            self._recipes[limit] = self._make_recipe(limit)
+            self._recipes[limit] = make_recipe(self._options, limit)
         return self._recipes[limit]
-
-    def _make_recipe(self, limit: int) -> SearchConfig:
-        options = self._options
-        recipe = _RECIPES[options.recipe].model_copy(deep=True)
-        recipe.limit = limit
-        recipe.reranker_min_score = options.least_rerank
-        for part in (recipe.edge_config, recipe.node_config, recipe.community_config):
-            if part is not None:
-                part.sim_min_score = options.least_similarity
-        return recipe
 
     async def events_of(self, edges: Iterable[Any]) -> Mapping[str, str | None]:
         """Event ids by episode uuid; one query for episodes of earlier processes, none for the others."""
@@ -371,8 +366,8 @@ class NativeGraph:
             return []
 
     async def all_of(self, kind: str, limit: int | None = None) -> list[Any]:
-        """All facts (``edges``), ``nodes`` or ``episodes`` of the group."""
-        owner = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode}[kind]
+        """All facts (``edges``), ``nodes``, ``episodes`` or ``sagas`` of the group."""
+        owner = _OWNERS[kind]
         try:
             return list(await owner.get_by_group_ids(self.driver, [self.group_id], limit=limit))
         except (GroupsEdgesNotFoundError, GroupsNodesNotFoundError):

@@ -33,6 +33,7 @@ from memory import (
     MemoryAdapter,
     MemoryAdapterRegistry,
     MemorySlot,
+    ScopeError,
     SupportsBulkIngest,
     load_config,
 )
@@ -225,8 +226,18 @@ async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: 
             follows, _, _ = await graph.driver.execute_query(
                 "MATCH (a:Episodic)-[:NEXT_EPISODE]->(b:Episodic) RETURN a.name AS one, b.name AS next"
             )
-        assert (await listed(slot, "count"))["Saga"] == 2
-        assert set((await slot.reset_scope(ALICE), await listed(slot, "count"))[1].values()) == {0}
+        sagas = (await listed(slot, "sagas"))["sagas"]
+        summaries = [
+            (await mutate(slot, "summarize_saga", saga["uuid"])).raw["saga"]["summary"] for saga in sagas
+        ]
+        with pytest.raises(ScopeError, match="no saga of this scope"):
+            await mutate(slot, "summarize_saga", sagas[0]["uuid"], BOB)
+        assert (await slot.reset_scope(ALICE)).verified
+        assert set((await listed(slot, "count")).values()) == {0}
+    assert {saga["name"]: summary for saga, summary in zip(sagas, summaries, strict=True)} == {
+        "s0": "I own my thing number 0. I own my thing number 1.",
+        "s1": "I own my thing number 2. I own my thing number 3.",
+    }
     assert {(row["saga"], row["event"]) for row in rows} == {(one.session_id, one.event_id) for one in told}
     assert {(row["one"], row["next"]) for row in follows} == {
         (told[at].event_id, told[at + 1].event_id) for at in (0, 2)
