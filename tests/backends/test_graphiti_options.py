@@ -55,6 +55,7 @@ def parsed(**options: Any) -> GraphitiOptions:
         ({"llm": LLM, "strict_edge_types": True}, "strict_edge_types: only bulk: native"),
         ({"llm": LLM, "embedder": "openai"}, "embedder: is unknown; write lexical"),
         ({"llm": LLM, "embedder": {"model": "e"}}, "embedder.api_key is missing"),
+        ({"llm": LLM, "update_communities": True}, "update_communities"),
         ({"llm": LLM, "top_kk": 3}, "did you mean top_k?"),
         ({"llm": LLM, "ingest": "fact_triple"}, "ingest"),
         ({"llm": LLM, "recipe": "rrf"}, "recipe"),

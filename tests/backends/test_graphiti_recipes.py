@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, ask, event, found, opened
+from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, opened
 
 from memory import BackendAuthError
 from memory.testing import ScriptedLLM
@@ -33,9 +34,15 @@ async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, rec
     async with opened(llm, tmp_path, recipe=recipe) as slot:
         from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
 
+        from memory.backends.graphiti_search import make_filter, make_recipe
+
         before = EDGE_HYBRID_SEARCH_RRF.model_dump_json()
         await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))
         result = await slot.retrieve(ask("Where is my passport?", max_items=1))
+        adapter: Any = slot._adapter
+        async with adapter.graph(ALICE) as graph:
+            used = graph._recipe(1), graph._filter
+    assert used == (make_recipe(adapter._options, 1), make_filter(adapter._options)), "searches share them"
     assert EDGE_HYBRID_SEARCH_RRF.model_dump_json() == before, "ingestion uses it too"
     assert [row["fact"] for row in result.raw["edges"]] == ["I keep my passport in the drawer."]
     assert isinstance(result.raw["edges"][0]["score"], float)
