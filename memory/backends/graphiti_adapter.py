@@ -44,6 +44,7 @@ from memory.backends.graphiti_translate import (
     to_entries,
     triplets_of,
 )
+from memory.backends.graphiti_turn import NotSaved
 from memory.backends.graphiti_types import Ontology, build_ontology
 
 if TYPE_CHECKING:
@@ -122,6 +123,12 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             graph.users += 1
             try:
                 yield graph
+            except NotSaved as failed:
+                cause = failed.__cause__ or failed
+                operation = "Graphiti.add_episode"
+                failure = normalise_error(cause, backend_name=self.backend_name, operation=operation)
+                failure.sent = False  # also where a model's answer was lost: nothing had been stored
+                raise failure from cause
             finally:
                 graph.users -= 1
 

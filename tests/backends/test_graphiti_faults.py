@@ -17,6 +17,7 @@ from memory import (
     BackendError,
     BackendProtocolError,
     BackendRateLimited,
+    BackendRejected,
     BackendTimeout,
     BackendUnavailable,
     SupportsBulkIngest,
@@ -41,6 +42,13 @@ def llm() -> Iterator[ScriptedLLM]:
     ("fault", "error"),
     [
         ("401", BackendAuthError),
+        ("403", BackendAuthError),
+        ("404", BackendRejected),
+        ("409", BackendRejected),
+        ("422", BackendRejected),
+        ("reset", BackendUnavailable),
+        ("truncated", BackendError),
+        ("invalid_body", BackendError),
         ("429", BackendRateLimited),
         ("500", BackendUnavailable),
         ("bad_json", BackendProtocolError),
@@ -60,8 +68,27 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
     told = str(raised.value) + str(raised.value.diagnostics) + "".join(one.getMessage() for one in ours)
     assert "zqsecret" not in told
     assert FAKE_KEY not in told
+    assert not raised.value.ambiguous
     if fault == "429":
         assert raised.value.diagnostics["status"] == 429
+
+
+async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Graphiti saves a batch's episodes before it asks a model."""
+    async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 1.0}) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        told = event("I keep my passport in the drawer.")
+        await bulk.record_events([told])
+        before = await listed(slot, "count")
+        for fault in ("500", "timeout"):
+            llm.faults.add(fault, times=None, delay_s=3.0)
+            with pytest.raises((BackendUnavailable, BackendTimeout)):
+                await bulk.record_events([event("I ride my green bicycle."), told])
+            llm.faults.clear()
+            await slot.set_mode(AdapterMode(read_only=True))
+            assert await listed(slot, "count") == before, f"{fault}: and what was there before stays"
+            await slot.set_mode(AdapterMode(read_only=False))
 
 
 async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
@@ -70,11 +97,11 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
     async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
         llm.faults.add("timeout", delay_s=20.0)
         with anyio.fail_after(2):
-            receipt = await slot.record_event(event("I keep my passport in the drawer."))
+            with pytest.raises(BackendTimeout) as raised:
+                await slot.record_event(event("I keep my passport in the drawer."))
             await slot.record_event(event("I ride my green bicycle."))
             await slot.set_mode(AdapterMode(read_only=True))
-        assert receipt.status == "unknown"
-        assert receipt.warnings
+        assert not raised.value.ambiguous, "the model's client gave up before the slot, and nothing was saved"
         assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
         assert (await listed(slot, "count"))["Episodic"] == 1
 
