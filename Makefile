@@ -12,7 +12,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint types perf wheel clean
+.PHONY: help demo test lint types perf wheel clean live-falkordb
 .DELETE_ON_ERROR:
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
 	@echo "make perf    print the figures of speed and growth"
+	@echo "make live-falkordb   run Graphiti's tests on a real FalkorDB; needs Python 3.12 or newer"
 	@echo "make wheel   build wheel and sdist into dist/"
 	@echo "make clean   remove what was built, but not $(VENV) and manifests/"
 
@@ -44,6 +45,18 @@ perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/stigmem_figures.py
 	$(BIN)/python tests/perf/graphiti_figures.py
 
+# falkordblite brings FalkorDB; where there is no wheel for it, pip compiles it, which takes some minutes.
+live-falkordb: .venv-falkordb/.installed
+	.venv-falkordb/bin/python -m pytest tests/live/test_graphiti_falkordb_live.py $(ARGS)
+
+.venv-falkordb/.installed: pyproject.toml
+	@newer=$$(for name in "$(PYTHON)" python3.13 python3.12; do "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 12))' \
+		>/dev/null 2>&1 && echo "$$name" && break; done); \
+		test -n "$$newer" || { echo "error: falkordblite needs Python 3.12 or newer" >&2; exit 1; }; \
+		"$$newer" -m venv .venv-falkordb
+	.venv-falkordb/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[graphiti-falkordb,test]' falkordblite
+	@touch $@
+
 wheel: $(VENV)/.installed-tools
 	$(BIN)/python -m build --outdir dist .
 
@@ -60,7 +73,7 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 
 # pgserver brings a PostgreSQL with pgvector where there is a wheel for it; elsewhere those tests are skipped.
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[mem0,graphiti,honcho,memos,test]' 'setuptools>=77' 'psycopg[binary,pool]'
+	$(PIP) --editable '.[mem0,graphiti,graphiti-falkordb,honcho,memos,test]' 'setuptools>=77' 'psycopg[binary,pool]'
 	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
 	@touch $@
 

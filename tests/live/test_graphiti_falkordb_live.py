@@ -29,7 +29,10 @@ sys.path.append(str(Path(__file__).parents[1] / "backends"))
 from graphiti_support import ALICE, BOB, ask, config, event, faults_of, found, listed, mutate, opened, sources
 
 from memory import (
+    AdapterMode,
     BackendAuthError,
+    BackendTimeout,
+    BackendUnavailable,
     MemoryAdapter,
     MemoryAdapterRegistry,
     MemorySlot,
@@ -330,6 +333,24 @@ async def test_a_save_that_is_cut_in_half_is_not_called_stored(
         monkeypatch.setattr(FalkorDriverSession, "run", cut)
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
     assert receipt.status == "unknown"
+
+
+@pytest.mark.anyio
+async def test_a_batch_that_fails_leaves_no_episode_behind(
+    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]
+) -> None:
+    short = {"write_s": 1.0}
+    async with live(llm, tmp_path, server, bulk="native", saga="session", deadlines=short) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        for fault in ("500", "timeout"):
+            llm.faults.add(fault, times=None, delay_s=3.0)
+            with pytest.raises((BackendUnavailable, BackendTimeout)):
+                await bulk.record_events([event("I ride my green bicycle.")])
+            llm.faults.clear()
+            await slot.set_mode(AdapterMode(read_only=True))
+            assert set((await listed(slot, "count")).values()) == {0}, fault
+            await slot.set_mode(AdapterMode(read_only=False))
 
 
 @pytest.mark.anyio
