@@ -13,7 +13,6 @@ from graphiti_core.errors import (
     EdgeNotFoundError,
     GroupsEdgesNotFoundError,
     GroupsNodesNotFoundError,
-    NodeNotFoundError,
 )
 from graphiti_core.nodes import EntityNode, EpisodicNode, SagaNode
 
@@ -45,7 +44,7 @@ class GraphLookups:
         wanted = {episode for edge in edges for episode in edge.episodes}
         unknown = sorted(wanted - self._events.keys())
         if unknown:
-            for episode in await EpisodicNode.get_by_uuids(self.driver, unknown):
+            for episode in await self.episodes(unknown):
                 self.remember(episode.uuid, event_id_of(episode.source_description))
         return {uuid: self._events.get(uuid) for uuid in wanted}
 
@@ -61,25 +60,27 @@ class GraphLookups:
         Raises:
             ScopeError: this graph has neither.
         """
-        try:
-            return await EntityEdge.get_by_uuid(self.driver, native_id), None
-        except EdgeNotFoundError:
-            pass
-        try:
-            return None, await EpisodicNode.get_by_uuid(self.driver, native_id)
-        except NodeNotFoundError:
-            raise ScopeError("native_id names no fact and no episode of this scope") from None
+        edges = await self.edges([native_id])
+        if edges:
+            return edges[0], None
+        episodes = await self.episodes([native_id])
+        if episodes:
+            return None, episodes[0]
+        raise ScopeError("native_id names no fact and no episode of this scope")
 
     async def episodes(self, uuids: Sequence[str]) -> list[Any]:
-        """Episodes by uuid; those that are gone are left out."""
-        return list(await EpisodicNode.get_by_uuids(self.driver, list(uuids))) if uuids else []
+        """Episodes by uuid; those that are gone, or another group's of the same database, are left out."""
+        return self._ours(await EpisodicNode.get_by_uuids(self.driver, list(uuids))) if uuids else []
 
     async def edges(self, uuids: Sequence[str]) -> list[Any]:
-        """Facts by uuid; those that are gone are left out."""
+        """Facts by uuid; those that are gone, or another group's of the same database, are left out."""
         try:
-            return list(await EntityEdge.get_by_uuids(self.driver, list(uuids))) if uuids else []
+            return self._ours(await EntityEdge.get_by_uuids(self.driver, list(uuids))) if uuids else []
         except EdgeNotFoundError:
             return []
+
+    def _ours(self, records: Iterable[Any]) -> list[Any]:
+        return [record for record in records if record.group_id == self.group_id]
 
     async def all_of(self, kind: str, limit: int | None = None) -> list[Any]:
         """All facts (``edges``), ``nodes``, ``episodes`` or ``sagas`` of the group."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from graphiti_support import ALICE, NEEDS_GRAPHITI, config
+from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, config, event, found, opened
 
 from memory import (
     BackendError,
@@ -24,10 +24,11 @@ from memory import (
     MemoryAdapterRegistry,
     MemorySlot,
     PluginLoadError,
+    ScopeError,
     load_config,
     open_memory,
 )
-from memory.testing import FAKE_KEY
+from memory.testing import FAKE_KEY, ScriptedLLM
 
 NEEDS_FALKORDB = pytest.mark.skipif(
     find_spec("falkordb") is None, reason="graphiti-core[falkordb] is not installed"
@@ -155,6 +156,41 @@ def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
     )
     with pytest.raises(PluginLoadError, match="pip install falkordblite"):
         MemoryAdapterRegistry().create(settings)
+
+
+@pytest.mark.anyio
+async def test_scopes_that_share_a_database_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Neo4j; here on Kuzu, with one scope's database lent to another."""
+    with ScriptedLLM() as llm:
+        async with opened(llm, tmp_path) as slot:
+            from memory.backends.graphiti_native import NativeGraph
+            from memory.backends.graphiti_neo4j import Neo4jGraph
+
+            adapter: Any = slot._adapter
+            (alice,) = adapter._graphs.values()
+            parts = (adapter._options, adapter._clients, adapter._ontology)
+            bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)
+            receipt = await slot.record_event(event("I keep my passport in the drawer."))
+            episode, fact = receipt.native_ids
+            told = event("I keep my passport in the drawer.", event_id=receipt.event_id)
+            assert set((await bob.counts()).values()) == {0}
+            assert (await bob.search("passport", 5)).edges == []
+            assert await bob.episodes_of_event(receipt.event_id) == []
+            assert await bob.episodes([episode]) == await bob.edges([fact]) == []
+            for native_id in (episode, fact):
+                with pytest.raises(ScopeError):
+                    await bob.find(native_id)
+                with pytest.raises(ScopeError):
+                    await bob.remove(native_id)
+            stored = await bob.add_episode(told, "user: I keep my passport in the drawer.")
+            assert not {episode, fact} & set(stored.ids)
+            monkeypatch.setattr(
+                type(alice.driver), "renew", Neo4jGraph.renew
+            )  # a shared file is not replaced
+            assert (await bob.clear())[1]
+            assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
 def test_neo4j_times_are_told_in_json() -> None:

