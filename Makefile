@@ -13,7 +13,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test live-memos lint types perf wheel clean
+.PHONY: help demo test live-falkordb live-memos lint types perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
 	@echo "make perf    print the figures of speed and growth"
+	@echo "make live-falkordb   run Graphiti's tests on a real FalkorDB; needs Python 3.12 or newer"
 	@echo "make wheel   build wheel and sdist into dist/"
 	@echo "make clean   remove what was built, but not $(VENV) and manifests/"
 
@@ -52,6 +53,18 @@ perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/honcho_figures.py
 	$(BIN)/python tests/perf/memos_figures.py
 
+# falkordblite brings FalkorDB; where there is no wheel for it, pip compiles it, which takes some minutes.
+live-falkordb: .venv-falkordb/.installed
+	.venv-falkordb/bin/python -m pytest tests/live/test_graphiti_falkordb_live.py $(ARGS)
+
+.venv-falkordb/.installed: pyproject.toml
+	@newer=$$(for name in "$(PYTHON)" python3.13 python3.12; do "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 12))' \
+		>/dev/null 2>&1 && echo "$$name" && break; done); \
+		test -n "$$newer" || { echo "error: falkordblite needs Python 3.12 or newer" >&2; exit 1; }; \
+		"$$newer" -m venv .venv-falkordb
+	.venv-falkordb/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[graphiti-falkordb,test]' falkordblite
+	@touch $@
+
 wheel: $(VENV)/.installed-tools
 	$(BIN)/python -m build --outdir dist .
 
@@ -68,7 +81,8 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 
 # pgserver brings a PostgreSQL with pgvector where there is a wheel for it; elsewhere those tests are skipped.
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[mem0,graphiti,honcho,memos,test]' 'MemoryOS>=2.0.33,<2.1' 'setuptools>=77' 'psycopg[binary,pool]'
+	$(PIP) --editable '.[mem0,graphiti,graphiti-falkordb,honcho,memos,test]' 'MemoryOS>=2.0.33,<2.1' \
+		'setuptools>=77' 'psycopg[binary,pool]'
 	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
 	@touch $@
 

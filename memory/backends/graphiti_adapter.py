@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +17,17 @@ import anyio
 from memory import (
     AdapterSettings,
     AdapterTraits,
-    BackendError,
     BackendHealth,
+    BackendProtocolError,
     BackendReadiness,
     ConfigError,
     MemoryEvent,
     MemoryScope,
-    MemslotError,
     PluginInfo,
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
+    SequentialBulk,
     WriteReceipt,
     hookimpl,
     normalise_error,
@@ -35,6 +35,7 @@ from memory import (
 from memory.backends.graphiti_opening import build_clients, import_sdk
 from memory.backends.graphiti_options import GROUP_IDS, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti_records import LISTS, GraphitiRecords
+from memory.backends.graphiti_stores import make_store
 from memory.backends.graphiti_translate import (
     KINDS,
     episode_body,
@@ -43,6 +44,8 @@ from memory.backends.graphiti_translate import (
     to_entries,
     triplets_of,
 )
+from memory.backends.graphiti_turn import NotSaved
+from memory.backends.graphiti_types import Ontology, build_ontology
 
 if TYPE_CHECKING:
     from memory.backends.graphiti_native import NativeGraph, Stored
@@ -74,11 +77,11 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> GraphitiAdapter:
     """Build the adapter. Graphiti is imported here; a scope's graph is opened by ``setup_scope``."""
-    import_sdk()
+    import_sdk(settings.options.driver)
     return GraphitiAdapter(settings)
 
 
-class GraphitiAdapter(GraphitiRecords):
+class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     """Translates the contract into calls of ``graphiti_core.Graphiti``.
 
     Args:
@@ -91,10 +94,17 @@ class GraphitiAdapter(GraphitiRecords):
             kind="architecture", consistency="immediate", cs_filtering="soft", asyncio_only=True
         )
         self._options = settings.options
+        self.lists = (*LISTS, "sagas") if settings.options.saga else LISTS
         self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
+        self._store = make_store(settings.options, self._directory, settings.deadlines)
+        self._ontology = _ontology(settings)
         self._clients = build_clients(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
+        places = self._store.keeps_open
+        self._places: list[AbstractAsyncContextManager[Any]] = [
+            anyio.Semaphore(places, fast_acquire=True) if places else nullcontext() for _ in range(2)
+        ]
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``group_id``; also the name of the scope's directory."""
@@ -102,25 +112,41 @@ class GraphitiAdapter(GraphitiRecords):
         return {"group_id": GROUP_IDS.encode(*fields)}
 
     @asynccontextmanager
-    async def graph(self, scope: MemoryScope) -> AsyncIterator[NativeGraph]:
-        """The scope's open graph, which stays open meanwhile."""
-        group_id = self.native_scope(scope)["group_id"]
+    async def graph(self, scope: MemoryScope, *, writing: bool = False) -> AsyncIterator[NativeGraph]:
+        """The scope's open graph, which stays open meanwhile.
+
+        Where open graphs hold memory, writes wait for writes of other scopes once so many are under way as may
+        stay open, and reads for reads: a write may take as long as its model, and no read is to wait for that.
+        """
+        async with self._places[writing]:
+            graph = await self._graph(self.native_scope(scope)["group_id"])
+            graph.users += 1
+            try:
+                yield graph
+            except NotSaved as failed:
+                cause = failed.__cause__ or failed
+                operation = "Graphiti.add_episode"
+                failure = normalise_error(cause, backend_name=self.backend_name, operation=operation)
+                failure.sent = False  # also where a model's answer was lost: nothing had been stored
+                raise failure from cause
+            finally:
+                graph.users -= 1
+
+    async def _graph(self, group_id: str) -> NativeGraph:
         if group_id not in self._graphs:
             async with self._opening:  # also while one is closed, so that no file is open twice
                 if group_id not in self._graphs:
                     await self._make_room()
                     self._graphs[group_id] = await self._opened(group_id)
         graph = self._graphs[group_id] = self._graphs.pop(group_id)  # the last to be closed again
-        graph.users += 1
-        try:
-            yield graph
-        finally:
-            graph.users -= 1
+        return graph
 
     async def _opened(self, group_id: str) -> NativeGraph:
         from memory.backends.graphiti_native import NativeGraph
 
-        graph = NativeGraph(self._directory / group_id, group_id, self._options, self._clients)
+        graph = NativeGraph(
+            self._store.graph(group_id), group_id, self._options, self._clients, self._ontology
+        )
         try:
             await graph.driver.open()
         except BaseException:
@@ -130,9 +156,10 @@ class GraphitiAdapter(GraphitiRecords):
         return graph
 
     async def _make_room(self) -> None:
-        """Close graphs that have not been used for longest: each open one holds some 80 MB."""
+        """Close graphs that have not been used for longest, where each open one holds memory."""
+        largest = self._store.keeps_open
         for group_id, graph in list(self._graphs.items()):
-            if len(self._graphs) < self._options.open_graphs:
+            if largest is None or len(self._graphs) < largest:
                 return
             if not graph.busy:
                 del self._graphs[group_id]
@@ -171,39 +198,26 @@ class GraphitiAdapter(GraphitiRecords):
         if options.ingest == "triplet":
             triplets = triplets_of(event)
             body, _ = episode_body(event, "message", cs_in_body=options.cs_in_body)
-            async with self.graph(event.scope) as graph:
+            async with self.graph(event.scope, writing=True) as graph:
                 stored = await graph.add_triplets(event, body, triplets)
             return self._receipt(event, "Graphiti.add_triplet", stored, [])
         body, warnings = episode_body(event, options.ingest, cs_in_body=options.cs_in_body)
         if not body:
             return self._receipt(event, "none", None, [*warnings, "there was nothing to send"])
-        async with self.graph(event.scope) as graph:
+        async with self.graph(event.scope, writing=True) as graph:
             stored = await graph.add_episode(event, body)
         return self._receipt(event, "Graphiti.add_episode", stored, warnings)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """One ``add_episode`` after the other; with ``bulk: native`` one ``add_episode_bulk``.
 
-        If an event fails, ``error.receipts`` holds those written before it, and later ones are not sent.
+        Raises:
+            BackendError: an event failed; ``receipts`` are of those written before it, later ones are not sent.
         """
         options = self._options
         if options.bulk == "native" and options.ingest != "triplet":
             return await self._record_batch(events)
-        receipts: list[WriteReceipt] = []
-        for event in events:
-            try:
-                receipts.append(await self.record_event(event))
-            except MemslotError as error:
-                if isinstance(error, BackendError):
-                    error.receipts = tuple(receipts)
-                raise
-            except Exception as error:
-                failure = normalise_error(
-                    error, backend_name=self.backend_name, operation="Graphiti.add_episode"
-                )
-                failure.receipts = tuple(receipts)
-                raise failure from error
-        return receipts
+        return await super().record_events(events)
 
     async def _record_batch(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         options = self._options
@@ -212,7 +226,7 @@ class GraphitiAdapter(GraphitiRecords):
         stored: dict[str, Stored] = {}
         if sent:
             chosen, bodies = zip(*sent, strict=True)
-            async with self.graph(events[0].scope) as graph:
+            async with self.graph(events[0].scope, writing=True) as graph:
                 found = await graph.add_batch(chosen, bodies)
             stored = {event.event_id: one for event, one in zip(chosen, found, strict=True)}
         return [
@@ -240,12 +254,18 @@ class GraphitiAdapter(GraphitiRecords):
         )
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's episode and facts, once no write that was given up is still under way."""
+        """Ids of the event's episode and facts, once no write that was given up is still under way.
+
+        Raises:
+            BackendProtocolError: only part of it is stored, which a server without transactions leaves behind.
+        """
         async with self.graph(event.scope) as graph:
             await graph.idle()
             episodes = await graph.episodes_of_event(event.event_id)
-        ids = [one for episode in episodes for one in (episode.uuid, *episode.entity_edges)]
-        return tuple(dict.fromkeys(ids)) or None
+            facts = list(dict.fromkeys(one for episode in episodes for one in episode.entity_edges))
+            if len(await graph.edges(facts)) < len(facts):
+                raise BackendProtocolError("the episode is stored, but not all of its facts")
+        return tuple(dict.fromkeys([*(episode.uuid for episode in episodes), *facts])) or None
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -268,7 +288,7 @@ class GraphitiAdapter(GraphitiRecords):
             ]
             for kind, scored in zip(KINDS, scores, strict=True)
         }
-        entries = tuple(to_entries(raw, events))
+        entries = tuple(to_entries(raw, events, self._options.edge_types))
         return RetrieveResult(
             request=request,
             raw=raw,
@@ -292,7 +312,7 @@ class GraphitiAdapter(GraphitiRecords):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """``clear_data`` of the scope's group, and a count of what is left."""
-        async with self.graph(scope) as graph:
+        async with self.graph(scope, writing=True) as graph:
             removed, verified = await graph.clear()
         return ResetReceipt(
             scope=scope, verified=verified, removed=removed, trace=self.trace(scope, "clear_data")
@@ -307,11 +327,14 @@ class GraphitiAdapter(GraphitiRecords):
             "consistency_model": self.traits.consistency,
             "cs_filtering": self.traits.cs_filtering,
             "native_memory_types": KINDS,
-            "native_ingest_modes": (options.ingest, *(("bulk",) if options.bulk == "native" else ())),
-            "native_query_modes": ("count", *LISTS),
-            "versions": {name: importlib.metadata.version(name) for name in ("graphiti-core", "kuzu")},
+            "native_ingest_modes": _modes(options),
+            "native_query_modes": ("count", *self.lists),
+            "versions": {
+                name: importlib.metadata.version(name) for name in ("graphiti-core", *self._store.packages)
+            },
         }
         try:
+            await self._store.probe()
             for graph in list(self._graphs.values()):
                 await graph.probe()
         except Exception as error:
@@ -320,7 +343,7 @@ class GraphitiAdapter(GraphitiRecords):
                 **declared, status="unavailable", warnings=(str(failure),), details=failure.diagnostics
             )
         details = {
-            "driver": "kuzu (embedded)",
+            "driver": self._store.label,
             "open_graphs": len(self._graphs),
             "llm": options.llm.model if options.llm else None,
             "embedder": _label(options.embedder),
@@ -332,7 +355,7 @@ class GraphitiAdapter(GraphitiRecords):
             status="ok",
             latency_ms=(anyio.current_time() - started) * 1000,
             details=details,
-            warnings=("Kuzu is no longer maintained by its authors, and deprecated by Graphiti",),
+            warnings=self._store.warnings,
         )
 
     async def aclose(self) -> None:
@@ -340,7 +363,34 @@ class GraphitiAdapter(GraphitiRecords):
         graphs, self._graphs = list(self._graphs.values()), {}
         for graph in graphs:
             await graph.close()
+        await self._store.aclose()
         await self._clients.aclose()
+
+
+def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:
+    from graphiti_core.edges import EntityEdge
+    from graphiti_core.nodes import EntityNode
+
+    options = settings.options
+    return build_ontology(
+        options.entity_types,
+        options.edge_types,
+        options.edge_type_map,
+        options.excluded_entity_types,
+        owner=f"memory.backends.{settings.name}",
+        protected=(EntityNode.model_fields, EntityEdge.model_fields),
+    )
+
+
+def _modes(options: GraphitiOptions) -> tuple[str, ...]:
+    """What an event may become, as configured."""
+    chosen = {
+        "bulk": options.bulk == "native",
+        "custom_entity_types": options.entity_types,
+        "custom_edge_types": options.edge_types,
+        "saga": options.saga,
+    }
+    return (options.ingest, *(name for name, used in chosen.items() if used))
 
 
 def _label(model: str | GraphitiModel) -> str:

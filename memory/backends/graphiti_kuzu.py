@@ -20,14 +20,12 @@ from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES, KuzuDriver, KuzuDri
 from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendUnavailable, NativeWorker
+from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_stores import FACTS_OF_KUZU, equip
 from memory.backends.graphiti_turn import Turn
 
-__all__ = ["OPERATIONS", "ScopeDriver"]
+__all__ = ["KuzuStore", "ScopeDriver", "make"]
 
-OPERATIONS = (
-    "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
-    "HasEpisodeEdge", "NextEpisodeEdge", "Search",
-)  # fmt: skip
 _FILE = "graph.kuzu"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
 _WILDCARDS = re.compile(r"[*?]")
@@ -53,6 +51,40 @@ def _blank() -> bytes:
         return path.read_bytes()
 
 
+def make(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> KuzuStore:
+    """The store; no file is touched yet."""
+    return KuzuStore(directory, options.buffer_mb, options.open_graphs)
+
+
+class KuzuStore:
+    """A directory with one database for each scope.
+
+    Args:
+        directory: created with the first scope.
+        buffer_mb: largest buffer of each database.
+        open_graphs: databases open at a time.
+    """
+
+    label = "kuzu (embedded)"
+    packages = ("kuzu",)
+    warnings = ("Kuzu is no longer maintained by its authors, and deprecated by Graphiti",)
+
+    def __init__(self, directory: Path, buffer_mb: int, open_graphs: int) -> None:
+        self._directory = directory
+        self._buffer_mb = buffer_mb
+        self.keeps_open: int | None = open_graphs
+
+    def graph(self, group_id: str) -> ScopeDriver:
+        """The driver of a scope, not open yet."""
+        return ScopeDriver(self._directory / group_id, group_id, self._buffer_mb)
+
+    async def probe(self) -> None:
+        """There is no server."""
+
+    async def aclose(self) -> None:
+        """Each graph closes its own."""
+
+
 class ScopeDriver(KuzuDriver):  # type: ignore[misc]
     """One scope's database, and the one thread that talks to it.
 
@@ -67,12 +99,11 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
         buffer_mb: largest buffer.
     """
 
+    counted = FACTS_OF_KUZU
+
     def __init__(self, directory: Path, group_id: str, buffer_mb: int) -> None:
         GraphDriver.__init__(self)
-        for name in OPERATIONS:
-            attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
-            setattr(self, f"{attribute}_ops", getattr(kuzu_driver, f"Kuzu{name}Operations")())
-        self._graph_ops = kuzu_driver.KuzuGraphMaintenanceOperations()
+        equip(self, kuzu_driver, "Kuzu")
         self._database = group_id
         self._directory = directory
         self._buffer_mb = buffer_mb
@@ -163,6 +194,10 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             await self._run("ROLLBACK", {})
         except RuntimeError:
             pass  # Kuzu has already done so itself, as it does when a query fails
+
+    async def idle(self) -> None:
+        """Wait for queries that go on although they were given up."""
+        await self.worker.idle()
 
     async def renew(self) -> None:
         """Start again with a blank file: what Kuzu deletes stays readable in the old one."""

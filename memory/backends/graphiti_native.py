@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from graphiti_core import Graphiti
 from graphiti_core.edges import EntityEdge
-from graphiti_core.errors import (
-    EdgeNotFoundError,
-    GroupsEdgesNotFoundError,
-    GroupsNodesNotFoundError,
-    NodeNotFoundError,
-)
-from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode
-from graphiti_core.search import search_config_recipes as recipes
+from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node
 from graphiti_core.search.search_config import SearchConfig, SearchResults
-from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, SearchFilters
 from graphiti_core.utils.bulk_utils import RawEpisode
 from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
-from memory import MemoryEvent, ScopeError
-from memory.backends.graphiti_kuzu import ScopeDriver
+from memory import MemoryEvent, MemslotError, ScopeError
+from memory.backends.graphiti_lookups import GraphLookups
 from memory.backends.graphiti_opening import Clients
 from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_search import make_filter, make_recipe
+from memory.backends.graphiti_stores import ScopeGraph
 from memory.backends.graphiti_translate import Triplet, description, event_id_of
-from memory.backends.graphiti_turn import Turn
+from memory.backends.graphiti_turn import NotSaved, Turn
+from memory.backends.graphiti_types import Ontology
 
 __all__ = ["NativeGraph", "Stored"]
 
 T = TypeVar("T")
-_RECIPES = {
-    "hybrid": recipes.EDGE_HYBRID_SEARCH_RRF,
-    "mmr": recipes.EDGE_HYBRID_SEARCH_MMR,
-    "cross_encoder": recipes.EDGE_HYBRID_SEARCH_CROSS_ENCODER,
-    "combined": recipes.COMBINED_HYBRID_SEARCH_RRF,
-    "combined_mmr": recipes.COMBINED_HYBRID_SEARCH_MMR,
-    "combined_cross_encoder": recipes.COMBINED_HYBRID_SEARCH_CROSS_ENCODER,
-}
-_LABELS = ("Episodic", "Entity", "RelatesToNode_", "Community", "Saga")
-_REMEMBERED_EPISODES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +44,28 @@ class Stored:
         return (self.episode, *self.facts)
 
 
-class NativeGraph:
+class NativeGraph(GraphLookups):
     """A scope's graph.
 
     Args:
-        directory: of its database.
+        driver: to its database.
         group_id: the scope's native id; sent with every call, because none searches everything.
         options: the configuration block.
         clients: models, shared by all scopes.
+        ontology: the types of entities and facts to tell apart.
     """
 
-    def __init__(self, directory: Path, group_id: str, options: GraphitiOptions, clients: Clients) -> None:
-        self.group_id = group_id
+    def __init__(
+        self,
+        driver: ScopeGraph,
+        group_id: str,
+        options: GraphitiOptions,
+        clients: Clients,
+        ontology: Ontology,
+    ) -> None:
+        super().__init__(driver, group_id)
         self._options = options
-        self.driver = ScopeDriver(directory, group_id, options.buffer_mb)
+        self._ontology = ontology
         self.graphiti = Graphiti(
             graph_driver=self.driver,
             llm_client=clients.llm,
@@ -81,7 +74,8 @@ class NativeGraph:
         )
         self._lock = asyncio.Lock()
         self._jobs: set[asyncio.Task[Any]] = set()
-        self._events: dict[str, str | None] = {}
+        self._recipes: dict[int, SearchConfig] = {}
+        self._filter = make_filter(options)
         self.users = 0
 
     @property
@@ -91,10 +85,16 @@ class NativeGraph:
 
     # -- order and life ---------------------------------------------------------------------------------
 
-    async def alone(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def alone(
+        self, call: Callable[[], Awaitable[T]], *, turn: Turn | None = None, saves_last: bool = False
+    ) -> T:
         """A write, after the one before it has ended. Concurrent ones would duplicate entities and invalidate
-        nothing. When given up it ends early, and what it was saving is rolled back."""
-        turn = Turn()
+        nothing. When given up it ends early, and what it was saving is rolled back.
+
+        Raises:
+            NotSaved: a write that saves at its end did not get there.
+        """
+        turn = turn or Turn()
 
         async def in_turn() -> T:
             Turn.current.set(turn)
@@ -105,6 +105,12 @@ class NativeGraph:
             return await self._outlasting(in_turn())
         except asyncio.CancelledError:
             turn.give_up()
+            raise
+        except MemslotError:
+            raise
+        except Exception as error:
+            if saves_last and not turn.saving:
+                raise NotSaved from error
             raise
 
     async def _outlasting(self, call: Coroutine[Any, Any, T]) -> T:
@@ -123,7 +129,7 @@ class NativeGraph:
         """Wait until writes that were given up, and queries they had sent, have ended."""
         if self._jobs:
             await asyncio.wait(set(self._jobs))
-        await self.driver.worker.idle()
+        await self.driver.idle()
 
     async def close(self) -> None:
         """Free the database's files and its thread."""
@@ -145,13 +151,29 @@ class NativeGraph:
                 source=EpisodeType[options.ingest],
                 group_id=self.group_id,
                 custom_extraction_instructions=options.custom_instructions,
+                saga=self._saga(event),
+                **self._ontology.arguments,
             )
             return self._stored(added.episode, added.edges)
 
-        return await self.alone(add)
+        return await self.alone(add, saves_last=True)
+
+    def _saga(self, event: MemoryEvent) -> str | None:
+        return event.session_id if self._options.saga == "session" else None
 
     async def add_batch(self, events: Sequence[MemoryEvent], bodies: Sequence[str]) -> list[Stored]:
-        """``add_episode_bulk``: one extraction over many episodes; contradictions among them stay."""
+        """``add_episode_bulk``: one extraction over many episodes; contradictions among them stay.
+
+        It saves the episodes before it extracts; should it fail then, they are taken back. A saga takes whole
+        batches, so sessions that become sagas are batches of their own.
+        """
+        stored: list[Stored] = []
+        pairs = zip(events, bodies, strict=True)
+        for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
+            stored.extend(await self._add_batch(list(batch)))
+        return stored
+
+    async def _add_batch(self, pairs: Sequence[tuple[MemoryEvent, str]]) -> list[Stored]:
         source = EpisodeType[self._options.ingest]
         batch = [
             RawEpisode(
@@ -161,7 +183,7 @@ class NativeGraph:
                 source=source,
                 reference_time=event.timestamp,
             )
-            for event, body in zip(events, bodies, strict=True)
+            for event, body in pairs
         ]
 
         async def add() -> list[Stored]:
@@ -169,14 +191,30 @@ class NativeGraph:
                 batch,
                 group_id=self.group_id,
                 custom_extraction_instructions=self._options.custom_instructions,
+                saga=self._saga(pairs[0][0]),
+                strict_edge_types=self._options.strict_edge_types,
+                **self._ontology.arguments,
             )
             by_name = {episode.name: episode for episode in added.episodes}
-            return [self._stored(by_name[event.event_id], added.edges) for event in events]
+            return [self._stored(by_name[event.event_id], added.edges) for event, _ in pairs]
 
-        return await self.alone(add)
+        turn = Turn(early_saves=1)
+        names = [event.event_id for event, _ in pairs]
+
+        async def add_or_take_back() -> list[Stored]:
+            before = await self.uuids_of_events(names)
+            try:
+                return await add()
+            except BaseException:
+                turn.saving = True  # also of a batch that was given up
+                left = await self.uuids_of_events(names)
+                await Node.delete_by_uuids(self.driver, sorted(set(left) - set(before)))
+                raise
+
+        return await self.alone(add_or_take_back, turn=turn)
 
     def _stored(self, episode: Any, edges: Iterable[Any]) -> Stored:
-        self._remember(episode.uuid, event_id_of(episode.source_description))
+        self.remember(episode.uuid, event_id_of(episode.source_description))
         facts = [edge.uuid for edge in edges if episode.uuid in edge.episodes]
         ended = [edge.uuid for edge in edges if edge.invalid_at is not None and edge.uuid not in facts]
         return Stored(episode.uuid, tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(ended)))
@@ -254,6 +292,20 @@ class NativeGraph:
 
         return await self.alone(build)
 
+    async def summarize_saga(self, saga: str) -> Any:
+        """``summarize_saga``: what its episodes said since the last time is added to its summary.
+
+        Raises:
+            ScopeError: this graph has no such saga.
+        """
+
+        async def summarize() -> Any:
+            if saga not in {one.uuid for one in await self.all_of("sagas")}:
+                raise ScopeError("native_id names no saga of this scope")
+            return await self.graphiti.summarize_saga(saga)
+
+        return await self.alone(summarize)
+
     async def clear(self) -> tuple[int, bool]:
         """``clear_data`` of the group and, where nothing is left of it, a blank file in place of the old one.
 
@@ -275,96 +327,17 @@ class NativeGraph:
 
     async def search(self, query: str, limit: int) -> SearchResults:
         """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
-        valid = [[DateFilter(comparison_operator=ComparisonOperator.is_null)]]
         return await self._outlasting(
             self.graphiti.search_(
                 query,
                 config=self._recipe(limit),
                 group_ids=[self.group_id],
-                search_filter=SearchFilters(invalid_at=valid)
-                if self._options.only_valid
-                else SearchFilters(),
+                search_filter=self._filter,
             )
         )
 
     def _recipe(self, limit: int) -> SearchConfig:
-        options = self._options
-        recipe = _RECIPES[options.recipe].model_copy(deep=True)
-        recipe.limit = limit
-        recipe.reranker_min_score = options.least_rerank
-        for part in (recipe.edge_config, recipe.node_config, recipe.community_config):
-            if part is not None:
-                part.sim_min_score = options.least_similarity
-        return recipe
-
-    async def events_of(self, edges: Iterable[Any]) -> Mapping[str, str | None]:
-        """Event ids by episode uuid; one query for episodes of earlier processes, none for the others."""
-        wanted = {episode for edge in edges for episode in edge.episodes}
-        unknown = sorted(wanted - self._events.keys())
-        if unknown:
-            for episode in await EpisodicNode.get_by_uuids(self.driver, unknown):
-                self._remember(episode.uuid, event_id_of(episode.source_description))
-        return {uuid: self._events.get(uuid) for uuid in wanted}
-
-    def _remember(self, episode: str, event_id: str | None) -> None:
-        if len(self._events) >= _REMEMBERED_EPISODES:
-            self._events.pop(next(iter(self._events)))
-        self._events[episode] = event_id
-
-    async def find(self, native_id: str) -> tuple[Any, Any]:
-        """(fact, None) or (None, episode) of that id.
-
-        Raises:
-            ScopeError: this graph has neither.
-        """
-        try:
-            return await EntityEdge.get_by_uuid(self.driver, native_id), None
-        except EdgeNotFoundError:
-            pass
-        try:
-            return None, await EpisodicNode.get_by_uuid(self.driver, native_id)
-        except NodeNotFoundError:
-            raise ScopeError("native_id names no fact and no episode of this scope") from None
-
-    async def episodes(self, uuids: Sequence[str]) -> list[Any]:
-        """Episodes by uuid; those that are gone are left out."""
-        return list(await EpisodicNode.get_by_uuids(self.driver, list(uuids))) if uuids else []
-
-    async def edges(self, uuids: Sequence[str]) -> list[Any]:
-        """Facts by uuid; those that are gone are left out."""
-        try:
-            return list(await EntityEdge.get_by_uuids(self.driver, list(uuids))) if uuids else []
-        except EdgeNotFoundError:
-            return []
-
-    async def all_of(self, kind: str, limit: int | None = None) -> list[Any]:
-        """All facts (``edges``), ``nodes`` or ``episodes`` of the group."""
-        owner = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode}[kind]
-        try:
-            return list(await owner.get_by_group_ids(self.driver, [self.group_id], limit=limit))
-        except (GroupsEdgesNotFoundError, GroupsNodesNotFoundError):
-            return []
-
-    async def episodes_of_event(self, event_id: str) -> list[Any]:
-        """Episodes written for an event; more than one if it was written more than once."""
-        rows, _, _ = await self.driver.execute_query(
-            "MATCH (e:Episodic) WHERE e.group_id = $group_id AND e.name = $name RETURN e.uuid AS uuid",
-            group_id=self.group_id,
-            name=event_id,
-        )
-        return await self.episodes([row["uuid"] for row in rows])
-
-    async def counts(self) -> dict[str, int]:
-        """How many nodes of each kind the group has; Kuzu keeps facts as ``RelatesToNode_``."""
-        found = {}
-        for label in _LABELS:
-            rows, _, _ = await self.driver.execute_query(
-                f"MATCH (n:{label}) WHERE n.group_id = $group_id RETURN count(*) AS found",
-                group_id=self.group_id,
-            )
-            found[label] = rows[0]["found"]
-        return found
-
-    async def probe(self) -> None:
-        """The cheapest query there is."""
-        await self.driver.execute_query("RETURN 1 AS one")
+        """The configured recipe for so many results: a copy, which only this graph's searches see."""
+        if limit not in self._recipes:
+            self._recipes[limit] = make_recipe(self._options, limit)
+        return self._recipes[limit]

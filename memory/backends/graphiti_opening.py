@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from memory.backends.graphiti_options import GraphitiModel, GraphitiOptions
+from memory import PluginLoadError
+from memory.backends.graphiti_options import Driver, GraphitiModel, GraphitiOptions
+from memory.backends.graphiti_stores import STORES
 from memory.backends.graphiti_turn import Turn
 from memory.lexical import LexicalHashEmbedder
 
@@ -29,13 +31,25 @@ _MODULES = (
 _ATTEMPTS = 4  # Graphiti's own number for answers that are empty or no JSON
 
 
-def import_sdk() -> None:
-    """Import ``graphiti_core``: no telemetry, and no variables from whatever ``.env`` file it finds."""
+def import_sdk(driver: Driver = "kuzu") -> None:
+    """Import ``graphiti_core``: no telemetry, and no variables from whatever ``.env`` file it finds.
+
+    Raises:
+        PluginLoadError: the client of the graph database is not installed.
+    """
     os.environ[_TELEMETRY] = "false"
     with _environment_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of its own code
         for name in _MODULES:
             importlib.import_module(name)
+        try:
+            importlib.import_module(STORES[driver])
+        except ImportError as error:
+            extra = "graphiti-falkordb" if driver == "falkordb" else "graphiti"
+            raise PluginLoadError(
+                f"graphiti: driver: {driver} needs {error.name}, which is not installed: "
+                f"pip install 'memslot[{extra}]'"
+            ) from error
     _quieten()
 
 

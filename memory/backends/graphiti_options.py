@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory import IdAlphabet, PluginOptions
+from memory.backends.graphiti_types import EdgeRule, TypeName, TypeSource, check_names
 
-__all__ = ["GROUP_IDS", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
+__all__ = ["GROUP_IDS", "Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
+
+Driver = Literal["kuzu", "falkordb", "neo4j"]
 
 Ingest = Literal["message", "text", "json", "triplet"]
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
@@ -19,7 +23,6 @@ Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "
 # a name at "-".
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
 LEXICAL_DIMENSIONS = 1024
-_SERVERS = ("falkordb", "neo4j")
 
 
 class GraphitiModel(PluginOptions):
@@ -54,6 +57,43 @@ class GraphitiLlm(GraphitiModel):
     """``json_object`` for endpoints that do not know JSON schemas."""
 
 
+class FalkorServer(PluginOptions):
+    """Where FalkorDB is."""
+
+    host: str = Field(default="localhost", min_length=1)
+    """Host name."""
+    port: int = Field(default=6379, gt=0, lt=65_536)
+    """TCP port."""
+    username: str | None = None
+    """Where the server has users."""
+    password: SecretStr | None = None
+    """Write ``${FALKORDB_PASSWORD}``, not the password itself."""
+    embedded: bool = False
+    """A server of our own inside ``path``, started and ended with the adapter; needs ``falkordblite``."""
+
+
+class Neo4jServer(PluginOptions):
+    """Where Neo4j is."""
+
+    uri: str = "bolt://localhost:7687"
+    """Address, without credentials."""
+    user: str = "neo4j"
+    """User name."""
+    password: SecretStr | None = None
+    """Write ``${NEO4J_PASSWORD}``, not the password itself."""
+    database: str = Field(default="neo4j", min_length=1)
+    """Database; scopes share it, kept apart by ``group_id``."""
+
+    @field_validator("uri")
+    @classmethod
+    def _without_credentials(cls, value: str) -> str:
+        if not re.fullmatch(r"(bolt|neo4j)(\+s|\+ssc)?://[^/@]+", value):
+            raise ValueError(
+                "give an address such as bolt://localhost:7687; credentials go to user and password"
+            )
+        return value
+
+
 class GraphitiOptions(PluginOptions):
     """Settings of the Graphiti backend. Everything but the extracting model works without key and network."""
 
@@ -68,8 +108,13 @@ class GraphitiOptions(PluginOptions):
     """Vector length."""
     cross_encoder: Literal["lexical"] | GraphitiModel = "lexical"
     """Used by the ``cross_encoder`` recipes only. A model is asked once per passage and must give logprobs."""
-    driver: Literal["kuzu"] = "kuzu"
-    """The graph database: Kuzu inside this process, one database per scope."""
+    driver: Driver = "kuzu"
+    """The graph database: Kuzu inside this process, one database per scope; ``falkordb``, one graph per scope; or
+    ``neo4j``, one database for all."""
+    falkordb: FalkorServer = FalkorServer()
+    """For ``driver: falkordb``."""
+    neo4j: Neo4jServer = Neo4jServer()
+    """For ``driver: neo4j``."""
     path: Path | None = None
     """Directory of the databases. Default: ``<data_dir>/<backend name>``."""
     buffer_mb: int = Field(default=128, ge=64)
@@ -86,6 +131,19 @@ class GraphitiOptions(PluginOptions):
     """Write scenario, context and attribute into the episode's text, where the extracting model sees them."""
     custom_instructions: str | None = None
     """Passed to every extraction as ``custom_extraction_instructions``."""
+    saga: Literal["session"] | None = None
+    """``session``: each session's episodes form a saga of its own, in order. Not with ``driver: kuzu``."""
+    entity_types: dict[TypeName, TypeSource] = Field(default_factory=dict)
+    """Types of entities to tell apart: name -> a pydantic model (``mypkg.types:Person``), or
+    ``{description: ..., fields: {role: {type: string, description: ...}}}``."""
+    edge_types: dict[TypeName, TypeSource] = Field(default_factory=dict)
+    """Types of facts, given like ``entity_types``."""
+    edge_type_map: tuple[EdgeRule, ...] = ()
+    """Which facts may join which entities: a list of ``{source: Person, target: Company, edges: [WORKS_AT]}``."""
+    excluded_entity_types: tuple[TypeName, ...] = ()
+    """Entities of these types are not stored; ``Entity`` is what is of no other type."""
+    strict_edge_types: bool = False
+    """Drop facts of types other than ``edge_types``. Only ``bulk: native`` can."""
     recipe: Recipe = "hybrid"
     """How to search: keywords and vectors over facts, fused by rank (``hybrid``), by ``mmr`` or by a
     ``cross_encoder``; ``combined`` ones also return nodes, episodes and communities."""
@@ -97,13 +155,6 @@ class GraphitiOptions(PluginOptions):
     """Least score after reranking. Default: 0, and -2 for mmr, whose scores go below zero."""
     only_valid: bool = False
     """Leave out facts that have been invalidated."""
-
-    @field_validator("driver", mode="before")
-    @classmethod
-    def _supported(cls, value: object) -> object:
-        if value in _SERVERS:
-            raise ValueError(f"{value} is not supported yet; use kuzu, which needs no server")
-        return value
 
     @field_validator("embedder", "cross_encoder", mode="before")
     @classmethod
@@ -126,6 +177,21 @@ class GraphitiOptions(PluginOptions):
                     f'{name}.api_key is missing; write "${{OPENAI_API_KEY}}" and set that variable, or give the '
                     "base_url of an endpoint that needs no key"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.saga is not None and self.driver == "kuzu":
+            raise ValueError("saga: Graphiti's Kuzu driver has no sagas; use driver: falkordb or neo4j")
+        if self.saga is not None and self.ingest == "triplet":
+            raise ValueError("saga: a saga is made of episodes, and ingest: triplet extracts none")
+        if self.strict_edge_types and self.bulk != "native":
+            raise ValueError("strict_edge_types: only bulk: native can drop facts of other types")
+        if self.driver != "falkordb" and self.falkordb != FalkorServer():
+            raise ValueError(f"falkordb: is of no use with driver: {self.driver}; set driver: falkordb")
+        if self.driver != "neo4j" and self.neo4j != Neo4jServer():
+            raise ValueError(f"neo4j: is of no use with driver: {self.driver}; set driver: neo4j")
+        check_names(self.entity_types, self.edge_types, self.edge_type_map, self.excluded_entity_types)
         return self
 
     @property

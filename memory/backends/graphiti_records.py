@@ -27,51 +27,61 @@ if TYPE_CHECKING:
 __all__ = ["LISTS", "GraphitiRecords"]
 
 LISTS = ("edges", "nodes", "episodes")
-"""What ``native_query`` can list."""
+"""What ``native_query`` can always list."""
 
 
 class GraphitiRecords(BaseAdapter):
     """The capabilities on single records, for an adapter that can open a scope's graph."""
 
-    def graph(self, scope: MemoryScope) -> AbstractAsyncContextManager[NativeGraph]:
+    lists: tuple[str, ...] = LISTS
+    """What ``native_query`` can list; ``sagas`` too, where sessions are made into some."""
+
+    def graph(self, scope: MemoryScope, *, writing: bool = False) -> AbstractAsyncContextManager[NativeGraph]:
         """The scope's open graph, which stays open meanwhile."""
         raise NotImplementedError
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """``delete`` of a fact, or of an episode (``remove_episode``) with all that only it supports; or
-        ``build_communities``, which the ``combined`` recipes then find.
+        """``delete`` of a fact, or of an episode (``remove_episode``) with all that only it supports;
+        ``build_communities``, which the ``combined`` recipes then find; or ``summarize_saga``.
 
         Raises:
-            ScopeError: the scope has no fact and no episode of that id.
+            ScopeError: the scope has no fact, episode or saga of that id.
             CapabilityNotSupported: any other operation.
         """
-        if request.operation == "build_communities":
-            async with self.graph(request.scope) as graph:
+        operation = request.operation
+        known: tuple[str, ...] = ("delete", "remove_episode", "build_communities")
+        if "sagas" in self.lists:
+            known = (*known, "summarize_saga")
+        if operation not in known:
+            raise CapabilityNotSupported(f"{self.backend_name} can {', '.join(known)}; not {operation!r}")
+        if operation == "build_communities":
+            async with self.graph(request.scope, writing=True) as graph:
                 built = await graph.build_communities()
             trace = self.trace(request.scope, "Graphiti.build_communities")
             return NativeMutationReceipt(status="committed", raw={"communities": built}, trace=trace)
-        if request.operation not in ("delete", "remove_episode"):
-            raise CapabilityNotSupported(
-                f"{self.backend_name} can delete or build_communities, not {request.operation!r}"
-            )
         if request.native_id is None:
             raise ScopeError(
-                "NativeMutationRequest.native_id is missing; give the id of a fact or an episode"
+                "NativeMutationRequest.native_id is missing; give the id of a fact, an episode or a saga"
             )
         if request.arguments:
-            raise InputError(f"NativeMutationRequest.arguments: {request.operation} takes none")
-        async with self.graph(request.scope) as graph:
-            if request.operation == "remove_episode" and (await graph.find(request.native_id))[1] is None:
-                raise ScopeError("native_id names no episode of this scope")
-            kind = await graph.remove(request.native_id)
-        call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
+            raise InputError(f"NativeMutationRequest.arguments: {operation} takes none")
+        change = self._summarized if operation == "summarize_saga" else self._removed
+        call, raw = await change(request, request.native_id)
         ids = (request.native_id,)
-        return NativeMutationReceipt(
-            status="committed",
-            native_ids=ids,
-            raw={"deleted": kind, "uuid": request.native_id},
-            trace=self.trace(request.scope, call, native_ids=ids),
-        )
+        trace = self.trace(request.scope, call, native_ids=ids)
+        return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
+
+    async def _summarized(self, request: NativeMutationRequest, saga: str) -> tuple[str, dict[str, Any]]:
+        async with self.graph(request.scope, writing=True) as graph:
+            return "Graphiti.summarize_saga", {"saga": json_ready(await graph.summarize_saga(saga))}
+
+    async def _removed(self, request: NativeMutationRequest, native_id: str) -> tuple[str, dict[str, Any]]:
+        async with self.graph(request.scope, writing=True) as graph:
+            if request.operation == "remove_episode" and (await graph.find(native_id))[1] is None:
+                raise ScopeError("native_id names no episode of this scope")
+            kind = await graph.remove(native_id)
+        call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
+        return call, {"deleted": kind, "uuid": native_id}
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """The source episodes of a fact, the facts of an episode, or the facts invalidated in a time range.
@@ -115,16 +125,16 @@ class GraphitiRecords(BaseAdapter):
         return [edge for edge in await graph.all_of("edges") if during(getattr(edge, by))]
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``count`` what the group holds, or list its ``edges``, ``nodes`` or ``episodes`` (argument ``limit``).
+        """``count`` what the group holds, or list one kind of it, such as ``edges`` (argument ``limit``).
 
         Raises:
             CapabilityNotSupported: the operation is none of these.
             InputError: ``limit`` is not a positive integer, or an argument is unknown.
         """
         operation = request.operation
-        if operation != "count" and operation not in LISTS:
+        if operation != "count" and operation not in self.lists:
             raise CapabilityNotSupported(
-                f"{self.backend_name} can count, or list {', '.join(LISTS)}; not {operation!r}"
+                f"{self.backend_name} can count, or list {', '.join(self.lists)}; not {operation!r}"
             )
         limit = request.arguments.get("limit", 10_000)
         if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -76,9 +76,10 @@ def description(event: MemoryEvent) -> str:
         "turn_id": event.turn_id,
         "agent_id": event.agent_id,
         **event.cs_fields,
-        **({"metadata": event.metadata} if event.metadata else {}),
+        "metadata": event.metadata or None,
     }
-    return json.dumps(fields, ensure_ascii=False)
+    told = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(told, ensure_ascii=False)
 
 
 def event_id_of(source_description: Any) -> str | None:
@@ -166,27 +167,29 @@ def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return value.isoformat() + "+00:00"
-        return in_utc(value).isoformat()
+    kind = type(value)
+    if kind is datetime:
+        return value.isoformat() + "+00:00" if value.tzinfo is None else in_utc(value).isoformat()
+    if kind is list or kind is tuple:
+        return [one if type(one) in _ALREADY_PLAIN else _plain(one) for one in value]
+    if kind is dict:
+        return {str(key): one if type(one) in _ALREADY_PLAIN else _plain(one) for key, one in value.items()}
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+    if hasattr(value, "iso_format"):
+        return value.iso_format()  # Neo4j's own times
     return value
 
 
 def to_entries(
-    raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None]
+    raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None], edge_types: Container[str] = ()
 ) -> Iterable[ContextEntry]:
     """Search results as context entries, facts first; kinds other than facts stand under their name.
 
     Args:
         raw: the rows of each kind.
         events: episode uuid -> event id, for the episodes of every fact.
+        edge_types: the types that are shown by name.
     """
     for kind in KINDS:
         for row in raw[kind]:
@@ -196,12 +199,37 @@ def to_entries(
                 score=row.get("score"),
                 timestamp=_time_of(row),
                 group=None if kind == "edges" else kind,
-                labels=tuple((name, row[name]) for name in _TIMES if row.get(name))
-                if kind == "edges"
-                else (),
+                labels=tuple(_LABELS[kind](row, edge_types)) if kind in _LABELS else (),
                 event_ids=_event_ids(kind, row, events),
                 scope_ids={"group_id": row["group_id"]},
             )
+
+
+def _labels_of_fact(row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
+    """When it held, and what was extracted of its type."""
+    for name in _TIMES:
+        if row.get(name):
+            yield name, row[name]
+    if row["name"] in edge_types:
+        yield "type", row["name"]
+    yield from _attributes(row)
+
+
+def _labels_of_node(row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
+    for label in row["labels"]:
+        if label != "Entity":
+            yield "type", label
+    yield from _attributes(row)
+
+
+def _attributes(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """A custom type's own fields; what was not said is left out."""
+    for name, value in row["attributes"].items():
+        if value is not None:
+            yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_LABELS = {"edges": _labels_of_fact, "nodes": _labels_of_node}
 
 
 def _time_of(row: Mapping[str, Any]) -> datetime | None:

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["GivenUp", "Turn"]
+__all__ = ["GivenUp", "NotSaved", "Turn"]
 
 T = TypeVar("T")
 
@@ -20,13 +20,23 @@ class GivenUp(Exception):
     """Nobody waits for this write any more; it must not go on."""
 
 
+class NotSaved(Exception):
+    """The write failed, for the reason that is its cause, before anything was stored."""
+
+
 class Turn:
-    """One write, as its tasks see it."""
+    """One write, as its tasks see it.
+
+    Args:
+        early_saves: how often it saves what it takes back should it fail, before it saves for good.
+    """
 
     current: ContextVar[Turn | None] = ContextVar("memslot_graphiti_turn", default=None)
 
-    def __init__(self) -> None:
+    def __init__(self, early_saves: int = 0) -> None:
         self.given_up = False
+        self.saving = False
+        self._early_saves = early_saves
         self._calls: set[asyncio.Future[Any]] = set()
 
     def give_up(self) -> None:
@@ -39,8 +49,22 @@ class Turn:
     def check(cls) -> None:
         """Raise :class:`GivenUp` in a write that was."""
         turn = cls.current.get()
-        if turn is not None and turn.given_up:
+        if turn is not None and turn.given_up and not turn.saving:
             raise GivenUp
+
+    @classmethod
+    def save(cls) -> None:
+        """From here on the write goes to its end, given up or not: half of it saved would be worse.
+
+        Raises:
+            GivenUp: it was given up before.
+        """
+        cls.check()
+        turn = cls.current.get()
+        if turn is None:
+            return
+        turn.saving = turn._early_saves == 0
+        turn._early_saves -= 1
 
     @classmethod
     async def call(cls, request: Coroutine[Any, Any, T]) -> T:
@@ -48,7 +72,7 @@ class Turn:
         turn = cls.current.get()
         if turn is None:
             return await request
-        if turn.given_up:
+        if turn.given_up and not turn.saving:
             request.close()
             raise GivenUp
         call = asyncio.ensure_future(request)

@@ -90,7 +90,7 @@ def _optional(key: str, field: FieldInfo) -> Iterator[str]:
     """A field at its default, as a comment; one that may hold a block shows the block's fields."""
     default = field.get_default(call_default_factory=True, validated_data={})
     block = _model_in(field.annotation)
-    if block is None or isinstance(default, BaseModel):
+    if block is None or isinstance(default, (BaseModel, tuple, list)):
         yield from _comment(_yaml(key, TypeAdapter(Any).dump_python(default, mode="json")))
         return
     yield from _comment(_yaml(key, default))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from memory.lexical import LexicalHashEmbedder
-from memory.testing.scripted_rules import ChatMessage, ChatRequest, Reply, Rule, ToolCall, answer
+from memory.testing.scripted_rules import ChatMessage, ChatRequest, Choice, Reply, Rule, ToolCall, answer
 from memory.testing.scripted_text import estimate_tokens, lexical_overlap
 
 __all__ = ["ENDPOINTS", "BadRequest", "user_text"]
@@ -28,6 +29,8 @@ class BadRequest(Exception):
 def chat_completions(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     """``POST /v1/chat/completions``"""
     tools = [_nested(tool) for tool in body.get("tools") or ()]
+    if body.get("top_logprobs") is not None and not body.get("logprobs"):
+        raise BadRequest("top_logprobs needs logprobs=true")
     request = _chat_request(body, _messages(body.get("messages")), body.get("response_format"), tools)
     reply = answer(request, rules)
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
@@ -42,7 +45,14 @@ def chat_completions(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
         "object": "chat.completion",
         "created": int(time.time()),
         "model": request.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": finish,
+                "logprobs": _logprobs(reply, body.get("top_logprobs") or 0) if body.get("logprobs") else None,
+            }
+        ],
         "usage": _usage(request.text, _text(reply), "prompt_tokens", "completion_tokens"),
     }
 
@@ -162,18 +172,49 @@ def _chat_request(
         raise BadRequest("there is no message to answer")
     schema = (wanted or {}).get("json_schema") or {}
     kind = (wanted or {}).get("type")
+    if kind == "json_object":
+        messages, schema = _schema_in_prompt(messages)
     offered = {str(tool.get("name")): tool.get("parameters") or {} for tool in tools if tool.get("name")}
     limit = body.get("max_completion_tokens") or body.get("max_tokens") or body.get("max_output_tokens")
     return ChatRequest(
         messages=messages,
         model=str(body.get("model", "scripted")),
-        schema_name=schema.get("name") if kind == "json_schema" else None,
-        schema=schema.get("schema") if kind == "json_schema" else None,
+        schema_name=schema.get("name"),
+        schema=schema.get("schema"),
         json_mode=kind in ("json_object", "json_schema"),
         tools=offered,
         forced_tool=_forced(body.get("tool_choice"), offered),
         max_tokens=limit,
     )
+
+
+def _schema_in_prompt(
+    messages: tuple[ChatMessage, ...],
+) -> tuple[tuple[ChatMessage, ...], Mapping[str, Any]]:
+    """A JSON schema that ends the prompt, as clients write it where only ``json_object`` is known, taken out."""
+    text, _, given = messages[-1].text.rpartition("\n\n{")
+    try:
+        schema = json.loads("{" + given)
+    except ValueError:
+        return messages, {}
+    if "properties" not in schema:
+        return messages, {}
+    rest = (*messages[:-1], ChatMessage(messages[-1].role, text))
+    return rest, {"name": schema.get("title"), "schema": schema}
+
+
+def _logprobs(reply: Reply, top: int) -> dict[str, Any]:
+    """Of a choice, what its words are worth; everything else the scripted LLM says with certainty."""
+    if isinstance(reply, Choice):
+        ranked = reply.ranked
+        return {"content": [_logprob(ranked[0]) | {"top_logprobs": [_logprob(one) for one in ranked[:top]]}]}
+    words = [(word, 1.0) for word in _text(reply).split()]
+    return {"content": [_logprob(one) | {"top_logprobs": [_logprob(one)] if top else []} for one in words]}
+
+
+def _logprob(chosen: tuple[str, float]) -> dict[str, Any]:
+    token, odds = chosen
+    return {"token": token, "logprob": math.log(max(odds, 1e-9)), "bytes": list(token.encode())}
 
 
 def _forced(choice: Any, offered: Mapping[str, Any]) -> str | None:
@@ -230,6 +271,8 @@ def _packed(vector: Sequence[float]) -> str:
 def _text(reply: Reply) -> str:
     if isinstance(reply, ToolCall):
         return _function(reply)["arguments"]
+    if isinstance(reply, Choice):
+        return reply.ranked[0][0]
     return reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False)
 
 

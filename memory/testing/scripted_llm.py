@@ -29,7 +29,8 @@ from memory.testing.scripted_rules import Rule, general_rules
 __all__ = ["FAULT_KINDS", "RecordedRequest", "ScriptedLLM"]
 
 FAULT_KINDS = (
-    "401", "403", "429", "500", "timeout", "reset", "truncated", "bad_json", "empty", "invalid_body"
+    "401", "403", "404", "409", "422", "429", "500",
+    "timeout", "reset", "truncated", "bad_json", "empty", "invalid_body",
 )  # fmt: skip
 """HTTP errors; ``timeout`` answers late; ``reset`` and ``truncated`` break the connection before and within
 the body; ``bad_json`` and ``empty`` are 200 answers whose content is not JSON or is blank; ``invalid_body`` a
@@ -40,6 +41,8 @@ _ERRORS = {
     "401": ("authentication_error", "invalid_api_key"),
     "403": ("permission_error", "forbidden"),
     "404": ("invalid_request_error", "not_found"),
+    "409": ("invalid_request_error", "conflict"),
+    "422": ("invalid_request_error", "unprocessable_entity"),
     "429": ("rate_limit_error", "rate_limit_exceeded"),
     "500": ("server_error", "internal_error"),
 }

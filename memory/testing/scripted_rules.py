@@ -22,7 +22,17 @@ from memory.testing.scripted_text import (
     sentences,
 )
 
-__all__ = ["ChatMessage", "ChatRequest", "Reply", "Rule", "ToolCall", "answer", "general_rules", "section"]
+__all__ = [
+    "ChatMessage",
+    "ChatRequest",
+    "Choice",
+    "Reply",
+    "Rule",
+    "ToolCall",
+    "answer",
+    "general_rules",
+    "section",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,19 @@ class ToolCall:
     arguments: Mapping[str, Any]
 
 
-Reply = str | Mapping[str, Any] | ToolCall
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One word of several, each with its probability; the sum is 1. ``logprobs`` of the answer tell them all."""
+
+    odds: Mapping[str, float]
+
+    @property
+    def ranked(self) -> list[tuple[str, float]]:
+        """Words and probabilities, likeliest first."""
+        return sorted(self.odds.items(), key=lambda pair: -pair[1])
+
+
+Reply = str | Mapping[str, Any] | ToolCall | Choice
 Rule = Callable[[ChatRequest], Reply | None]
 
 

@@ -2,7 +2,7 @@
 
 A fact is a statement as it stands in the message, between its speaker and the last thing it names. Two facts
 contradict each other if they say of the same person where they live, where they work, or what their favourite
-something is, and say it differently.
+something is, and say it differently. For a type that is asked for see :mod:`memory.testing.scripted_typing`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from memory.testing.scripted_rules import ChatRequest, Reply, Rule
-from memory.testing.scripted_text import content_words, is_statement, sentences
+from memory.testing.scripted_rules import ChatRequest, Choice, Reply, Rule
+from memory.testing.scripted_text import content_words, is_statement, lexical_overlap, sentences
+from memory.testing.scripted_typing import TypesOffered, attributes_told
 
 __all__ = ["rules"]
 
@@ -26,6 +27,7 @@ _TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 _OTHERS = frozenset({"assistant", "system", "developer", "tool"})
 _SINCE = re.compile(r"\bsince (\d{4}-\d\d-\d\d)\b")
 _UNTIL = re.compile(r"\buntil (\d{4}-\d\d-\d\d)\b")
+_ASKS_ATTRIBUTES = re.compile(r"\s*Given the (?:MESSAGES and the following ENTITY|following FACT), ")
 _EXCLUSIVE = re.compile(
     r"^(?P<who>.*?)\b(?:(?P<home>(?:live|lives|lived) in|moved to)|(?P<work>works? (?:at|for))|"
     r"favou?rite (?P<kind>\w+) is)\b",
@@ -111,17 +113,20 @@ def _topic(sentence: str, said: list[str]) -> str:
 def _entities(request: ChatRequest) -> Reply | None:
     if request.schema_name != "ExtractedEntities":
         return None
-    return {"extracted_entities": _entity_list(_message(request.last_user))}
+    return {"extracted_entities": list(_entity_list(request.last_user))}
 
 
-def _entity_list(text: str) -> list[dict[str, Any]]:
-    names: dict[str, None] = {}
-    for speaker, _, _, _ in _lines(text):
-        if speaker:
-            names[speaker] = None
-    for fact in _facts(text):
-        names[fact.source] = names[fact.target] = None
-    return [{"name": name, "entity_type_id": 0, "episode_indices": [0]} for name in names]
+def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
+    """The speakers and what they name, of the types offered; what is of none of them is left out."""
+    text, types = _message(prompt), TypesOffered.entities(_tag(prompt, "ENTITY TYPES"))
+    speakers = dict.fromkeys(speaker for speaker, _, _, _ in _lines(text) if speaker)
+    names = dict.fromkeys(
+        [*speakers, *(name for fact in _facts(text) for name in (fact.source, fact.target))]
+    )
+    for name in names:
+        kind = types.of_entity(name, speaks=name in speakers)
+        if kind is not None:
+            yield {"name": name, "entity_type_id": kind, "episode_indices": [0]}
 
 
 def _edges(request: ChatRequest) -> Reply | None:
@@ -130,26 +135,33 @@ def _edges(request: ChatRequest) -> Reply | None:
     prompt = request.last_user
     known = {one["name"].casefold() for one in json.loads(_tag(prompt, "ENTITIES") or "[]")}
     asked = _iso(_tag(prompt, "REFERENCE_TIME").partition("#")[0])
+    types = TypesOffered.facts(_tag(prompt, "FACT_TYPES"))
     edges = []
     for fact in _facts(_message(prompt)):
         if {fact.source.casefold(), fact.target.casefold()} <= known:
-            edges.append({**_edge(fact), **_times(fact.text, _iso(fact.moment or "") or asked)})
+            edges.append({**_edge(fact, types), **_times(fact.text, _iso(fact.moment or "") or asked)})
     return {"edges": edges}
 
 
 def _combined(request: ChatRequest) -> Reply | None:
     if request.schema_name != "CombinedExtraction":
         return None
-    text = _message(request.last_user)
-    entities = [{"name": one["name"], "entity_type_id": 0} for one in _entity_list(text)]
-    return {"extracted_entities": entities, "edges": [_edge(fact) for fact in _facts(text)]}
+    prompt = request.last_user
+    types = TypesOffered.facts(_tag(prompt, "FACT TYPES"))
+    entities = [
+        {"name": one["name"], "entity_type_id": one["entity_type_id"]} for one in _entity_list(prompt)
+    ]
+    return {
+        "extracted_entities": entities,
+        "edges": [_edge(fact, types) for fact in _facts(_message(prompt))],
+    }
 
 
-def _edge(fact: _Fact) -> dict[str, Any]:
+def _edge(fact: _Fact, types: TypesOffered) -> dict[str, Any]:
     return {
         "source_entity_name": fact.source,
         "target_entity_name": fact.target,
-        "relation_type": fact.relation,
+        "relation_type": types.of_fact(fact.text) or fact.relation,
         "fact": fact.text,
         "episode_indices": [fact.episode],
     }
@@ -273,7 +285,51 @@ def _joint_summary(request: ChatRequest) -> Reply | None:
     return {"summary": " ".join(dict.fromkeys(str(one) for one in parts if one))[:400]}
 
 
+def _saga_summary(request: ChatRequest) -> Reply | None:
+    """What was known of the saga, and then what its new episodes state."""
+    if request.schema_name != "SagaSummary":
+        return None
+    prompt = request.last_user
+    said = [fact.text for one in _tag(prompt, "MESSAGES").split("\n---\n") for fact in _facts(one)]
+    return {"summary": " ".join(filter(None, dict.fromkeys([_tag(prompt, "EXISTING_KNOWLEDGE"), *said])))}
+
+
+def _attributes(request: ChatRequest) -> Reply | None:
+    """The attributes of an entity or a fact, as its text tells them; else those it has."""
+    prompt, schema = request.last_user, request.schema
+    if schema is None or not _ASKS_ATTRIBUTES.match(prompt):
+        return None
+    fact = _tag(prompt, "FACT")
+    if fact:
+        return attributes_told(schema, fact, json.loads(_tag(prompt, "EXISTING ATTRIBUTES") or "{}"))
+    entity = ast.literal_eval(_tag(prompt, "ENTITY"))
+    told = _tag(prompt, "MESSAGES")
+    try:
+        told = str(json.loads(told.rstrip().rpartition("\n")[2]))
+    except ValueError:
+        pass
+    name = str(entity["name"]).casefold()
+    about = [
+        sentence
+        for speaker, line, _, _ in _lines(told)
+        for sentence in sentences(line)
+        if name in (speaker.casefold(), *_words(sentence)) or name in sentence.casefold()
+    ]
+    return attributes_told(schema, "\n".join(about), entity.get("attributes") or {})
+
+
+def _relevance(request: ChatRequest) -> Reply | None:
+    """Whether a passage is about a query: as likely as the share of the query's words that are in it."""
+    prompt = request.last_user
+    if "<PASSAGE>" not in prompt or "<QUERY>" not in prompt:
+        return None
+    true = min(0.99, max(0.01, lexical_overlap(_tag(prompt, "QUERY"), _tag(prompt, "PASSAGE"))))
+    return Choice({"True": true, "False": 1 - true})
+
+
 rules: tuple[Rule, ...] = (
+    _relevance,
+    _attributes,
     _entities,
     _edges,
     _combined,
@@ -282,4 +338,5 @@ rules: tuple[Rule, ...] = (
     _same_entities,
     _entity_summaries,
     _joint_summary,
+    _saga_summary,
 )

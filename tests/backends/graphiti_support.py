@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,7 +54,7 @@ def config(
 
 @asynccontextmanager
 async def opened(
-    llm: ScriptedLLM, data_dir: Path, *scopes: MemoryScope, **options: Any
+    llm: ScriptedLLM, data_dir: Path, /, *scopes: MemoryScope, **options: Any
 ) -> AsyncIterator[MemorySlot]:
     """An open slot with Alice's scope, and others, set up."""
     async with open_memory(config(llm.base_url, data_dir, **options), scope=ALICE) as slot:
@@ -115,18 +116,27 @@ async def sources(slot: MemorySlot, **fields: Any) -> Any:
     return await capability.provenance(ProvenanceRequest(**{"scope": ALICE, **fields}))
 
 
-@contextmanager
-def graph_fault(kind: str) -> Iterator[None]:
-    """Every query of every graph fails, repeating what was sent, or takes half a second longer."""
-    from memory.backends.graphiti_kuzu import ScopeDriver
+def faults_of(owner: str) -> Callable[[str], AbstractContextManager[None]]:
+    """Faults for the drivers of one class, such as ``memory.backends.graphiti_kuzu:ScopeDriver``."""
 
-    async def broken(self: Any, cypher: str, **parameters: Any) -> Any:
-        if kind == "down":
-            raise RuntimeError(f"IO exception ({FAKE_KEY}) in {cypher} with {parameters}")
-        await asyncio.sleep(0.5)
-        return await native(self, cypher, **parameters)
+    @contextmanager
+    def fault(kind: str) -> Iterator[None]:
+        """Every query of every graph fails, repeating what was sent, or takes half a second longer."""
+        module, _, name = owner.partition(":")
+        driver = getattr(importlib.import_module(module), name)
 
-    with pytest.MonkeyPatch.context() as patch:
-        native = ScopeDriver.execute_query
-        patch.setattr(ScopeDriver, "execute_query", broken)
-        yield
+        async def broken(self: Any, cypher: str, **parameters: Any) -> Any:
+            if kind == "down":
+                raise RuntimeError(f"IO exception ({FAKE_KEY}) in {cypher} with {parameters}")
+            await asyncio.sleep(0.5)
+            return await native(self, cypher, **parameters)
+
+        with pytest.MonkeyPatch.context() as patch:
+            native = driver.execute_query
+            patch.setattr(driver, "execute_query", broken)
+            yield
+
+    return fault
+
+
+graph_fault = faults_of("memory.backends.graphiti_kuzu:ScopeDriver")

@@ -26,7 +26,7 @@ class TestGraphiti(MemoryContract):
     config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
     anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
     native_query = ("edges", {})
-    concurrent_scopes = 6
+    concurrent_scopes = 24  # three times as many as graphs may stay open; 64 are among the figures
 
     @pytest.fixture
     def adapter_factory(self, tmp_path: Path, llm: ScriptedLLM) -> Callable[[], MemoryAdapter]:

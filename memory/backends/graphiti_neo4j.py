@@ -1,0 +1,144 @@
+"""Graphiti's Neo4j driver within the slot's deadlines; scopes share a database, kept apart by their group ids.
+
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphiti_core.driver import neo4j_driver
+from graphiti_core.driver.driver import GraphDriver, GraphDriverSession
+from graphiti_core.driver.neo4j_driver import Neo4jDriver
+from graphiti_core.graph_queries import get_fulltext_indices, get_range_indices
+from neo4j import AsyncDriver, AsyncGraphDatabase
+
+from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_stores import FACTS_OF_SERVERS, equip
+from memory.backends.graphiti_turn import Turn
+
+__all__ = ["Neo4jGraph", "Neo4jStore", "make"]
+
+
+def make(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> Neo4jStore:
+    """The store; connects with the first graph."""
+    return Neo4jStore(options, deadlines)
+
+
+class Neo4jStore:
+    """The connections to a Neo4j server.
+
+    Args:
+        options: the configuration block.
+        deadlines: seconds per kind of call.
+    """
+
+    packages = ("neo4j",)
+    keeps_open = None
+    warnings = ("this adapter has not been run on a Neo4j server by its authors",)
+
+    def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float]) -> None:
+        self.server = options.neo4j
+        self.label = f"neo4j at {self.server.uri}, database {self.server.database}"
+        self._deadline_s = 0.9 * min(
+            deadlines.get(name, 15.0) for name in ("setup_s", "health_s", "retrieve_s")
+        )
+        self._client: AsyncDriver | None = None
+        self._indexed = False
+
+    def graph(self, group_id: str) -> Neo4jGraph:
+        """The driver of a scope, not open yet."""
+        return Neo4jGraph(self)
+
+    @property
+    def client(self) -> AsyncDriver:
+        """The client all graphs share, made with the first use. Neo4j's own limits are 30 to 60 s."""
+        if self._client is None:
+            password = self.server.password
+            self._client = AsyncGraphDatabase.driver(
+                self.server.uri,
+                auth=(self.server.user, password.get_secret_value() if password else ""),
+                connection_timeout=self._deadline_s,
+                connection_acquisition_timeout=self._deadline_s,
+                max_transaction_retry_time=0.0,
+            )
+        return self._client
+
+    async def open(self, graph: Neo4jGraph) -> None:
+        """Connect, and build what indexes there are not; once for all scopes."""
+        if not self._indexed:
+            await self.probe()
+            await graph.build_indices_and_constraints()
+            self._indexed = True
+
+    async def probe(self) -> None:
+        """Connect, and say hello."""
+        await self.client.verify_connectivity()
+
+    async def aclose(self) -> None:
+        """Hang up. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+class Neo4jGraph(Neo4jDriver):  # type: ignore[misc]
+    """One scope's view of the database.
+
+    Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends with its scope
+    without hanging up on the others.
+
+    Args:
+        store: whose connections it uses.
+    """
+
+    counted = FACTS_OF_SERVERS
+
+    def __init__(self, store: Neo4jStore) -> None:
+        GraphDriver.__init__(self)
+        equip(self, neo4j_driver, "Neo4j")
+        self._store = store
+        self._database = store.server.database
+        self._init_task = None
+        self.aoss_client = None
+
+    @property
+    def client(self) -> Any:
+        """The store's connections."""
+        return self._store.client
+
+    async def open(self) -> None:
+        """Build what indexes there are not."""
+        await self._store.open(self)
+
+    async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
+        """Graphiti's indexes, one after the other: given up, the parent's gathering leaves queries unawaited."""
+        if delete_existing:
+            await self.delete_all_indexes()
+        for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):
+            await self._execute_index_query(query)
+
+    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
+        """Rows, a summary, and their keys.
+
+        Raises:
+            GivenUp: nobody waits for this write any more.
+        """
+        Turn.check()
+        return await super().execute_query(cypher_query_, **kwargs)
+
+    def session(self, database: str | None = None) -> GraphDriverSession:
+        """For saving; what it runs is one transaction."""
+        Turn.save()
+        return super().session(database)
+
+    async def idle(self) -> None:
+        """A query that is given up is cancelled with its connection."""
+
+    async def renew(self) -> None:
+        """Nothing is left: Neo4j deletes what it is told to."""
+
+    async def close(self) -> None:
+        """The connections are the store's."""

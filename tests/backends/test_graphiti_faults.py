@@ -1,0 +1,201 @@
+"""Graphiti on embedded Kuzu, when the model or the graph fails, hangs, or is given up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from graphiti_support import NEEDS_GRAPHITI, ask, event, found, graph_fault, listed, opened
+
+from memory import (
+    AdapterMode,
+    BackendAuthError,
+    BackendError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+    SupportsBulkIngest,
+)
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("401", BackendAuthError),
+        ("403", BackendAuthError),
+        ("404", BackendRejected),
+        ("409", BackendRejected),
+        ("422", BackendRejected),
+        ("reset", BackendUnavailable),
+        ("truncated", BackendError),
+        ("invalid_body", BackendError),
+        ("429", BackendRateLimited),
+        ("500", BackendUnavailable),
+        ("bad_json", BackendProtocolError),
+        ("empty", BackendProtocolError),
+    ],
+)
+async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
+    tmp_path: Path, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture, fault: str, error: type[BackendError]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with opened(llm, tmp_path) as slot:
+        llm.faults.add(fault, times=None)
+        with anyio.fail_after(4), pytest.raises(error) as raised:
+            await slot.record_event(event("I keep my zqsecret passport in the drawer."))
+        assert set((await listed(slot, "count")).values()) == {0}
+    ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memory")]
+    told = str(raised.value) + str(raised.value.diagnostics) + "".join(one.getMessage() for one in ours)
+    assert "zqsecret" not in told
+    assert FAKE_KEY not in told
+    assert not raised.value.ambiguous
+    if fault == "429":
+        assert raised.value.diagnostics["status"] == 429
+
+
+async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Graphiti saves a batch's episodes before it asks a model."""
+    async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 1.0}) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        told = event("I keep my passport in the drawer.")
+        await bulk.record_events([told])
+        before = await listed(slot, "count")
+        for fault in ("500", "timeout"):
+            llm.faults.add(fault, times=None, delay_s=3.0)
+            with pytest.raises((BackendUnavailable, BackendTimeout)):
+                await bulk.record_events([event("I ride my green bicycle."), told])
+            llm.faults.clear()
+            await slot.set_mode(AdapterMode(read_only=True))
+            assert await listed(slot, "count") == before, f"{fault}: and what was there before stays"
+            await slot.set_mode(AdapterMode(read_only=False))
+
+
+async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
+        llm.faults.add("timeout", delay_s=20.0)
+        with anyio.fail_after(2):
+            with pytest.raises(BackendTimeout) as raised:
+                await slot.record_event(event("I keep my passport in the drawer."))
+            await slot.record_event(event("I ride my green bicycle."))
+            await slot.set_mode(AdapterMode(read_only=True))
+        assert not raised.value.ambiguous, "the model's client gave up before the slot, and nothing was saved"
+        assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
+        assert (await listed(slot, "count"))["Episodic"] == 1
+
+
+async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
+        llm.faults.add("timeout", times=None, delay_s=0.2)  # three such answers take longer than the deadline
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        await anyio.sleep(0.8)
+        assert receipt.status == "unknown"
+        assert set((await listed(slot, "count")).values()) == {0}
+        assert len(llm.bodies("chat/completions")) == 2, "no further call of the model is paid for"
+
+
+async def test_a_test_session_begins_when_given_up_writes_have_ended(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 0.5}) as slot:
+        from memory.backends.graphiti_kuzu import ScopeDriver
+
+        native = ScopeDriver.execute_query
+
+        async def slow(self: Any, cypher: str, **parameters: Any) -> Any:
+            await anyio.sleep(0.8)
+            return await native(self, cypher, **parameters)
+
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        adapter: Any = slot._adapter
+        (graph,) = adapter._graphs.values()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ScopeDriver, "execute_query", slow)
+            with pytest.raises(BackendTimeout):
+                await bulk.record_events([event("I keep my passport in the drawer.")])
+            assert graph.busy, "or this test proves nothing"
+            await slot.set_mode(AdapterMode(read_only=True))
+            assert not graph.busy
+        assert set((await listed(slot, "count")).values()) == {0}
+
+
+async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Past the slot, which orders them anyway: Graphiti itself would make an entity of each."""
+    async with opened(llm, tmp_path) as slot:
+        adapter: Any = slot._adapter
+        async with anyio.create_task_group() as tasks:
+            for thing in ("passport", "bicycle", "umbrella"):
+                tasks.start_soon(adapter.record_event, event(f"I own my {thing} gladly."))
+        names = [row["name"] for row in (await listed(slot, "nodes"))["nodes"]]
+    assert names.count("user") == 1
+
+
+async def test_a_lost_answer_is_settled_by_a_look_up(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(llm, tmp_path, deadlines={"write_s": 1.0}) as slot:
+        adapter: Any = slot._adapter
+        native = adapter.record_event
+
+        async def slow(told: Any) -> Any:
+            answer = await native(told)
+            await anyio.sleep(5)
+            return answer
+
+        monkeypatch.setattr(adapter, "record_event", slow)
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        (entry,) = (await slot.retrieve(ask("passport"))).entries
+    assert receipt.status == "committed"
+    assert "look-up" in receipt.warnings[0]
+    assert entry.native_id in receipt.native_ids
+
+
+async def test_a_save_that_fails_half_way_is_undone(tmp_path: Path, llm: ScriptedLLM) -> None:
+    from memory.backends.graphiti_kuzu import ScopeDriver
+
+    native = ScopeDriver.execute_query
+
+    async def fails_late(self: Any, cypher: str, **parameters: Any) -> Any:
+        if "RelatesToNode_" in cypher and "MERGE" in cypher:
+            raise RuntimeError("disk full")
+        return await native(self, cypher, **parameters)
+
+    async with opened(llm, tmp_path) as slot:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ScopeDriver, "execute_query", fails_late)
+            with pytest.raises(BackendError):
+                await slot.record_event(event("I keep my passport in the drawer."))
+        assert set((await listed(slot, "count")).values()) == {0}
+        await slot.record_event(event("I keep my passport in the drawer."))
+        assert await found(slot, "passport")
+
+
+async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path) as slot:
+        with graph_fault("down"):
+            health = await slot.health()
+        assert health.status == "unavailable"
+        assert (await slot.health()).versions.keys() == {"graphiti-core", "kuzu"}

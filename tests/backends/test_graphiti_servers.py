@@ -1,0 +1,205 @@
+"""Graphiti on FalkorDB and Neo4j, as far as that goes without a server: nobody there, nobody answering, no client.
+
+What FalkorDB does is shown in ``tests/live``. No Neo4j server has been at hand.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, config, event, found, opened
+
+from memory import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    MemoryAdapterRegistry,
+    MemorySlot,
+    PluginLoadError,
+    ScopeError,
+    load_config,
+    open_memory,
+)
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+NEEDS_FALKORDB = pytest.mark.skipif(
+    find_spec("falkordb") is None, reason="graphiti-core[falkordb] is not installed"
+)
+BOTH = pytest.mark.parametrize("driver", [pytest.param("falkordb", marks=NEEDS_FALKORDB), "neo4j"])
+pytestmark = [NEEDS_GRAPHITI]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def given(driver: str, port: int, directory: Path, **more: Any) -> dict[str, Any]:
+    """A configuration for a server on the loopback, with a password to look out for."""
+    blocks = {
+        "falkordb": {"host": "127.0.0.1", "port": port, "username": "ada", "password": FAKE_KEY},
+        "neo4j": {"uri": f"bolt://127.0.0.1:{port}", "user": "ada", "password": FAKE_KEY},
+    }
+    return config("http://127.0.0.1:9/v1", directory, driver=driver, **{driver: blocks[driver]}, **more)
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Somebody who takes connections and says nothing."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        yield listener.getsockname()[1]
+
+
+def told(error: BackendError) -> str:
+    return f"{error} {error.diagnostics}"
+
+
+@BOTH
+@pytest.mark.anyio
+async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> None:
+    """At once, and not after the 33 s of Neo4j's own patience."""
+    slot = MemorySlot(MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path))))
+    with anyio.fail_after(3):
+        with pytest.raises(BackendUnavailable) as raised:
+            await slot.setup_scope(ALICE)
+        health = await slot.health()
+        await slot.aclose()
+    assert health.status == "unavailable"
+    assert health.versions.keys() == {"graphiti-core", driver}
+    assert FAKE_KEY not in told(raised.value) + health.model_dump_json()
+
+
+@BOTH
+@pytest.mark.anyio
+async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> None:
+    short = {"setup_s": 0.4, "health_s": 0.4, "close_s": 2.0}
+    with anyio.fail_after(4), pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
+        async with open_memory(given(driver, silent_port, tmp_path, deadlines=short), scope=ALICE):
+            pass
+    assert FAKE_KEY not in told(raised.value)
+
+
+@NEEDS_FALKORDB
+@pytest.mark.anyio
+async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
+    adapter: Any = MemoryAdapterRegistry().create(load_config(given("falkordb", closed_port, tmp_path)))
+    connection = (await adapter._store.connected()).connection
+    sent = connection.connection_pool.connection_kwargs
+    assert (sent["host"], sent["port"], sent["username"], sent["password"]) == (
+        *("127.0.0.1", closed_port, "ada", FAKE_KEY),
+    )
+    assert sent["retry"].get_retries() == 0
+    assert 0 < sent["socket_connect_timeout"] < 15
+    assert sent["socket_timeout"] == 300, "the longest deadline; the slot's own is nearer"
+    assert await adapter._store.connected() is await adapter._store.connected()
+    await adapter.aclose()
+    await adapter.aclose()
+
+
+@pytest.mark.anyio
+async def test_neo4j_scopes_share_one_client(tmp_path: Path, closed_port: int) -> None:
+    block = {
+        **given("neo4j", closed_port, tmp_path)["memory"]["backends"]["graphiti"]["neo4j"],
+        "database": "mine",
+    }
+    settings = load_config(config("http://127.0.0.1:9/v1", tmp_path, driver="neo4j", neo4j=block))
+    adapter: Any = MemoryAdapterRegistry().create(settings)
+    one, two = (adapter._store.graph(name) for name in ("a", "b"))
+    assert one.client is two.client is adapter._store.client
+    assert one._database == "mine"
+    assert one.clone("anything") is one, "a group is no database of its own"
+    await one.close()
+    assert two.client is one.client, "closing a scope does not hang up on the others"
+    await adapter.aclose()
+    await adapter.aclose()
+
+
+@pytest.mark.parametrize("driver", ["kuzu", "falkordb"])
+def test_a_missing_client_is_named_with_its_pip_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
+    from memory.backends.graphiti_opening import import_sdk
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == driver]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, f"memory.backends.graphiti_{driver}", raising=False)
+    monkeypatch.delitem(sys.modules, f"graphiti_core.driver.{driver}_driver", raising=False)
+    monkeypatch.setitem(sys.modules, driver, None)
+    extra = {"kuzu": "graphiti", "falkordb": "graphiti-falkordb"}[driver]
+    with pytest.raises(PluginLoadError, match=rf"pip install 'memslot\[{extra}\]'"):
+        import_sdk(driver)  # type: ignore[arg-type]
+
+
+@NEEDS_FALKORDB
+@pytest.mark.skipif(find_spec("redislite") is not None, reason="falkordblite is installed")
+def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
+    settings = load_config(
+        config("http://127.0.0.1:9/v1", tmp_path, driver="falkordb", falkordb={"embedded": True})
+    )
+    with pytest.raises(PluginLoadError, match="pip install falkordblite"):
+        MemoryAdapterRegistry().create(settings)
+
+
+@pytest.mark.anyio
+async def test_scopes_that_share_a_database_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Neo4j; here on Kuzu, with one scope's database lent to another."""
+    with ScriptedLLM() as llm:
+        async with opened(llm, tmp_path) as slot:
+            from memory.backends.graphiti_native import NativeGraph
+            from memory.backends.graphiti_neo4j import Neo4jGraph
+
+            adapter: Any = slot._adapter
+            (alice,) = adapter._graphs.values()
+            parts = (adapter._options, adapter._clients, adapter._ontology)
+            bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)
+            receipt = await slot.record_event(event("I keep my passport in the drawer."))
+            episode, fact = receipt.native_ids
+            told = event("I keep my passport in the drawer.", event_id=receipt.event_id)
+            assert set((await bob.counts()).values()) == {0}
+            assert (await bob.search("passport", 5)).edges == []
+            assert await bob.episodes_of_event(receipt.event_id) == []
+            assert await bob.episodes([episode]) == await bob.edges([fact]) == []
+            for native_id in (episode, fact):
+                with pytest.raises(ScopeError):
+                    await bob.find(native_id)
+                with pytest.raises(ScopeError):
+                    await bob.remove(native_id)
+            stored = await bob.add_episode(told, "user: I keep my passport in the drawer.")
+            assert not {episode, fact} & set(stored.ids)
+            monkeypatch.setattr(
+                type(alice.driver), "renew", Neo4jGraph.renew
+            )  # a shared file is not replaced
+            assert (await bob.clear())[1]
+            assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+
+
+def test_neo4j_times_are_told_in_json() -> None:
+    from neo4j.time import DateTime
+
+    from memory.backends.graphiti_translate import json_ready
+
+    class Row:
+        def __init__(self) -> None:
+            self.attributes = {"since": DateTime(2024, 5, 1, 12)}
+
+    assert json_ready(Row())["attributes"]["since"].startswith("2024-05-01T12:00:00")

@@ -1,0 +1,257 @@
+"""Custom types: read from the configuration, extracted by Graphiti, seen in ``raw`` and in the context."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphiti_support import NEEDS_GRAPHITI, ask, event, listed, opened
+from pydantic import BaseModel, Field
+
+from memory import ConfigError, SupportsBulkIngest
+from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_types import build_ontology
+from memory.config import parse_block
+from memory.testing import ScriptedLLM
+
+TEA = {
+    "description": "A tea such as Oolong or Sencha",
+    "fields": {
+        "flavour": {"description": "how it tastes"},
+        "grams": {"type": "integer", "description": "how much of it"},
+        "price": {"type": "number", "description": "of a pound"},
+        "green": {"type": "boolean", "description": "whether it is"},
+        "notes": {"type": "list", "description": "what it reminds of"},
+    },
+}
+PERSON = {"description": "A person who speaks"}
+DRINKS = {
+    "description": "Someone does drink something",
+    "fields": {"temperature": {"type": "integer", "description": "in degrees"}},
+}
+TYPES: dict[str, Any] = {
+    "entity_types": {"Tea": TEA, "Person": PERSON},
+    "edge_types": {"DRINKS": DRINKS},
+    "edge_type_map": [{"source": "Person", "target": "Tea", "edges": ["DRINKS"]}],
+}
+SAID = "I drink my Oolong whose flavour is malty and whose temperature is 90 as my Oolong."
+
+
+class Tea(BaseModel):
+    """A tea such as Oolong or Sencha."""
+
+    flavour: str | None = Field(default=None, description="how it tastes")
+
+
+class Undescribed(BaseModel):
+    flavour: str | None = None
+
+
+class Clashing(BaseModel):
+    """Has a field that Graphiti's entities and facts have already."""
+
+    uuid: str | None = None
+
+
+NOT_A_MODEL = 3
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+# -- configuration ------------------------------------------------------------------------------------------
+
+
+def parsed(**options: Any) -> GraphitiOptions:
+    llm = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    return parse_block(GraphitiOptions, {"llm": llm, **options}, "memory.backends.graphiti")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"entity_types": {"Tea": "test_graphiti_types"}},
+            "entity_types.Tea: name a pydantic model as mypkg",
+        ),
+        ({"entity_types": {"Tea": 3}}, "entity_types.Tea: name a pydantic model as mypkg.types:Person"),
+        ({"entity_types": {"Tea": {"fields": {}}}}, "entity_types.Tea.description: is required"),
+        ({"entity_types": {"Green tea": TEA}}, "use letters, digits and underscores, a letter first"),
+        ({"entity_types": {"Entity": TEA}}, "entity_types.Entity: this is what Graphiti calls all others"),
+        ({"edge_types": {"A-B": DRINKS}}, "use letters, digits and underscores, a letter first"),
+        (
+            {"entity_types": {"Tea": {"description": "x", "fields": {"a b": {"description": "x"}}}}},
+            "use letters, digits and underscores, a letter first",
+        ),
+        (
+            {
+                "entity_types": {
+                    "Tea": {"description": "x", "fields": {"a": {"type": "date", "description": "x"}}}
+                }
+            },
+            "entity_types.Tea.fields.a.type: ",
+        ),
+        (
+            {**TYPES, "edge_type_map": [{"source": "Persan", "target": "Tea", "edges": ["DRINKS"]}]},
+            "edge_type_map.0.source: Persan is not in entity_types; did you mean Person?",
+        ),
+        (
+            {**TYPES, "edge_type_map": [{"source": "Entity", "target": "X", "edges": ["DRINKS"]}]},
+            "edge_type_map.0.target: X is not in entity_types; known are Entity, Person, Tea",
+        ),
+        (
+            {**TYPES, "edge_type_map": [{"source": "Person", "target": "Tea", "edges": ["DRINK"]}]},
+            "edge_type_map.0.edges: DRINK is not in edge_types; did you mean DRINKS?",
+        ),
+        ({"edge_type_map": [{"source": "Entity", "target": "Entity", "edges": []}]}, "edge_type_map.0.edges"),
+        ({"excluded_entity_types": ["Tea"]}, "excluded_entity_types: Tea is not in entity_types"),
+    ],
+)
+def test_mistakes_are_named_with_their_fix(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        parsed(**options)
+
+
+HERE = __name__
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "told"),
+    [
+        ("entity_types", "nowhere_at_all:Tea", "graphiti.entity_types.T: cannot import nowhere_at_all"),
+        ("entity_types", f"{HERE}:Coffee", f"{HERE} has no Coffee"),
+        (
+            "entity_types",
+            f"{HERE}:NOT_A_MODEL",
+            "is no pydantic model; give a subclass of pydantic.BaseModel",
+        ),
+        ("entity_types", f"{HERE}:test_mistakes_are_named_with_their_fix", "is no pydantic model"),
+        ("entity_types", f"{HERE}:Undescribed", "has no docstring"),
+        ("entity_types", f"{HERE}:Clashing", "entity_types.T.uuid: Graphiti has a field of this name itself"),
+        ("edge_types", f"{HERE}:Clashing", "edge_types.T.uuid: Graphiti has a field of this name itself"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_named(kind: str, path: str, told: str) -> None:
+    options = parsed(**{kind: {"T": path}})
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        ontology(options)
+
+
+def test_a_module_that_fails_is_named_without_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_types.py").write_text("raise RuntimeError('zqsecret')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"importing broken_types failed \(RuntimeError\)") as raised:
+        ontology(parsed(entity_types={"T": "broken_types:T"}))
+    assert "zqsecret" not in str(raised.value)
+
+
+def ontology(options: GraphitiOptions) -> Any:
+    return build_ontology(
+        options.entity_types,
+        options.edge_types,
+        options.edge_type_map,
+        options.excluded_entity_types,
+        owner="memory.backends.graphiti",
+        protected=(("name", "uuid"), ("fact", "uuid")),
+    )
+
+
+def test_both_ways_of_giving_a_type_make_models() -> None:
+    options = parsed(**{**TYPES, "entity_types": {"Tea": TEA, "Brew": f"{HERE}:Tea", "Person": PERSON}})
+    made = ontology(options).arguments
+    assert made["entity_types"]["Brew"] is Tea
+    assert made["entity_types"]["Tea"].__doc__ == TEA["description"]
+    assert made["entity_types"]["Tea"]().model_dump() == dict.fromkeys(TEA["fields"])
+    kinds = {
+        name: one["anyOf"][0]["type"]
+        for name, one in made["entity_types"]["Tea"].model_json_schema()["properties"].items()
+    }
+    assert list(kinds.values()) == ["string", "integer", "number", "boolean", "array"]
+    assert made["edge_type_map"] == {("Person", "Tea"): ["DRINKS"]}
+    assert made["excluded_entity_types"] is None
+    assert set(ontology(parsed()).arguments.values()) == {None}
+
+
+# -- extraction ---------------------------------------------------------------------------------------------
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.anyio
+@pytest.mark.parametrize("structured", ["json_schema", "json_object"])
+async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) -> None:
+    with ScriptedLLM() as llm:
+        model = {"model": "scripted", "base_url": llm.base_url, "structured_output": structured}
+        async with opened(llm, tmp_path, **TYPES, llm=model, recipe="combined") as slot:
+            await slot.record_event(event(SAID))
+            result = await slot.retrieve(ask("Oolong"))
+        formats = {body["response_format"]["type"] for body in llm.bodies("chat/completions")}
+    nodes = {row["name"]: row for row in result.raw["nodes"]}
+    (fact,) = result.raw["edges"]
+    assert formats == {structured}
+    assert set(nodes["Oolong"]["labels"]) == {"Entity", "Tea"}
+    assert {k: v for k, v in nodes["Oolong"]["attributes"].items() if v is not None} == {"flavour": "malty"}
+    assert set(nodes["user"]["labels"]) == {"Entity", "Person"}
+    assert (fact["name"], fact["attributes"]) == ("DRINKS", {"temperature": 90})
+    assert "type DRINKS, temperature 90" in result.formatted_context
+    assert "(type Tea, flavour malty, " in result.formatted_context
+    assert json.loads(json.dumps(result.raw)) == result.raw
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.anyio
+async def test_bulk_knows_the_types_too(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, **TYPES, bulk="native", strict_edge_types=True) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        await bulk.record_events([event(SAID), event("I own my Vespa gladly.")])
+        edges = (await listed(slot, "edges"))["edges"]
+        nodes = {row["name"]: set(row["labels"]) for row in (await listed(slot, "nodes"))["nodes"]}
+    assert [edge["name"] for edge in edges] == ["DRINKS"], "strict: facts of no type are dropped"
+    assert nodes["Oolong"] == {"Entity", "Tea"}
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.anyio
+async def test_excluded_types_are_not_stored(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, **TYPES, excluded_entity_types=["Entity"]) as slot:
+        await slot.record_event(event(SAID, "I own my Vespa gladly."))
+        names = {row["name"] for row in (await listed(slot, "nodes"))["nodes"]}
+    assert names == {"user", "Oolong"}
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.anyio
+async def test_a_fact_between_the_wrong_types_loses_its_type(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, **TYPES) as slot:
+        await slot.record_event(event("I drink my Vespa gladly."))
+        (edge,) = (await listed(slot, "edges"))["edges"]
+    assert edge["name"] == "RELATES_TO"
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.anyio
+async def test_instructions_reach_every_extraction(tmp_path: Path) -> None:
+    with ScriptedLLM() as llm:
+        async with opened(llm, tmp_path, custom_instructions="zqinstruction") as slot:
+            await slot.record_event(event(SAID))
+        prompts = {
+            body["response_format"]["json_schema"]["name"]: json.dumps(body["messages"])
+            for body in llm.bodies("chat/completions")
+        }
+    assert {"ExtractedEntities", "ExtractedEdges"} <= {
+        name for name, prompt in prompts.items() if "zqinstruction" in prompt
+    }

@@ -1,0 +1,393 @@
+"""The conformance kit and the adapter's own promises on a real FalkorDB, by TCP and embedded.
+
+    FALKORDB_URL=falkor://user:password@127.0.0.1:6379 pytest tests/live/test_graphiti_falkordb_live.py
+    make live-falkordb        # with falkordblite, which brings a server: no URL needed
+
+Prompts are answered by the scripted LLM. A server keeps nothing of these tests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "backends"))
+
+from graphiti_support import ALICE, BOB, ask, config, event, faults_of, found, listed, mutate, opened, sources
+
+from memory import (
+    AdapterMode,
+    BackendAuthError,
+    BackendTimeout,
+    BackendUnavailable,
+    MemoryAdapter,
+    MemoryAdapterRegistry,
+    MemorySlot,
+    ScopeError,
+    SupportsBulkIngest,
+    load_config,
+)
+from memory.smoke import run_gates
+from memory.testing import FAKE_KEY, ScriptedLLM
+from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
+
+URL = os.environ.get("FALKORDB_URL")
+EMBEDDED = find_spec("redislite") is not None
+HAS_CLIENT = find_spec("graphiti_core") is not None and find_spec("falkordb") is not None
+
+if not HAS_CLIENT or not (URL or EMBEDDED):
+    pytest.skip(
+        "neither is falkordblite installed, nor does FALKORDB_URL name a server for graphiti-core[falkordb]",
+        allow_module_level=True,
+    )
+needs_lite = pytest.mark.skipif(not EMBEDDED, reason="falkordblite is not installed")
+fault = faults_of("memory.backends.graphiti_falkordb:FalkorGraph")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The ``falkordb`` block of the live server, else of falkordblite's, run as a server with a password."""
+    if URL:
+        parts = urlsplit(URL)
+        block = {"host": parts.hostname, "port": parts.port or 6379, "username": parts.username}
+        password = unquote(parts.password) if parts.password else None
+        yield {name: value for name, value in {**block, "password": password}.items() if value}
+        return
+    import redislite
+
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        *(redislite.__redis_executable__, "--loadmodule", redislite.__falkordb_module__),
+        *("--port", str(port), "--bind", "127.0.0.1", "--requirepass", FAKE_KEY),
+        *("--save", "", "--dir", str(tmp_path_factory.mktemp("falkordb"))),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        for _ in range(100):
+            with closing(socket.socket()) as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield {"host": "127.0.0.1", "port": port, "password": FAKE_KEY}
+        process.terminate()
+
+
+class FalkorContract(MemoryContract):
+    config = config("http://127.0.0.1:9/v1")  # the fixtures below say which server and LLM
+    anyio_backends = ("asyncio",)
+    native_query = ("edges", {})
+    concurrent_scopes = 16
+    clean_up = True
+
+    @pytest.fixture
+    def block(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def adapter_factory(
+        self, tmp_path: Path, llm: ScriptedLLM, block: dict[str, Any]
+    ) -> Callable[[], MemoryAdapter]:
+        settings = load_config(config(llm.base_url, driver="falkordb", falkordb=block))
+        return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
+        """Every node and every fact of every open graph, and the graphs there are."""
+
+        async def dump() -> list[Any]:
+            native: Any = adapter
+            rows = []
+            for graph in native._graphs.values():
+                for query in (
+                    "MATCH (n) RETURN properties(n)",
+                    "MATCH ()-[n]->() RETURN type(n), properties(n)",
+                ):
+                    got, _, _ = await graph.driver.execute_query(query)
+                    rows.extend(sorted(str(row) for row in got))
+            return [*rows, sorted(await (await native._store.connected()).list_graphs())]
+
+        return dump
+
+    @pytest.fixture
+    def native_fault(self) -> NativeFault:
+        return fault
+
+
+class TestServer(FalkorContract):
+    @pytest.fixture
+    def block(self, server: dict[str, Any]) -> dict[str, Any]:
+        return server
+
+
+@needs_lite
+class TestEmbedded(FalkorContract):
+    @pytest.fixture
+    def block(self) -> dict[str, Any]:
+        return {"embedded": True}
+
+
+PARIS, BERLIN = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 31, tzinfo=UTC)
+OSLO = datetime(2023, 9, 1, tzinfo=UTC)
+TEA = {"description": "A tea such as Oolong", "fields": {"flavour": {"description": "how it tastes"}}}
+
+
+@asynccontextmanager
+async def live(
+    llm: ScriptedLLM, directory: Path, server: dict[str, Any], **options: Any
+) -> AsyncIterator[MemorySlot]:
+    """A slot with fresh graphs for Alice and Bob, which are gone from the server afterwards."""
+    async with opened(llm, directory, BOB, driver="falkordb", falkordb=server, **options) as slot:
+        for scope in (ALICE, BOB):
+            await slot.reset_scope(scope)
+        try:
+            yield slot
+        finally:
+            adapter: Any = slot._adapter
+            for graph in adapter._graphs.values():
+                await graph.driver.client.select_graph(graph.group_id).delete()
+
+
+@pytest.mark.anyio
+async def test_time(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    async with live(llm, tmp_path, server) as slot:
+        for text, at in (
+            ("I live in Paris.", PARIS),
+            ("I live in Berlin.", BERLIN),
+            ("I live in Oslo.", OSLO),
+        ):
+            await slot.record_event(event(text, at=at))
+        rows = {row["fact"]: row for row in (await slot.retrieve(ask("Where do I live?"))).raw["edges"]}
+        ended = await sources(slot, since=BERLIN, until=BERLIN)
+    assert {fact: (row["valid_at"], row["invalid_at"]) for fact, row in rows.items()} == {
+        "I live in Paris.": (PARIS.isoformat(), BERLIN.isoformat()),
+        "I live in Berlin.": (BERLIN.isoformat(), None),
+        "I live in Oslo.": (OSLO.isoformat(), PARIS.isoformat()),
+    }
+    assert [edge["fact"] for edge in ended.raw["edges"]] == ["I live in Paris."]
+
+
+@pytest.mark.anyio
+async def test_only_valid(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    async with live(llm, tmp_path, server, only_valid=True) as slot:
+        await slot.record_event(event("I live in Paris.", at=PARIS))
+        await slot.record_event(event("I live in Berlin.", at=BERLIN))
+        assert await found(slot, "Where do I live?") == ["I live in Berlin."]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("recipe", ["mmr", "combined", "combined_cross_encoder"])
+async def test_recipes(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], recipe: str) -> None:
+    async with live(llm, tmp_path, server, recipe=recipe) as slot:
+        await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))
+        assert (await found(slot, "Where is my passport?", max_items=1))[
+            0
+        ] == "I keep my passport in the drawer."
+
+
+@pytest.mark.anyio
+async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    async with live(llm, tmp_path, server, saga="session", bulk="native") as slot:
+        told = [
+            event(f"I own my thing number {number}.", session_id=f"s{number // 2}") for number in range(4)
+        ]
+        for one in told[:2]:
+            await slot.record_event(one)
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        assert [one.event_id for one in await bulk.record_events(told[2:])] == [
+            one.event_id for one in told[2:]
+        ]
+        adapter: Any = slot._adapter
+        async with adapter.graph(ALICE) as graph:
+            rows, _, _ = await graph.driver.execute_query(
+                "MATCH (s:Saga)-[:HAS_EPISODE]->(e:Episodic) RETURN s.name AS saga, e.name AS event"
+            )
+            follows, _, _ = await graph.driver.execute_query(
+                "MATCH (a:Episodic)-[:NEXT_EPISODE]->(b:Episodic) RETURN a.name AS one, b.name AS next"
+            )
+        sagas = (await listed(slot, "sagas"))["sagas"]
+        summaries = [
+            (await mutate(slot, "summarize_saga", saga["uuid"])).raw["saga"]["summary"] for saga in sagas
+        ]
+        with pytest.raises(ScopeError, match="no saga of this scope"):
+            await mutate(slot, "summarize_saga", sagas[0]["uuid"], BOB)
+        assert (await slot.reset_scope(ALICE)).verified
+        assert set((await listed(slot, "count")).values()) == {0}
+    assert {saga["name"]: summary for saga, summary in zip(sagas, summaries, strict=True)} == {
+        "s0": "I own my thing number 0. I own my thing number 1.",
+        "s1": "I own my thing number 2. I own my thing number 3.",
+    }
+    assert {(row["saga"], row["event"]) for row in rows} == {(one.session_id, one.event_id) for one in told}
+    assert {(row["one"], row["next"]) for row in follows} == {
+        (told[at].event_id, told[at + 1].event_id) for at in (0, 2)
+    }
+
+
+@pytest.mark.anyio
+async def test_custom_types(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    async with live(llm, tmp_path, server, entity_types={"Tea": TEA}, recipe="combined") as slot:
+        await slot.record_event(event("I love my Oolong whose flavour is malty in my Oolong."))
+        result = await slot.retrieve(ask("Oolong"))
+    (tea,) = [row for row in result.raw["nodes"] if row["name"] == "Oolong"]
+    assert set(tea["labels"]) == {"Entity", "Tea"}
+    assert tea["attributes"] == {"flavour": "malty"}
+    assert "type Tea, flavour malty" in result.formatted_context
+
+
+@pytest.mark.anyio
+async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    async with live(llm, tmp_path, server) as slot:
+        for scope in (ALICE, BOB):
+            await slot.record_event(event("I keep my passport in the drawer.", scope=scope))
+        before = await listed(slot, "count", BOB)
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed) == (True, 4)
+        assert set((await listed(slot, "count")).values()) == {0}
+        assert await listed(slot, "count", BOB) == before
+        assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
+
+
+@pytest.mark.anyio
+async def test_removing_an_episode(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    async with live(llm, tmp_path, server) as slot:
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        await slot.record_event(event("I ride my green bicycle."))
+        assert (await sources(slot, native_id=receipt.native_ids[1])).event_ids == (receipt.event_id,)
+        assert (await mutate(slot, "remove_episode", receipt.native_ids[0])).raw["deleted"] == "episode"
+        assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
+
+
+@pytest.mark.anyio
+async def test_no_property_is_indexed_twice(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    """The server dies of a property with a range and a full-text index; and only one of ours sees to the rest."""
+    async with live(llm, tmp_path, server) as slot:
+        adapter: Any = slot._adapter
+        async with adapter.graph(ALICE) as graph:
+            rows, _, _ = await graph.driver.execute_query("CALL db.indexes()")
+    indexed = {(row["label"], name): kinds for row in rows for name, kinds in row["types"].items()}
+    assert all(len(kinds) == 1 for kinds in indexed.values()), indexed
+    assert {name for (_, name), kinds in indexed.items() if "RANGE" in kinds} == {"uuid"}
+    assert indexed["RELATES_TO", "fact"] == indexed["Entity", "name"] == ["FULLTEXT"]
+
+
+@pytest.mark.anyio
+async def test_a_write_that_is_given_up_while_it_saves_is_saved(
+    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no transaction that could undo half of it."""
+
+    async def slow(self: Any, query: Any, **parameters: Any) -> Any:
+        await anyio.sleep(0.2)
+        return await native(self, query, **parameters)
+
+    async with live(llm, tmp_path, server, deadlines={"write_s": 0.6}, saga="session") as slot:
+        from graphiti_core.driver.falkordb_driver import FalkorDriverSession
+
+        native = FalkorDriverSession.run
+        monkeypatch.setattr(FalkorDriverSession, "run", slow)
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        counts = await listed(slot, "count")
+        monkeypatch.undo()
+    assert receipt.status == "committed"
+    assert counts == {"Episodic": 1, "Entity": 2, "Community": 0, "Saga": 1, "RELATES_TO": 1}
+
+
+@pytest.mark.anyio
+async def test_a_save_that_is_cut_in_half_is_not_called_stored(
+    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(self: Any, query: Any, **parameters: Any) -> Any:
+        if "entity_edges" in parameters:
+            raise HungUp("connection closed by server")
+        return await native(self, query, **parameters)
+
+    async with live(llm, tmp_path, server) as slot:
+        from graphiti_core.driver.falkordb_driver import FalkorDriverSession
+        from redis.exceptions import ConnectionError as HungUp
+
+        native = FalkorDriverSession.run
+        monkeypatch.setattr(FalkorDriverSession, "run", cut)
+        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+    assert receipt.status == "unknown"
+
+
+@pytest.mark.anyio
+async def test_a_batch_that_fails_leaves_no_episode_behind(
+    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]
+) -> None:
+    short = {"write_s": 1.0}
+    async with live(llm, tmp_path, server, bulk="native", saga="session", deadlines=short) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        for fault in ("500", "timeout"):
+            llm.faults.add(fault, times=None, delay_s=3.0)
+            with pytest.raises((BackendUnavailable, BackendTimeout)):
+                await bulk.record_events([event("I ride my green bicycle.")])
+            llm.faults.clear()
+            await slot.set_mode(AdapterMode(read_only=True))
+            assert set((await listed(slot, "count")).values()) == {0}, fault
+            await slot.set_mode(AdapterMode(read_only=False))
+
+
+@pytest.mark.anyio
+async def test_a_wrong_password_is_said_and_not_shown(
+    tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]
+) -> None:
+    if "password" not in server:
+        pytest.skip("the server of FALKORDB_URL takes no password")
+    wrong = {**server, "password": "zqwrong"}
+    with pytest.raises(BackendAuthError) as raised:
+        async with opened(llm, tmp_path, driver="falkordb", falkordb=wrong):
+            pass
+    assert "zqwrong" not in f"{raised.value} {raised.value.diagnostics}"
+
+
+@pytest.mark.anyio
+async def test_the_doctor_is_content(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
+    given = config(llm.base_url, tmp_path, driver="falkordb", falkordb=server)
+    given["memory"]["scope"] = {"run_id": "live", "persona_id": "ada"}
+    report = await run_gates(given)
+    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+
+
+@pytest.mark.anyio
+@needs_lite
+async def test_an_embedded_server_ends_with_the_slot_and_keeps_what_it_was_told(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    import psutil
+
+    for number in range(2):
+        async with opened(llm, tmp_path, driver="falkordb", falkordb={"embedded": True}) as slot:
+            adapter: Any = slot._adapter
+            pid = adapter._store._owned.pid
+            assert psutil.pid_exists(pid)
+            if number == 0:
+                await slot.record_event(event("I keep my passport in the drawer."))
+            assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+        assert not psutil.pid_exists(pid)
