@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memory import ConfigError, ContextEntry, MemoryScope, ScopeError, load_config, render_section
@@ -133,6 +133,11 @@ _TEXTS = st.lists(
 
 
 @given(_TEXTS)
+@example("x" + " " * 30_000)
+@example(" " * 60_000)
+@example("\x00")
+@example("x" * 25_000 + " " * 30_000)
+@example("x" * 25_000 + " " * 20_000)
 @settings(max_examples=300)
 def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text: str) -> None:
     try:
@@ -140,7 +145,8 @@ def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text: str) -
     except ValueError:
         assert " " * MAX_CONTENT in text
         return
-    assert "".join(pieces) == text.replace("\x00", "")
+    text = text.replace("\x00", "")
+    assert "".join(pieces) == (text if text.strip() else "")
     for piece in pieces:
         assert len(piece) <= MAX_CONTENT
         assert piece.strip() or len(pieces) == 1

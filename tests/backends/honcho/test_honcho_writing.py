@@ -44,7 +44,11 @@ async def test_user_assistant_and_others_are_three_peers(double: HonchoDouble) -
     said = [
         Message(role="system", content="Be brief."),
         Message(role="user", content=FACT, name="Ada"),
-        Message(role="assistant", tool_calls=({"id": "c", "function": {"name": "f", "arguments": "{}"}},)),
+        Message(
+            role="assistant",
+            content=" ",
+            tool_calls=({"id": "c", "function": {"name": "f", "arguments": "{}"}},),
+        ),
         Message(role="tool", content="nothing", tool_call_id="c"),
         Message(role="assistant", content="Noted."),
     ]
