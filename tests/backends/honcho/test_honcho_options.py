@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,9 +110,7 @@ def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(one: MemoryScope
     for native in ids:
         assert native["peer_id"] not in ("assistant", "system")
         for value in native.values():
-            assert 1 <= len(value) <= 512
-            assert value.isascii()
-            assert value.replace("-", "").replace("_", "").isalnum()
+            assert re.fullmatch("[a-zA-Z0-9_-]{1,512}", value)
 
 
 def test_a_template_that_would_share_is_refused() -> None:
@@ -143,7 +142,7 @@ def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text: str) -
     try:
         pieces = split_text(text)
     except ValueError:
-        assert " " * MAX_CONTENT in text
+        assert re.search(rf"\s{{{MAX_CONTENT}}}", text.replace("\x00", ""))
         return
     text = text.replace("\x00", "")
     assert "".join(pieces) == (text if text.strip() else "")
