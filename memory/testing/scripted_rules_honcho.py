@@ -16,9 +16,9 @@ _LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* (?P<peer>[\w-]+): ", re.
 def _derive(request: ChatRequest) -> Reply | None:
     if request.schema_name != "PromptRepresentation":
         return None
-    _, _, block = request.text.rpartition("\n<messages>\n")
+    _, found_block, block = request.text.rpartition("\n<messages>\n")
     target = _TARGET.search(request.text)
-    if target is None or not block:
+    if target is None or not found_block:
         return None
     pieces = _LINE.split(block.partition("\n</messages>")[0])[1:]
     found: dict[str, None] = {}

@@ -195,6 +195,7 @@ class HonchoAdapter(HonchoRecords):
             "Session.context" if options.retrieval == "context" else "Honcho.search",
             native_ids=tuple(dict.fromkeys(entry.native_id for entry in found if entry.native_id)),
             consistency="committed" if home.watch.settled else "pending",
+            last_derived_at=home.watch.derived_at,
             warnings=warnings,
         )
         return RetrieveResult(request=request, raw=raw, entries=found, trace=trace)

@@ -92,7 +92,13 @@ class Connections:
         assert options.base_url is not None
         self._base_url = options.base_url
         self._http = JsonHttp(
-            options.base_url, backend=backend, server="Honcho server", timeout_s=options.timeout_s
+            options.base_url,
+            backend=backend,
+            server="Honcho server",
+            timeout_s=options.timeout_s,
+            hints={
+                401: "the API key is missing, wrong or expired, or no admin key; every scope is a workspace"
+            },
         )
         headers = bearer(options.api_key.get_secret_value() if options.api_key else None)
         self.reads = Transport(self._http, headers, options.retry_pause_s)

@@ -56,6 +56,11 @@ class Watch:
         """Whether all this adapter wrote was seen processed."""
         return self._counts and not self._expected and not self._writing
 
+    @property
+    def derived_at(self) -> datetime | None:
+        """When the newest conclusion was derived, by the server's clock; None where that may have changed."""
+        return self._derived_at if self.settled else None
+
     async def begin(self) -> None:
         """Before the first write: what is there already."""
         if self._base is None:
@@ -104,7 +109,7 @@ class Watch:
         self, expected: int, total: int, waiting: int, running: int, *, quiet: bool
     ) -> BackendReadiness:
         if self._writing:
-            return _pending("a write past its deadline is still under way")
+            return _pending("a write is still under way")
         if waiting or running:
             held = f"; {_HELD}" if not running else ""
             detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"

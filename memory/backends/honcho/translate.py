@@ -129,19 +129,24 @@ def split_text(text: str, where: str = "content") -> list[str]:
         InputError: a piece would be blank; ``where`` names the field.
     """
     text = text.replace("\x00", "")
+    if not text.strip():
+        return [""]  # of a message that calls tools; Honcho takes nothing, but not blanks
     if len(text) <= MAX_CONTENT and "<|" not in text:
         return [text]
+    too_blank = f"{where}: holds {MAX_CONTENT} blanks in a row, which Honcho refuses; shorten them"
     pieces: list[str] = []
     for stretch in _SPECIAL.split(text):
         while len(stretch) > MAX_CONTENT:
             cut = MAX_CONTENT
-            if not stretch[cut:].strip():
+            if not stretch[cut:].strip():  # the last word goes with the blanks behind it
                 cut = len(stretch.rstrip()) - 1
+            if cut < 1:
+                raise InputError(too_blank)
             pieces.append(stretch[:cut])
             stretch = stretch[cut:]
         pieces.append(stretch)
-    if any(len(piece) > MAX_CONTENT or not piece.strip() for piece in pieces):
-        raise InputError(f"{where}: holds {MAX_CONTENT} blanks in a row, which Honcho refuses; shorten them")
+    if not all(piece.strip() for piece in pieces):
+        raise InputError(too_blank)
     return pieces
 
 

@@ -31,13 +31,15 @@ class TestContext(_OnDouble):
 
 
 class TestConclusions(_OnDouble):
-    """Single conclusions with ids of their own."""
+    """Single conclusions with ids of their own. What differs between event loops, the first class shows."""
 
+    anyio_backends = ("asyncio",)
     options: ClassVar[Mapping[str, Any]] = {"supplement": "conclusions"}
 
 
 class TestSearch(_OnDouble):
     """Messages by filters that hold."""
 
+    anyio_backends = ("asyncio",)
     options: ClassVar[Mapping[str, Any]] = {"retrieval": "search"}
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

@@ -10,6 +10,7 @@ from honcho_support import ADA, FACT, adapter_of, ask, config, event, sent, slot
 
 from memory import (
     AdapterMode,
+    BackendRateLimited,
     BackendRejected,
     BackendUnavailable,
     CapabilityNotSupported,
@@ -121,6 +122,22 @@ async def test_models_down_behind_the_server_never_look_empty(double: HonchoDoub
                     assert raised.value.diagnostics["status"] == 500
             else:
                 assert FACT in (await ask(slot, session_id="s1")).formatted_context
+
+
+async def test_a_read_is_tried_twice_where_it_may_help(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        for fault in ("503", "500", "reset", "lost"):
+            double.faults.add(fault, endpoint="GET */context")
+            assert (await ask(slot, session_id="s1")).entries
+            double.faults.add(fault, endpoint="GET */context", times=2)
+            with pytest.raises(BackendUnavailable):
+                await ask(slot)
+        before = len(double.requests)
+        double.faults.add("429", endpoint="GET */context")
+        with pytest.raises(BackendRateLimited):
+            await ask(slot)
+        assert len(double.requests) == before + 1
 
 
 # -- what is asked --------------------------------------------------------------------------------------
@@ -235,9 +252,14 @@ async def test_the_trace_says_whether_all_that_was_written_is_in(double: HonchoD
     async with slot_on(double) as slot:
         assert (await ask(slot)).trace.consistency == "pending"
         await slot.record_event(event(1))
-        assert (await ask(slot)).trace.consistency == "pending"
+        trace = (await ask(slot)).trace
+        assert (trace.consistency, trace.last_derived_at) == ("pending", None)
         await _settle(slot)
-        assert (await ask(slot)).trace.consistency == "committed"
+        trace = (await ask(slot)).trace
+        assert trace.consistency == "committed"
+        assert trace.last_derived_at is not None
+        (derived,) = double.model.workspaces["r_xada"].conclusions
+        assert trace.last_derived_at.isoformat().replace("+00:00", "Z") == derived.created_at
 
 
 async def test_limiting_to_the_session_leaves_other_sessions_out(double: HonchoDouble) -> None:

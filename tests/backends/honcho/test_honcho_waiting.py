@@ -8,7 +8,7 @@ import anyio
 import pytest
 from honcho_double import HonchoDouble
 from honcho_model import Conclusion
-from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, slot_on, stored
+from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, sent, slot_on, stored
 
 from memory import (
     BackendReadiness,
@@ -166,6 +166,34 @@ async def test_a_write_with_no_answer_is_waited_for_by_quiet(double: HonchoDoubl
         assert "tea" in (await ask(slot)).formatted_context
 
 
+async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDouble) -> None:
+    async with slot_on(double, quiet_period_s=0.0) as slot:
+        await slot.record_event(event(1))
+        assert (await _wait(slot)).state == "ready"
+        double.faults.add("slow", endpoint="POST */messages", delay_s=0.3)
+        double.model.enqueue_s = 0.4
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slot.record_event, event(2, "I like tea."))
+            await anyio.sleep(0.1)
+            early = await _look(slot)
+            assert (early.state, early.detail) == ("pending", "a write is still under way")
+        assert (await _wait(slot)).state == "ready"
+        assert "tea" in (await ask(slot)).formatted_context
+
+
+async def test_a_write_while_one_waits_is_expected_all_the_same(double: HonchoDouble) -> None:
+    async with slot_on(double, quiet_period_s=0.0) as slot:
+        await slot.record_event(event(1))
+        double.model.enqueue_s = 0.1
+        double.faults.add("slow", endpoint="POST */conclusions/list", delay_s=0.2)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_wait, slot)  # it has counted, and asks for the newest conclusion
+            await anyio.sleep(0.1)
+            await slot.record_event(event(2, "I like tea."))
+        assert (await _wait(slot)).state == "ready"
+        assert "tea" in (await ask(slot)).formatted_context
+
+
 async def test_what_only_the_assistant_said_is_not_waited_for(double: HonchoDouble) -> None:
     async with slot_on(double, quiet_period_s=NEVER) as slot:
         await slot.record_event(event(1, Message(role="assistant", content="Noted.")))
@@ -217,6 +245,19 @@ async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> 
             await anyio.sleep(0.01)
             assert (await slot.reset_scope(ADA)).verified
         assert (await slot.record_event(event(2))).status == "queued"
+
+
+async def test_a_reset_waits_for_readers(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        double.faults.add("slow", endpoint="GET */context", delay_s=0.3)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, slot)
+            await anyio.sleep(0.05)
+            tasks.start_soon(slot.reset_scope, ADA)
+            await anyio.sleep(0.1)
+            assert not any(one.startswith("DELETE") for one in sent(double))
+        assert any(one.startswith("DELETE") for one in sent(double))
 
 
 async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double: HonchoDouble) -> None:

@@ -44,7 +44,11 @@ async def test_user_assistant_and_others_are_three_peers(double: HonchoDouble) -
     said = [
         Message(role="system", content="Be brief."),
         Message(role="user", content=FACT, name="Ada"),
-        Message(role="assistant", tool_calls=({"id": "c", "function": {"name": "f", "arguments": "{}"}},)),
+        Message(
+            role="assistant",
+            content=" ",
+            tool_calls=({"id": "c", "function": {"name": "f", "arguments": "{}"}},),
+        ),
         Message(role="tool", content="nothing", tool_call_id="c"),
         Message(role="assistant", content="Noted."),
     ]
@@ -158,6 +162,15 @@ async def test_a_write_whose_answer_was_lost_is_found_and_not_sent_again(
     assert [row["content"] for row in rows] == ["I like tea.", "I like rain."]
     assert receipt.native_ids == tuple(row["id"] for row in rows)
     assert receipt.status == "committed"
+
+
+async def test_an_event_id_with_nul_is_found_again(double: HonchoDouble) -> None:
+    """Honcho strips it from what it stores, and answers 500 to a filter that holds it."""
+    async with slot_on(double) as slot:
+        await slot.record_event(event(0))
+        double.faults.add("lost", endpoint="POST */messages")
+        assert (await slot.record_event(event(1, event_id="e\x001"))).status == "committed"
+    assert [row["metadata"]["event_id"] for row in stored(double)] == ["e0", "e1"]
 
 
 async def test_a_write_that_never_arrived_is_sent_again_once(double: HonchoDouble) -> None:
