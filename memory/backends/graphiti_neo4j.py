@@ -67,9 +67,8 @@ class Neo4jStore:
         return self._client
 
     async def open(self, graph: Neo4jGraph) -> None:
-        """Connect, and build what indexes there are not; once for all scopes."""
+        """Build what indexes there are not; once for all scopes."""
         if not self._indexed:
-            await self.probe()
             await graph.build_indices_and_constraints()
             self._indexed = True
 

@@ -97,6 +97,25 @@ async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> 
     assert FAKE_KEY not in told(raised.value)
 
 
+@pytest.mark.anyio
+async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path: Path, silent_port: int) -> None:
+    """Without a slot that would cut it off."""
+    short = {"setup_s": 0.4, "health_s": 0.4, "retrieve_s": 0.4}
+    settings = load_config(given("neo4j", silent_port, tmp_path, deadlines=short))
+    adapter = MemoryAdapterRegistry().create(settings)
+    with anyio.fail_after(2):
+        assert (await adapter.health()).status == "unavailable"
+    await adapter.aclose()
+
+
+@pytest.mark.anyio
+async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
+    adapter: Any = MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path)))
+    with anyio.fail_after(3), pytest.raises(Exception, match="Couldn't connect"):
+        await adapter._store.graph("any").execute_query("RETURN 1")
+    await adapter.aclose()
+
+
 @NEEDS_FALKORDB
 @pytest.mark.anyio
 async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
@@ -107,7 +126,7 @@ async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path,
         *("127.0.0.1", closed_port, "ada", FAKE_KEY),
     )
     assert sent["retry"].get_retries() == 0
-    assert 0 < sent["socket_connect_timeout"] < 15
+    assert sent["socket_connect_timeout"] == pytest.approx(13.5), "of the nearest deadline, nine tenths"
     assert sent["socket_timeout"] == 300, "the longest deadline; the slot's own is nearer"
     assert await adapter._store.connected() is await adapter._store.connected()
     await adapter.aclose()

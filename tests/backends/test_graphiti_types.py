@@ -208,6 +208,7 @@ async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) ->
     assert (fact["name"], fact["attributes"]) == ("DRINKS", {"temperature": 90})
     assert "type DRINKS, temperature 90" in result.formatted_context
     assert "(type Tea, flavour malty, " in result.formatted_context
+    assert "grams" not in result.formatted_context, "of which nothing was said"
     assert json.loads(json.dumps(result.raw)) == result.raw
 
 
