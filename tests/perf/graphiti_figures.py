@@ -318,4 +318,4 @@ async def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 60))
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 30))
