@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,13 @@ from graphiti_support import (
     ALICE,
     BOB,
     NEEDS_GRAPHITI,
+    anyio_backend,
     ask,
     config,
     event,
     found,
     listed,
+    llm,
     mutate,
     opened,
     sources,
@@ -36,18 +37,9 @@ from memory import (
 )
 from memory.testing import ScriptedLLM
 
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 # -- modes --------------------------------------------------------------------------------------------------

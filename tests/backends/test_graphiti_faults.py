@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, ask, event, found, graph_fault, listed, opened
+from graphiti_support import (
+    NEEDS_GRAPHITI,
+    anyio_backend,
+    ask,
+    event,
+    found,
+    graph_fault,
+    listed,
+    llm,
+    opened,
+)
 
 from memory import (
     AdapterMode,
@@ -24,18 +33,9 @@ from memory import (
 )
 from memory.testing import FAKE_KEY, ScriptedLLM
 
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 @pytest.mark.parametrize(

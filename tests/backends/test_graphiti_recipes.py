@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, opened
+from graphiti_support import ALICE, NEEDS_GRAPHITI, anyio_backend, ask, event, found, llm, opened
 
 from memory import BackendAuthError
 from memory.testing import ScriptedLLM
 
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 @pytest.mark.parametrize(

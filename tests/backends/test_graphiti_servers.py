@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, config, event, found, opened
+from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, anyio_backend, config, event, found, opened
 
 from memory import (
     BackendError,
@@ -30,16 +30,13 @@ from memory import (
 )
 from memory.testing import FAKE_KEY, ScriptedLLM
 
+__all__ = ["anyio_backend"]  # fixtures
+
 NEEDS_FALKORDB = pytest.mark.skipif(
     find_spec("falkordb") is None, reason="graphiti-core[falkordb] is not installed"
 )
 BOTH = pytest.mark.parametrize("driver", [pytest.param("falkordb", marks=NEEDS_FALKORDB), "neo4j"])
 pytestmark = [NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def given(driver: str, port: int, directory: Path, **more: Any) -> dict[str, Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, ask, event, listed, opened
+from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, listed, llm, opened
 from pydantic import BaseModel, Field
 
 from memory import ConfigError, SupportsBulkIngest
@@ -17,6 +16,8 @@ from memory.backends.graphiti_options import GraphitiOptions
 from memory.backends.graphiti_types import build_ontology
 from memory.config import parse_block
 from memory.testing import ScriptedLLM
+
+__all__ = ["anyio_backend", "llm"]  # fixtures
 
 TEA = {
     "description": "A tea such as Oolong or Sencha",
@@ -58,17 +59,6 @@ class Clashing(BaseModel):
 
 
 NOT_A_MODEL = 3
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 # -- configuration ------------------------------------------------------------------------------------------

@@ -26,7 +26,21 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "backends"))
 
-from graphiti_support import ALICE, BOB, ask, config, event, faults_of, found, listed, mutate, opened, sources
+from graphiti_support import (
+    ALICE,
+    BOB,
+    anyio_backend,
+    ask,
+    config,
+    event,
+    faults_of,
+    found,
+    listed,
+    llm,
+    mutate,
+    opened,
+    sources,
+)
 
 from memory import (
     AdapterMode,
@@ -44,6 +58,8 @@ from memory.smoke import run_gates
 from memory.testing import FAKE_KEY, ScriptedLLM
 from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
 
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
 URL = os.environ.get("FALKORDB_URL")
 EMBEDDED = find_spec("redislite") is not None
 HAS_CLIENT = find_spec("graphiti_core") is not None and find_spec("falkordb") is not None
@@ -55,17 +71,6 @@ if not HAS_CLIENT or not (URL or EMBEDDED):
     )
 needs_lite = pytest.mark.skipif(not EMBEDDED, reason="falkordblite is not installed")
 fault = faults_of("memory.backends.graphiti_falkordb:FalkorGraph")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 @pytest.fixture(scope="module")
