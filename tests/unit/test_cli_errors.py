@@ -228,7 +228,11 @@ def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
     )
     out = tmp_path / "runs"
     running = subprocess.Popen(
-        [*MEMSLOT, "run", str(path), "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*MEMSLOT, "run", str(path), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A test run in the background of a shell hands on that it ignores interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not list(out.glob("*/manifest.json")):
