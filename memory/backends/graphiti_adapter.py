@@ -1,7 +1,8 @@
-"""Graphiti as a memory backend, through ``graphiti-core`` on embedded Kuzu (spec section 5.3).
+"""Graphiti as a memory backend, through ``graphiti-core`` on Kuzu, FalkorDB or Neo4j (spec section 5.3).
 
 The plugin module of the entry point ``graphiti``: hooks and the adapter. Every scope has a graph of its own,
-with one driver, one client and one lock; models are shared. Graphiti runs on asyncio only.
+with one driver, one client and one lock; models, and connections to a server, are shared. Graphiti runs on asyncio
+only.
 """
 
 from __future__ import annotations
@@ -170,13 +171,15 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         """Open the scope's graph, or make it.
 
         Raises:
-            BackendUnavailable: it is open elsewhere.
+            BackendUnavailable: it is open elsewhere, or its server is not there.
             ConfigError: the directory cannot be created.
         """
         try:
             async with self.graph(scope):
                 pass
         except OSError as error:
+            if error.filename is None:
+                raise  # of a connection
             raise ConfigError(
                 f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
             ) from error

@@ -214,6 +214,15 @@ async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: S
         assert await found(slot, "bicycle") == ["I ride my green bicycle."]
 
 
+async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: ScriptedLLM) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"memory\.backends\.graphiti\.path: cannot be used \(Not a directory\)"
+    ):
+        async with opened(llm, tmp_path, path=str(tmp_path / "file" / "graphs")):
+            pass
+
+
 async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: ScriptedLLM) -> None:
     import subprocess
     import sys

@@ -86,6 +86,23 @@ async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> No
 
 @BOTH
 @pytest.mark.anyio
+async def test_no_such_host(tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*args: Any, **kwargs: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    memory = given(driver, 9, tmp_path)
+    memory["memory"]["backends"]["graphiti"][driver] |= {
+        "falkordb": {"host": "graphs.invalid"},
+        "neo4j": {"uri": "bolt://graphs.invalid:9"},
+    }[driver]
+    with anyio.fail_after(3), pytest.raises(BackendUnavailable):
+        async with open_memory(memory, scope=ALICE):
+            pass
+
+
+@BOTH
+@pytest.mark.anyio
 async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> None:
     short = {"setup_s": 0.4, "health_s": 0.4, "close_s": 2.0}
     with anyio.fail_after(4), pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
