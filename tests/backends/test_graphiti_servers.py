@@ -203,7 +203,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
 
             adapter: Any = slot._adapter
             (alice,) = adapter._graphs.values()
-            parts = (adapter._options, adapter._clients, adapter._ontology)
+            parts = (adapter._options, adapter._models, adapter._ontology)
             bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)
             receipt = await slot.record_event(event("I keep my passport in the drawer."))
             episode, fact = receipt.native_ids

@@ -219,7 +219,7 @@ async def overhead(llm: ScriptedLLM, rounds: int, where: str) -> None:
             async with adapter.graph(slot.scope) as graph:
                 await seed(graph.graphiti, graph.group_id)
             own = where.startswith("its")
-            bare, group_id = stock(directory, adapter._clients) if own else await native(slot, "bare")
+            bare, group_id = stock(directory, adapter._models) if own else await native(slot, "bare")
             await seed(bare, group_id)
             search, add = by_hand(bare, group_id)
             asked = [
