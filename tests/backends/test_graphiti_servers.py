@@ -28,6 +28,7 @@ from memory import (
     load_config,
     open_memory,
 )
+from memory.backends.graphiti_turn import GivenUp, Turn
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 __all__ = ["anyio_backend"]  # fixtures
@@ -128,6 +129,38 @@ async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
     with anyio.fail_after(3), pytest.raises(Exception, match="Couldn't connect"):
         await adapter._store.graph("any").execute_query("RETURN 1")
     await adapter.aclose()
+
+
+@BOTH
+@pytest.mark.anyio
+async def test_a_write_that_was_given_up_asks_no_server(
+    tmp_path: Path, closed_port: int, driver: str
+) -> None:
+    adapter: Any = MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path)))
+    graph = adapter._store.graph("any")
+    turn = Turn()
+    turn.give_up()
+    token = Turn.current.set(turn)
+    with pytest.raises(GivenUp):
+        await graph.execute_query("RETURN 1")
+    with pytest.raises(GivenUp):
+        graph.session()
+    Turn.current.reset(token)
+    await adapter.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_refused_connection_is_no_bad_path(
+    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(self: Any) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    slot = MemorySlot(MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path))))
+    monkeypatch.setattr("memory.backends.graphiti_neo4j.Neo4jGraph.open", refused)
+    with pytest.raises(BackendUnavailable):
+        await slot.setup_scope(ALICE)
+    await slot.aclose()
 
 
 @NEEDS_FALKORDB

@@ -204,6 +204,20 @@ async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) ->
 
 @NEEDS_GRAPHITI
 @pytest.mark.anyio
+async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, **TYPES) as slot:
+        await slot.record_event(event(SAID))
+        await slot.record_event(event("I love my Oolong whose grams is 5 as my Oolong."))
+        (tea,) = [row for row in (await listed(slot, "nodes"))["nodes"] if row["name"] == "Oolong"]
+        health = await slot.health()
+    assert (tea["attributes"]["flavour"], tea["attributes"]["grams"]) == ("malty", 5)
+    assert health.native_ingest_modes == ("message", "custom_entity_types", "custom_edge_types")
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.anyio
 async def test_bulk_knows_the_types_too(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, **TYPES, bulk="native", strict_edge_types=True) as slot:
         bulk = slot.capability(SupportsBulkIngest)
