@@ -1,7 +1,8 @@
-"""Graphiti as a memory backend, through ``graphiti-core`` on embedded Kuzu (spec section 5.3).
+"""Graphiti as a memory backend, through ``graphiti-core`` on Kuzu, FalkorDB or Neo4j (spec section 5.3).
 
 The plugin module of the entry point ``graphiti``: hooks and the adapter. Every scope has a graph of its own,
-with one driver, one client and one lock; models are shared. Graphiti runs on asyncio only.
+with one driver, one client and one lock; models, and connections to a server, are shared. Graphiti runs on asyncio
+only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from memory import (
     hookimpl,
     normalise_error,
 )
-from memory.backends.graphiti_opening import build_clients, import_sdk
+from memory.backends.graphiti_opening import import_sdk
 from memory.backends.graphiti_options import GROUP_IDS, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti_records import LISTS, GraphitiRecords
 from memory.backends.graphiti_stores import make_store
@@ -89,6 +90,8 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     """
 
     def __init__(self, settings: AdapterSettings[GraphitiOptions]) -> None:
+        from memory.backends.graphiti_models import Models
+
         self.backend_name = settings.name
         self.traits = AdapterTraits(
             kind="architecture", consistency="immediate", cs_filtering="soft", asyncio_only=True
@@ -98,7 +101,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
         self._store = make_store(settings.options, self._directory, settings.deadlines)
         self._ontology = _ontology(settings)
-        self._clients = build_clients(settings.options, settings.deadlines)
+        self._models = Models(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
         places = self._store.keeps_open
@@ -145,7 +148,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         from memory.backends.graphiti_native import NativeGraph
 
         graph = NativeGraph(
-            self._store.graph(group_id), group_id, self._options, self._clients, self._ontology
+            self._store.graph(group_id), group_id, self._options, self._models, self._ontology
         )
         try:
             await graph.driver.open()
@@ -170,13 +173,15 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         """Open the scope's graph, or make it.
 
         Raises:
-            BackendUnavailable: it is open elsewhere.
+            BackendUnavailable: it is open elsewhere, or its server is not there.
             ConfigError: the directory cannot be created.
         """
         try:
             async with self.graph(scope):
                 pass
         except OSError as error:
+            if error.filename is None:
+                raise  # of a connection
             raise ConfigError(
                 f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
             ) from error
@@ -364,7 +369,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         for graph in graphs:
             await graph.close()
         await self._store.aclose()
-        await self._clients.aclose()
+        await self._models.aclose()
 
 
 def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:

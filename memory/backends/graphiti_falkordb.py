@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 from falkordb.asyncio import FalkorDB
 from graphiti_core.driver import falkordb_driver
-from graphiti_core.driver.driver import GraphDriver, GraphDriverSession
+from graphiti_core.driver.driver import GraphDriver
 from graphiti_core.driver.falkordb_driver import FalkorDriver
 from graphiti_core.graph_queries import get_fulltext_indices
 from redis.asyncio import Redis
@@ -22,8 +22,7 @@ from redis.backoff import NoBackoff
 
 from memory import PluginLoadError
 from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_stores import FACTS_OF_SERVERS, equip
-from memory.backends.graphiti_turn import Turn
+from memory.backends.graphiti_stores import ServerGraph, equip
 
 __all__ = ["FalkorGraph", "FalkorStore", "make"]
 
@@ -145,7 +144,7 @@ class _Client(FalkorDB):  # type: ignore[misc]
         self.execute_command = connection.execute_command
 
 
-class FalkorGraph(FalkorDriver):  # type: ignore[misc]
+class FalkorGraph(ServerGraph, FalkorDriver):  # type: ignore[misc]
     """One scope's graph, named by its group id.
 
     Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the
@@ -155,8 +154,6 @@ class FalkorGraph(FalkorDriver):  # type: ignore[misc]
         store: whose connections it uses.
         group_id: the scope's.
     """
-
-    counted = FACTS_OF_SERVERS
 
     def __init__(self, store: FalkorStore, group_id: str) -> None:
         GraphDriver.__init__(self)
@@ -180,20 +177,6 @@ class FalkorGraph(FalkorDriver):  # type: ignore[misc]
         for query in get_fulltext_indices(self.provider):
             await self.execute_query(query)
 
-    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        """Rows as dicts, the header, and nothing.
-
-        Raises:
-            GivenUp: nobody waits for this write any more.
-        """
-        Turn.check()
-        return await super().execute_query(cypher_query_, **kwargs)
-
-    def session(self, database: str | None = None) -> GraphDriverSession:
-        """For saving; of this graph, whatever the caller says."""
-        Turn.save()
-        return super().session(self._database)
-
     def clone(self, database: str) -> GraphDriver:
         """This driver, or another of its kind."""
         if database == self._database:
@@ -201,12 +184,3 @@ class FalkorGraph(FalkorDriver):  # type: ignore[misc]
         other = FalkorGraph(self._store, database)
         other.client = self.client
         return other
-
-    async def idle(self) -> None:
-        """A query that is given up ends on the server by itself, unheard."""
-
-    async def renew(self) -> None:
-        """Nothing is left: FalkorDB deletes what it is told to."""
-
-    async def close(self) -> None:
-        """The connections are the store's."""

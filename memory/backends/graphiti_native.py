@@ -18,7 +18,7 @@ from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
 from memory import MemoryEvent, MemslotError, ScopeError
 from memory.backends.graphiti_lookups import GraphLookups
-from memory.backends.graphiti_opening import Clients
+from memory.backends.graphiti_models import Models
 from memory.backends.graphiti_options import GraphitiOptions
 from memory.backends.graphiti_search import make_filter, make_recipe
 from memory.backends.graphiti_stores import ScopeGraph
@@ -51,7 +51,7 @@ class NativeGraph(GraphLookups):
         driver: to its database.
         group_id: the scope's native id; sent with every call, because none searches everything.
         options: the configuration block.
-        clients: models, shared by all scopes.
+        models: shared by all scopes.
         ontology: the types of entities and facts to tell apart.
     """
 
@@ -60,7 +60,7 @@ class NativeGraph(GraphLookups):
         driver: ScopeGraph,
         group_id: str,
         options: GraphitiOptions,
-        clients: Clients,
+        models: Models,
         ontology: Ontology,
     ) -> None:
         super().__init__(driver, group_id)
@@ -68,9 +68,9 @@ class NativeGraph(GraphLookups):
         self._ontology = ontology
         self.graphiti = Graphiti(
             graph_driver=self.driver,
-            llm_client=clients.llm,
-            embedder=clients.embedder,
-            cross_encoder=clients.cross_encoder,
+            llm_client=models.llm,
+            embedder=models.embedder,
+            cross_encoder=models.cross_encoder,
         )
         self._lock = asyncio.Lock()
         self._jobs: set[asyncio.Task[Any]] = set()

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from graphiti_core.driver import neo4j_driver
-from graphiti_core.driver.driver import GraphDriver, GraphDriverSession
+from graphiti_core.driver.driver import GraphDriver
 from graphiti_core.driver.neo4j_driver import Neo4jDriver
 from graphiti_core.graph_queries import get_fulltext_indices, get_range_indices
 from neo4j import AsyncDriver, AsyncGraphDatabase
 
 from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_stores import FACTS_OF_SERVERS, equip
-from memory.backends.graphiti_turn import Turn
+from memory.backends.graphiti_stores import ServerGraph, equip
 
 __all__ = ["Neo4jGraph", "Neo4jStore", "make"]
 
@@ -67,9 +66,8 @@ class Neo4jStore:
         return self._client
 
     async def open(self, graph: Neo4jGraph) -> None:
-        """Connect, and build what indexes there are not; once for all scopes."""
+        """Build what indexes there are not; once for all scopes."""
         if not self._indexed:
-            await self.probe()
             await graph.build_indices_and_constraints()
             self._indexed = True
 
@@ -84,7 +82,7 @@ class Neo4jStore:
             await client.close()
 
 
-class Neo4jGraph(Neo4jDriver):  # type: ignore[misc]
+class Neo4jGraph(ServerGraph, Neo4jDriver):  # type: ignore[misc]
     """One scope's view of the database.
 
     Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends with its scope
@@ -93,8 +91,6 @@ class Neo4jGraph(Neo4jDriver):  # type: ignore[misc]
     Args:
         store: whose connections it uses.
     """
-
-    counted = FACTS_OF_SERVERS
 
     def __init__(self, store: Neo4jStore) -> None:
         GraphDriver.__init__(self)
@@ -119,26 +115,3 @@ class Neo4jGraph(Neo4jDriver):  # type: ignore[misc]
             await self.delete_all_indexes()
         for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):
             await self._execute_index_query(query)
-
-    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        """Rows, a summary, and their keys.
-
-        Raises:
-            GivenUp: nobody waits for this write any more.
-        """
-        Turn.check()
-        return await super().execute_query(cypher_query_, **kwargs)
-
-    def session(self, database: str | None = None) -> GraphDriverSession:
-        """For saving; what it runs is one transaction."""
-        Turn.save()
-        return super().session(database)
-
-    async def idle(self) -> None:
-        """A query that is given up is cancelled with its connection."""
-
-    async def renew(self) -> None:
-        """Nothing is left: Neo4j deletes what it is told to."""
-
-    async def close(self) -> None:
-        """The connections are the store's."""

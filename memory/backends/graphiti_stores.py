@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti_turn import Turn
 
-__all__ = ["FACTS_OF_KUZU", "FACTS_OF_SERVERS", "STORES", "ScopeGraph", "Store", "equip", "make_store"]
+__all__ = ["FACTS_OF_KUZU", "STORES", "ScopeGraph", "ServerGraph", "Store", "equip", "make_store"]
 
 STORES = {name: f"memory.backends.graphiti_{name}" for name in ("kuzu", "falkordb", "neo4j")}
 """Driver -> module. Each imports its SDK and has ``make(options, directory, deadlines)``."""
@@ -56,6 +57,45 @@ class ScopeGraph(Protocol):
     async def close(self) -> None:
         """Release what is this scope's alone. Idempotent."""
         ...
+
+
+class ServerGraph:
+    """What a scope's driver to a server adds to Graphiti's own, in front of which it stands.
+
+    Saving has no transaction on one of the two servers, so a write that has begun to save goes to its end.
+    """
+
+    counted = FACTS_OF_SERVERS
+    _database: str
+
+    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
+        """As the native driver.
+
+        Raises:
+            GivenUp: nobody waits for this write any more.
+        """
+        Turn.check()
+        native: Any = super()
+        return await native.execute_query(cypher_query_, **kwargs)
+
+    def session(self, database: str | None = None) -> Any:
+        """For saving, into this graph whatever the caller says.
+
+        Raises:
+            GivenUp: nobody waits for this write any more.
+        """
+        Turn.save()
+        native: Any = super()
+        return native.session(self._database)
+
+    async def idle(self) -> None:
+        """A query that is given up ends on the server by itself, unheard."""
+
+    async def renew(self) -> None:
+        """Nothing is left: servers delete what they are told to."""
+
+    async def close(self) -> None:
+        """The connections are the store's."""
 
 
 class Store(Protocol):

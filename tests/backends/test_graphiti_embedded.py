@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,13 @@ from graphiti_support import (
     ALICE,
     BOB,
     NEEDS_GRAPHITI,
+    anyio_backend,
     ask,
     config,
     event,
     found,
     listed,
+    llm,
     mutate,
     opened,
     sources,
@@ -36,18 +37,9 @@ from memory import (
 )
 from memory.testing import ScriptedLLM
 
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 # -- modes --------------------------------------------------------------------------------------------------
@@ -220,6 +212,15 @@ async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: S
             with anyio.fail_after(0.6):
                 assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
         assert await found(slot, "bicycle") == ["I ride my green bicycle."]
+
+
+async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: ScriptedLLM) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"memory\.backends\.graphiti\.path: cannot be used \(Not a directory\)"
+    ):
+        async with opened(llm, tmp_path, path=str(tmp_path / "file" / "graphs")):
+            pass
 
 
 async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: ScriptedLLM) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, ask, event, found, graph_fault, listed, opened
+from graphiti_support import (
+    NEEDS_GRAPHITI,
+    anyio_backend,
+    ask,
+    event,
+    found,
+    graph_fault,
+    listed,
+    llm,
+    opened,
+)
 
 from memory import (
     AdapterMode,
@@ -24,18 +33,9 @@ from memory import (
 )
 from memory.testing import FAKE_KEY, ScriptedLLM
 
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,24 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
 
 async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: ScriptedLLM) -> None:
     """Graphiti saves a batch's episodes before it asks a model."""
-    async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 1.0}) as slot:
+    async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 0.7}) as slot:
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
-        told = event("I keep my passport in the drawer.")
+        told = event("I live in Paris.")
         await bulk.record_events([told])
         before = await listed(slot, "count")
-        for fault in ("500", "timeout"):
-            llm.faults.add(fault, times=None, delay_s=3.0)
-            with pytest.raises((BackendUnavailable, BackendTimeout)):
-                await bulk.record_events([event("I ride my green bicycle."), told])
+        for fault, delay_s, given_up_by in (
+            ("500", 0.0, "Graphiti"),
+            ("timeout", 3.0, "Graphiti"),
+            ("timeout", 0.4, "slot"),
+        ):
+            llm.faults.add(fault, times=None, delay_s=delay_s)
+            with pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
+                await bulk.record_events([event("I live in Berlin."), told])
             llm.faults.clear()
+            assert ("did not answer" in str(raised.value)) == (given_up_by == "slot")
             await slot.set_mode(AdapterMode(read_only=True))
-            assert await listed(slot, "count") == before, f"{fault}: and what was there before stays"
+            assert await listed(slot, "count") == before, "and what was there before stays"
             await slot.set_mode(AdapterMode(read_only=False))
 
 

@@ -114,6 +114,8 @@ def test_an_episode_says_which_event_it_was(event_id: str, session_id: str) -> N
     told = event("x", event_id=event_id, session_id=session_id, metadata={"k": [1]}, scenario="tea")
     assert event_id_of(description(told)) == told.event_id
     assert json.loads(description(told))["metadata"] == {"k": [1]}
+    plain = json.loads(description(event("x")))
+    assert plain.keys() == {"event_id", "session_id", "turn_id", "agent_id"}, "what there is not is left out"
 
 
 @pytest.mark.parametrize("foreign", [None, "", "chat", "[1]", '{"event_id": 3}', "{"])

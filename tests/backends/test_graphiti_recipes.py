@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, opened
+from graphiti_support import ALICE, NEEDS_GRAPHITI, anyio_backend, ask, event, found, llm, opened
 
 from memory import BackendAuthError
 from memory.testing import ScriptedLLM
 
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 @pytest.mark.parametrize(
@@ -87,6 +77,16 @@ async def test_a_model_as_cross_encoder(tmp_path: Path, llm: ScriptedLLM, recipe
     assert scores[-1] == pytest.approx(0.01), "probabilities, of the model's one word"
     assert all(body["logprobs"] and body["max_tokens"] == 1 for body in asked)
     assert len(asked) >= 2, "once per passage"
+
+
+async def test_what_scores_too_low_is_left_out(tmp_path: Path, llm: ScriptedLLM) -> None:
+    facts = ["I ride my green bicycle to work.", "I keep my passport in the drawer."]
+    model = {"model": "rank", "base_url": llm.base_url}
+    for floor, kept in ((0.5, facts[1:]), (0.0, facts[::-1])):
+        options = {"cross_encoder": model, "recipe": "cross_encoder", "reranker_min_score": floor}
+        async with opened(llm, tmp_path / str(floor), **options) as slot:
+            await slot.record_event(event(*facts))
+            assert await found(slot, "passport drawer") == kept
 
 
 async def test_a_cross_encoder_that_fails_is_an_error_and_no_empty_result(

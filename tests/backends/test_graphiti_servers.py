@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, config, event, found, opened
+from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, anyio_backend, config, event, found, opened
 
 from memory import (
     BackendError,
@@ -28,18 +28,16 @@ from memory import (
     load_config,
     open_memory,
 )
+from memory.backends.graphiti_turn import GivenUp, Turn
 from memory.testing import FAKE_KEY, ScriptedLLM
+
+__all__ = ["anyio_backend"]  # fixtures
 
 NEEDS_FALKORDB = pytest.mark.skipif(
     find_spec("falkordb") is None, reason="graphiti-core[falkordb] is not installed"
 )
 BOTH = pytest.mark.parametrize("driver", [pytest.param("falkordb", marks=NEEDS_FALKORDB), "neo4j"])
 pytestmark = [NEEDS_GRAPHITI]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def given(driver: str, port: int, directory: Path, **more: Any) -> dict[str, Any]:
@@ -89,12 +87,80 @@ async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> No
 
 @BOTH
 @pytest.mark.anyio
+async def test_no_such_host(tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*args: Any, **kwargs: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    memory = given(driver, 9, tmp_path)
+    memory["memory"]["backends"]["graphiti"][driver] |= {
+        "falkordb": {"host": "graphs.invalid"},
+        "neo4j": {"uri": "bolt://graphs.invalid:9"},
+    }[driver]
+    with anyio.fail_after(3), pytest.raises(BackendUnavailable):
+        async with open_memory(memory, scope=ALICE):
+            pass
+
+
+@BOTH
+@pytest.mark.anyio
 async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> None:
     short = {"setup_s": 0.4, "health_s": 0.4, "close_s": 2.0}
     with anyio.fail_after(4), pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
         async with open_memory(given(driver, silent_port, tmp_path, deadlines=short), scope=ALICE):
             pass
     assert FAKE_KEY not in told(raised.value)
+
+
+@pytest.mark.anyio
+async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path: Path, silent_port: int) -> None:
+    """Without a slot that would cut it off."""
+    short = {"setup_s": 0.4, "health_s": 0.4, "retrieve_s": 0.4}
+    settings = load_config(given("neo4j", silent_port, tmp_path, deadlines=short))
+    adapter = MemoryAdapterRegistry().create(settings)
+    with anyio.fail_after(2):
+        assert (await adapter.health()).status == "unavailable"
+    await adapter.aclose()
+
+
+@pytest.mark.anyio
+async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
+    adapter: Any = MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path)))
+    with anyio.fail_after(3), pytest.raises(Exception, match="Couldn't connect"):
+        await adapter._store.graph("any").execute_query("RETURN 1")
+    await adapter.aclose()
+
+
+@BOTH
+@pytest.mark.anyio
+async def test_a_write_that_was_given_up_asks_no_server(
+    tmp_path: Path, closed_port: int, driver: str
+) -> None:
+    adapter: Any = MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path)))
+    graph = adapter._store.graph("any")
+    turn = Turn()
+    turn.give_up()
+    token = Turn.current.set(turn)
+    with pytest.raises(GivenUp):
+        await graph.execute_query("RETURN 1")
+    with pytest.raises(GivenUp):
+        graph.session()
+    Turn.current.reset(token)
+    await adapter.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_refused_connection_is_no_bad_path(
+    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(self: Any) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    slot = MemorySlot(MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path))))
+    monkeypatch.setattr("memory.backends.graphiti_neo4j.Neo4jGraph.open", refused)
+    with pytest.raises(BackendUnavailable):
+        await slot.setup_scope(ALICE)
+    await slot.aclose()
 
 
 @NEEDS_FALKORDB
@@ -107,7 +173,7 @@ async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path,
         *("127.0.0.1", closed_port, "ada", FAKE_KEY),
     )
     assert sent["retry"].get_retries() == 0
-    assert 0 < sent["socket_connect_timeout"] < 15
+    assert sent["socket_connect_timeout"] == pytest.approx(13.5), "of the nearest deadline, nine tenths"
     assert sent["socket_timeout"] == 300, "the longest deadline; the slot's own is nearer"
     assert await adapter._store.connected() is await adapter._store.connected()
     await adapter.aclose()
@@ -170,7 +236,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
 
             adapter: Any = slot._adapter
             (alice,) = adapter._graphs.values()
-            parts = (adapter._options, adapter._clients, adapter._ontology)
+            parts = (adapter._options, adapter._models, adapter._ontology)
             bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)
             receipt = await slot.record_event(event("I keep my passport in the drawer."))
             episode, fact = receipt.native_ids

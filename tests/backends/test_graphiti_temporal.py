@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, listed, opened, sources
+from graphiti_support import (
+    ALICE,
+    NEEDS_GRAPHITI,
+    anyio_backend,
+    ask,
+    event,
+    found,
+    listed,
+    llm,
+    opened,
+    sources,
+)
 
 from memory import InputError
 from memory.testing import ScriptedLLM
+
+__all__ = ["anyio_backend", "llm"]  # fixtures
 
 pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
 
 PARIS, BERLIN = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 31, tzinfo=UTC)
 OSLO = datetime(2023, 9, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 async def test_a_newer_fact_ends_the_older_one_and_a_late_one_arrives_ended(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, ask, event, listed, opened
+from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, listed, llm, opened
 from pydantic import BaseModel, Field
 
 from memory import ConfigError, SupportsBulkIngest
@@ -17,6 +16,8 @@ from memory.backends.graphiti_options import GraphitiOptions
 from memory.backends.graphiti_types import build_ontology
 from memory.config import parse_block
 from memory.testing import ScriptedLLM
+
+__all__ = ["anyio_backend", "llm"]  # fixtures
 
 TEA = {
     "description": "A tea such as Oolong or Sencha",
@@ -58,17 +59,6 @@ class Clashing(BaseModel):
 
 
 NOT_A_MODEL = 3
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as llm:
-        yield llm
 
 
 # -- configuration ------------------------------------------------------------------------------------------
@@ -208,7 +198,22 @@ async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) ->
     assert (fact["name"], fact["attributes"]) == ("DRINKS", {"temperature": 90})
     assert "type DRINKS, temperature 90" in result.formatted_context
     assert "(type Tea, flavour malty, " in result.formatted_context
+    assert "grams" not in result.formatted_context, "of which nothing was said"
     assert json.loads(json.dumps(result.raw)) == result.raw
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.anyio
+async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, **TYPES) as slot:
+        await slot.record_event(event(SAID))
+        await slot.record_event(event("I love my Oolong whose grams is 5 as my Oolong."))
+        (tea,) = [row for row in (await listed(slot, "nodes"))["nodes"] if row["name"] == "Oolong"]
+        health = await slot.health()
+    assert (tea["attributes"]["flavour"], tea["attributes"]["grams"]) == ("malty", 5)
+    assert health.native_ingest_modes == ("message", "custom_entity_types", "custom_edge_types")
 
 
 @NEEDS_GRAPHITI

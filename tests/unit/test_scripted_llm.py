@@ -24,6 +24,7 @@ from memory.testing import ScriptedLLM
 from memory.testing.faults import FAKE_KEY
 from memory.testing.scripted_rules import ChatRequest, Reply
 from memory.testing.scripted_schema import minimal_instance
+from memory.testing.scripted_typing import attributes_told
 
 SECRET_TEXT = "my diary says marmalade"
 
@@ -208,7 +209,7 @@ def test_a_schema_in_the_prompt_is_answered_as_one_in_the_request(client: OpenAI
     ]
     assert answers[0] == answers[1]
     assert [one["name"] for one in json.loads(answers[0])["extracted_entities"]] == ["user", "Paris"]
-    assert all("extracted_entities" not in one for one in answers[2:]), "no schema, no entities"
+    assert [list(json.loads(one)) for one in answers[2:]] == [["text"], ["text"]], "no schema, no entities"
 
 
 @pytest.mark.parametrize(("query", "odds"), [("green tea", 0.99), ("green coffee", 0.5), ("shoes", 0.01)])
@@ -223,6 +224,10 @@ def test_relevance_is_told_by_logprobs(client: OpenAI, query: str, odds: float) 
     assert word.token == word.top_logprobs[0].token == reply.choices[0].message.content
     assert math.exp(word.logprob) == pytest.approx(max(odds, 1 - odds))
     assert bytes(word.bytes).decode() == word.token
+    reply = client.chat.completions.create(
+        model="m", messages=[{"role": "user", "content": prompt}], logprobs=True, top_logprobs=1
+    )
+    assert reply.choices[0].logprobs.content[0].top_logprobs == word.top_logprobs[:1]
 
 
 def test_what_is_no_choice_is_said_with_certainty(client: OpenAI) -> None:
@@ -235,6 +240,20 @@ def test_what_is_no_choice_is_said_with_certainty(client: OpenAI) -> None:
     assert answer().choices[0].logprobs is None
     with pytest.raises(openai.BadRequestError):
         answer(top_logprobs=2)
+
+
+def test_attributes_are_what_the_text_says_else_what_is_known_else_null() -> None:
+    class Tea(BaseModel):
+        flavour: str | None
+        grams: int | None
+        price: float | None
+        green: bool | None
+        origin: str | None
+
+    text = "Its flavour is malty, its grams are few, its price: 3.5, and green is yes."
+    known = {"flavour": "grassy", "grams": 5}
+    expected = {"flavour": "malty", "grams": 5, "price": 3.5, "green": True, "origin": None}
+    assert attributes_told(Tea.model_json_schema(), text, known) == expected
 
 
 def test_responses_api_with_instructions_parts_and_tools(client: OpenAI) -> None:

@@ -1,0 +1,137 @@
+"""The models that Graphiti is given: extracting LLM, embedder, cross-encoder. Never its own defaults.
+
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from graphiti_core.cross_encoder.client import CrossEncoderClient
+from graphiti_core.cross_encoder.openai_reranker_client import OpenAIRerankerClient
+from graphiti_core.embedder.client import EmbedderClient
+from graphiti_core.embedder.openai import OpenAIEmbedder, OpenAIEmbedderConfig
+from graphiti_core.llm_client.config import LLMConfig
+from graphiti_core.llm_client.errors import EmptyResponseError
+from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
+from openai import AsyncOpenAI
+
+from memory.backends.graphiti_options import GraphitiModel, GraphitiOptions
+from memory.backends.graphiti_turn import Turn
+from memory.lexical import LexicalHashEmbedder
+
+__all__ = ["Models"]
+
+_ATTEMPTS = 4  # Graphiti's own number for answers that are empty or no JSON
+
+
+class BoundedLlm(OpenAIGenericClient):  # type: ignore[misc]
+    """Graphiti's generic client without its pauses of 5 to 120 s, which no deadline here outlives."""
+
+    async def _generate_response_with_retry(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                answer: dict[str, Any] = await Turn.call(self._generate_response(*args, **kwargs))
+                return answer
+            except (json.JSONDecodeError, EmptyResponseError):
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+
+class LexicalEmbedding(EmbedderClient):  # type: ignore[misc]
+    """memslot's zero-key embedder as Graphiti's."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.lexical = LexicalHashEmbedder(dimensions)
+
+    async def create(self, input_data: Any) -> list[float]:
+        """The vector of a text, or of several as one."""
+        text = input_data if isinstance(input_data, str) else " ".join(map(str, input_data))
+        return self.lexical.embed(text)
+
+    async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
+        """A vector for each text."""
+        return [self.lexical.embed(text) for text in input_data_list]
+
+
+class LexicalRanking(CrossEncoderClient):  # type: ignore[misc]
+    """Cosine of lexical vectors, best first: a cross-encoder that calls nobody."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.lexical = LexicalHashEmbedder(dimensions)
+
+    async def rank(self, query: str, passages: list[str]) -> list[tuple[str, float]]:
+        """(passage, score), best first."""
+        wanted = self.lexical.embed_query(query)
+        scored = [
+            (text, sum(a * b for a, b in zip(wanted, self.lexical.embed_document(text), strict=True)))
+            for text in passages
+        ]
+        return sorted(scored, key=lambda pair: -pair[1])
+
+
+class Models:
+    """What ``Graphiti(...)`` is given, and the HTTP clients behind it.
+
+    Args:
+        options: the configuration block.
+        deadlines: seconds per kind of call, which bound the clients; the SDK's own wait 600 s.
+    """
+
+    def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float]) -> None:
+        self._http: list[Any] = []
+        write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
+        self.llm = self._llm(options, write_s)
+        self.embedder = self._embedder(options, min(write_s, retrieve_s))
+        self.cross_encoder = self._cross_encoder(options, retrieve_s)
+
+    def _connect(self, model: GraphitiModel, deadline_s: float) -> Any:
+        client = AsyncOpenAI(
+            api_key=model.key(),
+            base_url=model.base_url or "https://api.openai.com/v1",
+            timeout=0.9 * deadline_s / (model.max_retries + 1),
+            max_retries=model.max_retries,
+        )
+        self._http.append(client)
+        return client
+
+    def _llm(self, options: GraphitiOptions, deadline_s: float) -> Any:
+        llm = options.llm
+        assert llm is not None  # the options refuse to be without
+        config = LLMConfig(
+            api_key=llm.key(),
+            model=llm.model,
+            base_url=llm.base_url,
+            temperature=llm.temperature,
+            small_model=llm.small_model or llm.model,
+        )
+        return BoundedLlm(
+            config,
+            client=self._connect(llm, deadline_s),
+            max_tokens=llm.max_tokens,
+            structured_output_mode=llm.structured_output,
+        )
+
+    def _embedder(self, options: GraphitiOptions, deadline_s: float) -> Any:
+        model = options.embedder
+        if not isinstance(model, GraphitiModel):
+            return LexicalEmbedding(options.dimensions)
+        config = OpenAIEmbedderConfig(
+            api_key=model.key(), embedding_model=model.model, embedding_dim=options.dimensions
+        )
+        return OpenAIEmbedder(config, client=self._connect(model, deadline_s))
+
+    def _cross_encoder(self, options: GraphitiOptions, deadline_s: float) -> Any:
+        model = options.cross_encoder
+        if not isinstance(model, GraphitiModel):
+            return LexicalRanking(options.dimensions)
+        config = LLMConfig(api_key=model.key(), model=model.model)
+        return OpenAIRerankerClient(config, client=self._connect(model, deadline_s))
+
+    async def aclose(self) -> None:
+        """Close every HTTP client."""
+        for client in self._http:
+            await client.close()
