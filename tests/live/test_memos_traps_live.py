@@ -181,15 +181,20 @@ async def test_a_queued_memory_is_replaced_and_its_event_lives_on(memos_rig_proc
     assert (entry.text, entry.event_ids) == ("I live in Berlin.", ("e1",))
 
 
-async def test_readiness_is_pending_while_the_scheduler_works(memos_rig_process: MemosProcess) -> None:
-    async with opened(memos_rig_process) as memory:
-        with memos_rig_process.llm_fault("timeout", endpoint="chat/completions", delay_s=1.5):
+@pytest.mark.parametrize("queue", ["local", "redis"])
+async def test_readiness_is_pending_while_the_scheduler_works(
+    request: pytest.FixtureRequest, queue: str
+) -> None:
+    rig = request.getfixturevalue("memos_redis_rig" if queue == "redis" else "memos_rig_process")
+    async with opened(rig, scheduler=queue) as memory:
+        with rig.llm_fault("timeout", endpoint="chat/completions", delay_s=1.5):
             await memory.after_turn(session_id="s", user="I live in Berlin.")
             assert memory.scope is not None
             readiness = able(memory, SupportsReadiness)
-            assert (await readiness.readiness(memory.scope)).state == "pending"
-            early = await readiness.wait_until_ready(memory.scope, 0.2)
-            assert early.state == "pending"
+            early = await readiness.readiness(memory.scope)
+            # Only Redis tells whose tasks they are.
+            assert (early.state, early.pending_count) == ("pending", 1 if queue == "redis" else None)
+            assert (await readiness.wait_until_ready(memory.scope, 0.2)).state == "pending"
         assert (await ready(memory))[0] == "ready"
 
 
