@@ -42,6 +42,15 @@ async def test_a_server_that_finds_nothing_is_refused_at_setup_and_unavailable_i
         assert "embedder" in health.warnings[0]
 
 
+@pytest.mark.parametrize(("rates", "told"), [(0.0, "reranker"), (0.5, "cosine_local")])
+async def test_a_server_that_ranks_nothing_is_degraded(double, rates, told):
+    async with opened(double) as slot:
+        double.model.rates_all = rates
+        health = await slot.health()
+        assert (health.status, health.details["canary"]) == ("degraded", "found, unranked")
+        assert told in health.warnings[0]
+
+
 async def test_a_canary_stored_while_the_embedder_was_down_is_stored_again(double):
     double.model.embedder_down = True
     with pytest.raises(BackendUnavailable):
@@ -285,6 +294,15 @@ async def test_with_redis_a_users_own_tasks_count():
             assert (await readiness.readiness(BOB)).state == "ready"
             double.model.held = False
             assert (await ready(slot)).state == "ready"
+
+
+async def test_health_counts_the_tasks_of_all_users():
+    for redis, scheduler in ((True, "redis"), (False, "local")):
+        with MemosDouble(redis=redis) as double:
+            double.model.held = True
+            async with opened(double, scheduler=scheduler) as slot:
+                await slot.record_event(event("I like oolong tea."))
+                assert (await slot.health()).details["tasks_under_way"] == 1
 
 
 async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
