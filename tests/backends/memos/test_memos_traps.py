@@ -194,8 +194,9 @@ async def test_an_extraction_of_nothing_is_committed_with_a_warning(double):
     async with opened(double, async_mode="sync") as slot:
         double.model.stores_nothing = True
         receipt = await slot.record_event(event("Hm."))
-    assert (receipt.status, receipt.native_ids) == ("committed", ())
-    assert "extracted nothing" in receipt.warnings[0]
+        assert (receipt.status, receipt.native_ids) == ("committed", ())
+        assert "extracted nothing" in receipt.warnings[0]
+        assert (await ready(slot)).detail == "nothing is stored"
 
 
 async def test_raw_text_kept_for_want_of_a_model_is_told(double):
@@ -313,6 +314,8 @@ async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
             double.model.tasks[-1].status = "failed"
             answer = await ready(slot)
             assert (answer.state, answer.detail) == ("failed", "1 tasks of the scheduler failed")
+            await slot.setup_scope(ALICE)
+            assert (await ready(slot)).state == "failed", "setting up again forgives nothing"
             await slot.reset_scope(ALICE)
             assert (await ready(slot)).state == "ready"
         async with opened(double, scheduler="redis") as slot:
@@ -363,6 +366,15 @@ async def test_becoming_read_only_waits_for_the_scheduler(double):
         assert all(row.id not in raw.native_ids for row in double.model.rows), (
             "the raw memory was still there"
         )
+
+
+async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
+    async with opened(double, async_mode="sync", deadlines={"write_s": 0.05}) as slot:
+        double.late_s = 0.3
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        slot.deadlines = slot._rules.deadlines = type(slot.deadlines)()
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert len(double.model.rows) == 2, "the canary and, before the switch, the write"
 
 
 async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
