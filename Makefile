@@ -8,16 +8,18 @@
 VENV ?= .venv
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$name" && break; done)
+LIVE_VENV ?= .venv-live-memos
 ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint types perf wheel clean
+.PHONY: help demo test live-memos lint types perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    play the quickstart with every memory that needs no key, and compare them"
 	@echo "make test    run the whole test suite"
+	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
 	@echo "make perf    print the figures of speed and growth"
@@ -29,6 +31,10 @@ demo: $(VENV)/.installed-demo
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(ARGS)
+
+# A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
+live-memos: $(LIVE_VENV)/.installed
+	$(LIVE_VENV)/bin/python -m pytest tests/live/test_memos_*.py $(ARGS)
 
 lint: $(VENV)/.installed-tools
 	$(BIN)/ruff check .
@@ -63,6 +69,13 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[mem0,graphiti,honcho,memos,test]' 'MemoryOS>=2.0.33,<2.1' 'setuptools>=77' 'psycopg[binary,pool]'
 	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
+	@touch $@
+
+$(LIVE_VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv "$(LIVE_VENV)"
+	$(LIVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[memos,test]' \
+		'MemoryOS[tree-mem,mem-scheduler,mem-reader]' jieba psycopg2-binary pgserver
 	@touch $@
 
 $(VENV)/.installed-tools: .ci/requirements.txt $(VENV)/.installed-test

@@ -12,7 +12,7 @@ from memos_rig import MemosProcess
 from test_memos_live import config
 
 from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
-from memory.testing.contract import MemoryContract
+from memory.testing.contract import Fingerprint, MemoryContract
 
 _REGISTRY = MemoryAdapterRegistry()
 BLOCK: dict[str, Any] = {"transport": "inprocess"}
@@ -46,6 +46,10 @@ class _InProcess(MemoryContract):
     def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
         settings = load_config(config("http://unused.invalid", **BLOCK, **self.block))
         return lambda: _REGISTRY.create(settings, data_dir=tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, memos_rig_process: MemosProcess) -> Fingerprint:
+        return memos_rig_process.memories
 
 
 class TestAsync(_InProcess):
