@@ -13,6 +13,7 @@ from memory import (
     BackendTimeout,
     BackendUnavailable,
     ConfigError,
+    MemorySlot,
     SupportsReadiness,
 )
 from memory.backends.memos.canary import CANARY
@@ -372,8 +373,7 @@ async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
     async with opened(double, async_mode="sync", deadlines={"write_s": 0.05}) as slot:
         double.late_s = 0.3
         assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
-        slot.deadlines = slot._rules.deadlines = type(slot.deadlines)()
-        await slot.set_mode(AdapterMode(read_only=True))
+        await MemorySlot(slot._adapter).set_mode(AdapterMode(read_only=True))  # one with time to wait
         assert len(double.model.rows) == 2, "the canary and, before the switch, the write"
 
 
