@@ -13,12 +13,12 @@ import math
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self
-from urllib.parse import urlsplit
 
 import anyio
 import httpx
 
 from memory import BackendError, BackendProtocolError, InputError, normalise_error
+from memory.backends._address import server_address
 
 __all__ = ["JsonHttp", "bearer", "check_url", "may_pass", "route"]
 
@@ -41,17 +41,9 @@ def check_url(url: str, where: str = "url") -> str:
         InputError: not http(s), without a host, or with credentials, a query or a fragment.
     """
     try:
-        parts = urlsplit(url.strip())
-        port_is_valid = parts.port is None or parts.port > 0
-    except ValueError:
-        raise InputError(f"{where}: is not a URL; write e.g. http://127.0.0.1:8765") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
-        raise InputError(f"{where}: must be an http or https URL with a host, e.g. http://127.0.0.1:8765")
-    if parts.username is not None or parts.password is not None:
-        raise InputError(f"{where}: must not hold credentials; give the key as api_key")
-    if parts.query or parts.fragment:
-        raise InputError(f"{where}: must not hold a query or fragment; give the server's address alone")
-    return url.strip().rstrip("/")
+        return server_address(url)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

@@ -341,17 +341,10 @@ class MemosAdapter(SequentialBulk):
     async def health(self) -> BackendHealth:
         """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
         said = await self._native.health()
-        busy = await self._native.busy(())
-        options, canary, warnings = self._options, "found", []
-        if not await self._canary.sings():
-            canary = "not found" if await self._canary.exists() else "not stored yet"
-            warnings.append(
-                "a search does not find what is stored: the embedder, reranker or index behind MemOS failed"
-                if canary == "not found"
-                else "no scope is set up yet, so there is nothing known to search for"
-            )
+        busy = await self._native.busy_for_all()
+        options, canary = self._options, await self._canary.report()
         return BackendHealth(
-            status={"found": "ok", "not found": "unavailable"}.get(canary, "degraded"),
+            status=canary.status,
             backend_name=self.backend_name,
             consistency_model=self.traits.consistency,
             cs_filtering=self.traits.cs_filtering,
@@ -365,9 +358,9 @@ class MemosAdapter(SequentialBulk):
                 "filters": self._canary.filters,
                 "scheduler": options.scheduler,
                 "tasks_under_way": busy,
-                "canary": canary,
+                "canary": canary.seen,
             },
-            warnings=tuple(warnings),
+            warnings=canary.warnings,
         )
 
     async def aclose(self) -> None:

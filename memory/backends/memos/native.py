@@ -109,9 +109,13 @@ class Native:
     async def busy(self, homes: Sequence[Home]) -> int:
         """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
         if not self._redis:
-            return count_busy(await self._transport.call("all_status", {}))
+            return await self.busy_for_all()
         states = [state for home in homes for state in (await self.tasks(home)).values()]
         return sum(state in _ACTIVE for state in states)
+
+    async def busy_for_all(self) -> int:
+        """Tasks of all users that wait or run."""
+        return count_busy(await self._transport.call("all_status", {}))
 
     async def tasks(self, home: Home) -> dict[str, str]:
         """State of each task of a user; always empty without Redis."""

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory import PluginOptions
+from memory.backends._address import server_address
 
 __all__ = ["GraphDb", "MemosOptions"]
 
@@ -71,19 +72,11 @@ class MemosOptions(PluginOptions):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            well_formed = parts.scheme in ("http", "https") and bool(parts.hostname)
-            well_formed = well_formed and (parts.port is None or parts.port > 0)
-        except ValueError:
-            well_formed = False
-        if not well_formed:
-            raise ValueError("must be an http or https URL with a host, e.g. http://127.0.0.1:8001")
-        if "@" in parts.netloc or parts.query or parts.fragment:
-            raise ValueError("must be the address alone, without credentials, query or fragment; see api_key")
+        url = server_address(url, "http://127.0.0.1:8001")
+        parts = urlsplit(url)
         if parts.hostname in _CLOUD_HOSTS or "/openmem" in parts.path:
             raise ValueError(_NO_CLOUD)
-        return url.rstrip("/").removesuffix("/product")
+        return url.removesuffix("/product")
 
     @model_validator(mode="after")
     def _works(self) -> Self:

@@ -23,6 +23,7 @@ __all__ = [
     "info_of",
     "items",
     "metadata_of",
+    "relativity_of",
     "task_states",
     "to_entries",
     "unextracted",
@@ -114,11 +115,10 @@ def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
     metadata = metadata_of(item)
     info = info_of(metadata)
     kind = metadata.get("memory_type")
-    score = metadata.get("relativity")
     return ContextEntry(
         text=_text(item, "memory", "search"),
         native_id=item.get("id") if isinstance(item.get("id"), str) else None,
-        score=float(score) if isinstance(score, (int, float)) and not isinstance(score, bool) else None,
+        score=relativity_of(metadata),
         timestamp=_said_at(info, metadata),
         group=f"{group} {kind}" if isinstance(kind, str) else group,
         event_ids=event_ids(metadata),
@@ -131,6 +131,12 @@ def metadata_of(item: Item) -> Mapping[str, Any]:
     """A memory's metadata; empty where it has none."""
     metadata = item.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
+
+
+def relativity_of(metadata: Mapping[str, Any]) -> float | None:
+    """How relevant MemOS found a memory to the query, as it says."""
+    value = metadata.get("relativity")
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def info_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

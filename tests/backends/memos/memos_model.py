@@ -68,6 +68,7 @@ class MemosModel:
         mixes_cubes: searches leave the cube out, as with neo4j's database per user.
         undeletable: deletes say what they always say, and delete nothing.
         held: the scheduler does not work.
+        rates_all: what the reranker says of everything: 0.0 where it is down, 0.5 for cosine_local on PostgreSQL.
     """
 
     def __init__(self, *, graph_db: str = "postgres", redis: bool = False, delay_s: float = 0.02) -> None:
@@ -79,6 +80,7 @@ class MemosModel:
         self.queue: deque[Task] = deque()
         self.embedder_down = self.model_down = self.stores_nothing = self.loses_raw = False
         self.mixes_cubes = self.undeletable = self.held = False
+        self.rates_all: float | None = None
 
     # -- adding -----------------------------------------------------------------------------------------
 
@@ -199,6 +201,8 @@ class MemosModel:
         asked = _words(body["query"])
         scored = [(row, len(asked & _words(row.memory)) / max(len(asked), 1)) for row in reversed(rows)]
         scored.sort(key=lambda pair: -pair[1])
+        if self.rates_all is not None:
+            scored = [(row, self.rates_all) for row in reversed(rows)]
         return [(row, score) for row, score in scored if score >= body.get("relativity", 0.45)]
 
     def _matches(self, row: Row, wanted: Any) -> bool:

@@ -13,6 +13,7 @@ from memory import (
     BackendTimeout,
     BackendUnavailable,
     ConfigError,
+    MemorySlot,
     SupportsReadiness,
 )
 from memory.backends.memos.canary import CANARY
@@ -40,6 +41,15 @@ async def test_a_server_that_finds_nothing_is_refused_at_setup_and_unavailable_i
         health = await slot.health()
         assert (health.status, health.details["canary"]) == ("unavailable", "not found")
         assert "embedder" in health.warnings[0]
+
+
+@pytest.mark.parametrize(("rates", "told"), [(0.0, "reranker"), (0.5, "cosine_local")])
+async def test_a_server_that_ranks_nothing_is_degraded(double, rates, told):
+    async with opened(double) as slot:
+        double.model.rates_all = rates
+        health = await slot.health()
+        assert (health.status, health.details["canary"]) == ("degraded", "found, unranked")
+        assert told in health.warnings[0]
 
 
 async def test_a_canary_stored_while_the_embedder_was_down_is_stored_again(double):
@@ -185,8 +195,9 @@ async def test_an_extraction_of_nothing_is_committed_with_a_warning(double):
     async with opened(double, async_mode="sync") as slot:
         double.model.stores_nothing = True
         receipt = await slot.record_event(event("Hm."))
-    assert (receipt.status, receipt.native_ids) == ("committed", ())
-    assert "extracted nothing" in receipt.warnings[0]
+        assert (receipt.status, receipt.native_ids) == ("committed", ())
+        assert "extracted nothing" in receipt.warnings[0]
+        assert (await ready(slot)).detail == "nothing is stored"
 
 
 async def test_raw_text_kept_for_want_of_a_model_is_told(double):
@@ -287,6 +298,15 @@ async def test_with_redis_a_users_own_tasks_count():
             assert (await ready(slot)).state == "ready"
 
 
+async def test_health_counts_the_tasks_of_all_users():
+    for redis, scheduler in ((True, "redis"), (False, "local")):
+        with MemosDouble(redis=redis) as double:
+            double.model.held = True
+            async with opened(double, scheduler=scheduler) as slot:
+                await slot.record_event(event("I like oolong tea."))
+                assert (await slot.health()).details["tasks_under_way"] == 1
+
+
 async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
     with MemosDouble(redis=True) as double:
         async with opened(double, scheduler="redis") as slot:
@@ -295,6 +315,8 @@ async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
             double.model.tasks[-1].status = "failed"
             answer = await ready(slot)
             assert (answer.state, answer.detail) == ("failed", "1 tasks of the scheduler failed")
+            await slot.setup_scope(ALICE)
+            assert (await ready(slot)).state == "failed", "setting up again forgives nothing"
             await slot.reset_scope(ALICE)
             assert (await ready(slot)).state == "ready"
         async with opened(double, scheduler="redis") as slot:
@@ -345,6 +367,14 @@ async def test_becoming_read_only_waits_for_the_scheduler(double):
         assert all(row.id not in raw.native_ids for row in double.model.rows), (
             "the raw memory was still there"
         )
+
+
+async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
+    async with opened(double, async_mode="sync", deadlines={"write_s": 0.05}) as slot:
+        double.late_s = 0.3
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        await MemorySlot(slot._adapter).set_mode(AdapterMode(read_only=True))  # one with time to wait
+        assert len(double.model.rows) == 2, "the canary and, before the switch, the write"
 
 
 async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
