@@ -1,4 +1,4 @@
-"""Whether memory is ready, and whether the slot may become read-only: what the scheduler says, and what is found."""
+"""Whether memory is ready, and when the slot may become read-only: by the scheduler, and by what is found."""
 
 from __future__ import annotations
 
