@@ -51,7 +51,7 @@ class Readiness:
         self._redis = redis
         self._last: dict[Home, Written] = {}
         self._old_failures: dict[Home, frozenset[str]] = {}
-        self._unsettled: dict[Home, None] = {}
+        self._unsettled: dict[Home, object] = {}  # each write leaves a mark of its own
 
     async def begin(self, home: Home) -> None:
         """A new or an emptied scope: what failed before is not held against what will be written."""
@@ -71,7 +71,7 @@ class Readiness:
 
     def wrote(self, home: Home, written: Written | None = None) -> None:
         """Something was written: the scheduler may be at work on it, and readiness is about it."""
-        self._unsettled[home] = None
+        self._unsettled[home] = object()
         if written is not None and written.added:
             self._last[home] = written
 
@@ -82,19 +82,26 @@ class Readiness:
         with anyio.move_on_after(timeout_s):
             pause = _FIRST_PAUSE_S
             while True:
-                asked = tuple(self._unsettled) if homes is None else tuple(homes)
+                before = dict(self._unsettled)
+                asked = tuple(before if homes is None else homes)
                 if not asked or not await self._native.busy(asked):
-                    for home in asked:
-                        self._unsettled.pop(home, None)
+                    self._settle(asked, before)
                     return True
                 await anyio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return False
 
+    def _settle(self, homes: Sequence[Home], before: Mapping[Home, object]) -> None:
+        """Nothing is under way for them, but what was written since they were asked about."""
+        for home in homes:
+            if home in before and self._unsettled.get(home) is before[home]:
+                del self._unsettled[home]
+
     # -- the answer -------------------------------------------------------------------------------------
 
     async def ask(self, home: Home) -> BackendReadiness:
         """The scope's state now."""
+        before = dict(self._unsettled)
         busy = await self._native.busy((home,))
         if busy:
             whose = "" if self._redis else ", of all users of this server"
@@ -107,7 +114,7 @@ class Readiness:
             failed = await self._failures(home) - self._old_failures.get(home, frozenset())
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
-        self._unsettled.pop(home, None)
+        self._settle((home,), before)
         return await self._findable(home)
 
     async def wait(self, home: Home, timeout_s: float) -> BackendReadiness:

@@ -170,6 +170,21 @@ async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double
         assert raw not in double.model.rows
 
 
+async def test_a_write_while_readiness_is_asked_for_is_waited_for_all_the_same(double):
+    async with opened(double, idle_timeout_s=0.1) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await anyio.sleep(0.05)  # done, and nobody has asked yet
+        await ask(slot)
+        double.model.held = True
+        double.faults.add("slow", endpoint="GET /product/scheduler/*", delay_s=0.2)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ready, slot)
+            await anyio.sleep(0.1)
+            await slot.record_event(event("I like sencha tea."))
+        with pytest.raises(BackendTimeout, match="scheduler"):
+            await slot.set_mode(AdapterMode(read_only=True))
+
+
 async def test_no_more_than_four_requests_are_under_way(double):
     """Whoever asks: readiness and health do not pass the slot's own limit."""
     async with opened(double) as slot:
