@@ -239,11 +239,16 @@ class MemosAdapter(SequentialBulk):
         entries = to_entries(data)
         if not entries:
             await self._canary.vouch("search")
+        made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,
             raw=data,
             entries=entries,
-            trace=self.trace(request.scope, "product/search"),
+            trace=self.trace(
+                request.scope,
+                "product/search",
+                warnings=(f"{made} texts were made for this answer and are stored nowhere",) if made else (),
+            ),
         )
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:

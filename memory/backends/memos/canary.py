@@ -27,7 +27,7 @@ _UNRANKED = {
 }
 _LOST = (
     "what is stored is not found again: the embedder, reranker or model behind MemOS does not work, or the vector "
-    "index loses rows (ivfflat.probes), or relativity or dedup leave everything out; see the server's log"
+    "index loses rows (ivfflat.probes), or relativity, dedup or search_mode leave everything out; see its log"
 )
 
 
@@ -67,7 +67,7 @@ class Canary:
     async def report(self) -> Report:
         """What a search for the canary shows of the server. Writes nothing."""
         if await self.sings():
-            if self.relativity not in _UNRANKED:
+            if self.relativity not in _UNRANKED or not self._options.rerank:
                 return Report("ok", "found")
             return Report("degraded", "found, unranked", (_UNRANKED[self.relativity],))
         if await self.exists():
@@ -130,8 +130,7 @@ class Canary:
         where = None
         if context is not None:
             where = native_filter({"context": {"eq": context}}, self._options.graph_db)
-        found = await self._native.found(_TEXT, home, where=where)
-        sighted = next((item for item in found.values() if _TEXT in str(item.get("memory"))), None)
-        if sighted is not None:
-            self.relativity = relativity_of(metadata_of(sighted))
-        return sighted is not None
+        found = await self._native.found(_TEXT, home, where=where, mode=self._options.search_mode)
+        for item in found.values():
+            self.relativity = relativity_of(metadata_of(item))
+        return bool(found)

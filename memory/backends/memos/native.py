@@ -81,10 +81,16 @@ class Native:
         return data_of(await self._transport.call("search", self.requests.search(request, home)), "search")
 
     async def found(
-        self, text: str, home: Home, *, session_id: str | None = None, where: Body | None = None
+        self,
+        text: str,
+        home: Home,
+        *,
+        session_id: str | None = None,
+        where: Body | None = None,
+        mode: str | None = "fast",
     ) -> dict[str, Item]:
-        """The memories that a search for ``text`` finds, by id."""
-        body = self.requests.ask(text, home, session_id=session_id, where=where)
+        """The memories that a search for ``text`` finds, by id. With ``fine`` they would be others."""
+        body = self.requests.ask(text, home, session_id=session_id, where=where, mode=mode)
         data = data_of(await self._transport.call("search", body), "search")
         return {str(item.get("id")): item for _, _, item in items(data, "search")}
 

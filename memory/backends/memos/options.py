@@ -42,7 +42,7 @@ class MemosOptions(PluginOptions):
     verify_writes: bool = True
     """With ``sync``: search for what was just written, because MemOS answers 200 even where it cannot be found."""
     search_mode: Literal["fast", "fine", "mixture"] = "fast"
-    """How MemOS searches."""
+    """How MemOS searches. ``fine`` rewrites what it finds, by its model: such texts have no id, time or source."""
     top_k: int = Field(default=10, ge=1)
     """How many text memories a search returns where the request sets no ``max_items``."""
     pref_top_k: int = Field(default=6, ge=0)

@@ -24,6 +24,7 @@ __all__ = [
     "items",
     "metadata_of",
     "relativity_of",
+    "rewritten",
     "task_states",
     "to_entries",
     "unextracted",
@@ -117,7 +118,7 @@ def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
     kind = metadata.get("memory_type")
     return ContextEntry(
         text=_text(item, "memory", "search"),
-        native_id=item.get("id") if isinstance(item.get("id"), str) else None,
+        native_id=None if rewritten(item) else item["id"],
         score=relativity_of(metadata),
         timestamp=_said_at(info, metadata),
         group=f"{group} {kind}" if isinstance(kind, str) else group,
@@ -156,6 +157,12 @@ def event_ids(metadata: Mapping[str, Any]) -> tuple[str, ...]:
         if isinstance(message_id, str) and "#" in message_id:
             found[message_id.rpartition("#")[0]] = None
     return tuple(found)
+
+
+def rewritten(item: Item) -> bool:
+    """Whether MemOS made this text for the answer, from memories it does not name: its id is stored nowhere."""
+    metadata = metadata_of(item)
+    return not isinstance(item.get("id"), str) or not (metadata.get("created_at") or metadata.get("sources"))
 
 
 def unextracted(item: Item) -> bool:

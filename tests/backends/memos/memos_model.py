@@ -180,9 +180,9 @@ class MemosModel:
                 most = (
                     int(body.get(bound, _DEFAULTS[bound])) if body.get(_SWITCHES.get(group, ""), True) else 0
                 )
-                items = [
-                    _item(row, score) for row, score in found if GROUP_OF.get(row.kind, "text_mem") == group
-                ]
+                show = _rewritten if body.get("mode") == "fine" else _item
+                inside = [one for one in found if GROUP_OF.get(one[0].kind, "text_mem") == group]
+                items = [show(row, score) for row, score in inside]
                 bucket = {"cube_id": cube, "memories": items[:most]}
                 if group != "text_mem":
                     data[group].append({**bucket, "total_nodes": len(items[:most])})
@@ -203,6 +203,8 @@ class MemosModel:
         rows = [row for row in self.rows if row.embedded and (self.mixes_cubes or row.cube_id == cube)]
         if self.graph_db != "postgres":
             rows = [row for row in rows if self._matches(row, wanted)]
+        if self.model_down and body.get("mode") == "fine":
+            return []
         asked = _words(body["query"])
         scored = [(row, len(asked & _words(row.memory)) / max(len(asked), 1)) for row in reversed(rows)]
         scored.sort(key=lambda pair: -pair[1])
@@ -377,6 +379,14 @@ def _item(row: Row, score: float) -> dict[str, Any]:
     metadata = {**row.metadata, "embedding": [], "usage": [], "relativity": score, "ref_id": short}
     metadata.update({"id": row.id, "memory": row.memory})
     return {"id": row.id, "memory": row.memory, "metadata": metadata, "ref_id": short}
+
+
+def _rewritten(row: Row, _: float) -> dict[str, Any]:
+    """What ``fine`` gives in place of a memory."""
+    native_id = str(uuid.uuid4())
+    bare = dict.fromkeys(("session_id", "info", "key", "tags", "source"))
+    metadata = {**bare, "user_id": row.metadata["user_id"], "memory_type": "LongTermMemory", "id": native_id}
+    return {"id": native_id, "memory": row.memory, "metadata": metadata, "ref_id": f"[{native_id[:8]}]"}
 
 
 def _words(text: str) -> set[str]:
