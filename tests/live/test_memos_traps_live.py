@@ -295,6 +295,23 @@ async def test_an_event_that_a_broken_embedder_lost_is_not_called_committed(
             await memory.after_turn(session_id="s", user="I live in Berlin.")
 
 
+@pytest.mark.parametrize("block", [FAST, FINE, ASYNC], ids=["fast", "fine", "async"])
+async def test_an_id_is_no_proof_that_anything_is_stored(
+    memos_rig_process: MemosProcess, block: dict[str, Any]
+) -> None:
+    async with opened(memos_rig_process, **block) as memory:
+        with memos_rig_process.no_database():
+            receipt = await memory.after_turn(session_id="s", user="I live in Berlin.")
+            assert len(receipt.native_ids) == 1
+            assert receipt.status == ("queued" if block is ASYNC else "unknown")
+            with pytest.raises(BackendUnavailable):
+                await ask(memory, "Where do I live?")
+            with pytest.raises(BackendUnavailable):
+                await ready(memory)
+        assert (await ready(memory))[0] == "unknown"
+        assert texts(await ask(memory, "Where do I live?")) == []
+
+
 async def test_small_talk_is_kept_by_nobody_and_no_failure(memos_rig_process: MemosProcess) -> None:
     async with opened(memos_rig_process, **FINE) as memory:
         receipt = await memory.after_turn(session_id="s", user="Hello there!")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 
@@ -44,7 +44,7 @@ from memory.backends.memos.canary import Canary
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
-from memory.backends.memos.readiness import Readiness, Written
+from memory.backends.memos.readiness import Fate, Readiness, Written
 from memory.backends.memos.requests import OPERATORS, dropped_roles, home_of
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
@@ -141,7 +141,8 @@ class MemosAdapter(SequentialBulk):
         written = Written(event.event_id, event.session_id, memories)
         self._readiness.wrote(home, written)
         warnings = dropped_roles(event)
-        queued, found = options.async_mode == "async", True
+        queued = options.async_mode == "async"
+        status: Fate | Literal["queued"] = "queued" if queued else "committed"
         if not memories:
             if queued or options.mode == "fast":
                 raise BackendProtocolError("add: MemOS answered 200 and stored nothing; see the server's log")
@@ -150,11 +151,11 @@ class MemosAdapter(SequentialBulk):
         elif queued:
             warnings += (_REPLACED,)
         elif options.verify_writes:
-            found, told = await self._readiness.look_up(home, written)
+            status, told = await self._readiness.look_up(home, written)
             warnings += told
         return WriteReceipt(
             event_id=event.event_id,
-            status="queued" if queued else "committed" if found else "pending",
+            status=status,
             native_ids=tuple(memory.native_id for memory in memories),
             warnings=warnings,
             trace=self.trace(event.scope, "product/add"),

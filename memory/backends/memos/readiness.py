@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import anyio
 
-from memory import BackendReadiness
+from memory import BackendError, BackendProtocolError, BackendReadiness
 from memory.backends.memos.native import Native
 from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted
 from memory.backends.memos.requests import Home
 
-__all__ = ["Readiness", "Written"]
+__all__ = ["Fate", "Readiness", "Written"]
+
+Fate = Literal["committed", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _DOUBTS = 4
@@ -133,18 +136,36 @@ class Readiness:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})
 
-    async def look_up(self, home: Home, written: Written) -> tuple[bool, tuple[str, ...]]:
-        """Whether a search finds all that was just written, and what a receipt should say."""
+    async def look_up(self, home: Home, written: Written) -> tuple[Fate, tuple[str, ...]]:
+        """Whether a search finds all that was just written: the status of its receipt, and what that should say.
+
+        Raises:
+            BackendProtocolError: some of it is not even stored.
+        """
         found: dict[str, Item] = {}
         for memory in written.added:
             if memory.native_id not in found:
                 found |= await self._native.found(memory.text, home, session_id=written.session_id)
             if memory.native_id not in found:
-                why = f"it is not among the first {len(found)} found" if found else _LOST
-                return False, (f"stored as {memory.native_id}, and not found again: {why}",)
+                return await self._unfound(home, memory.native_id, len(found))
         if any(unextracted(found[memory.native_id]) for memory in written.added):
-            return True, (_RAW,)
-        return True, ()
+            return "committed", (_RAW,)
+        return "committed", ()
+
+    async def _unfound(self, home: Home, native_id: str, among: int) -> tuple[Fate, tuple[str, ...]]:
+        """MemOS answers with ids even where its database is gone, so an id that no search finds is looked for."""
+        try:
+            stored = await self._native.listing(home, native_id)
+        except BackendError:
+            return "unknown", (
+                f"{native_id} is not found, and MemOS could not be asked whether it is stored",
+            )
+        if native_id not in stored.by_id:
+            raise BackendProtocolError(
+                "add: MemOS answered 200 with the id of a memory that it has not stored; see the server's log"
+            )
+        why = f"it is not among the first {among} found" if among else _LOST
+        return "pending", (f"stored as {native_id}, and not found again: {why}",)
 
     async def _findable(self, home: Home) -> BackendReadiness:
         """Idle: now what was written last must be found, as it was or as what MemOS made of it."""

@@ -64,6 +64,7 @@ class MemosModel:
         embedder_down: rows are stored without a vector, searches come back empty.
         model_down: ``fine`` keeps raw text, feedback changes nothing.
         stores_nothing: adds answer 200 with nothing in it.
+        database_down: adds answer with the ids of memories that are nowhere, searches are empty, listings fail.
         loses_raw: the scheduler deletes the raw memory and stores no other.
         mixes_cubes: searches leave the cube out, as with neo4j's database per user.
         undeletable: deletes say what they always say, and delete nothing.
@@ -79,7 +80,7 @@ class MemosModel:
         self.tasks: list[Task] = []
         self.queue: deque[Task] = deque()
         self.embedder_down = self.model_down = self.stores_nothing = self.loses_raw = False
-        self.mixes_cubes = self.undeletable = self.held = False
+        self.mixes_cubes = self.undeletable = self.held = self.database_down = False
         self.rates_all: float | None = None
 
     # -- adding -----------------------------------------------------------------------------------------
@@ -97,7 +98,9 @@ class MemosModel:
             rows = []  # extracted, and lost for want of a vector
         # PostgreSQL refuses NUL; the answer names an id all the same.
         self.rows.extend(
-            row for row in rows if row.memory and "\0" not in json.dumps(row.metadata) + row.memory
+            row
+            for row in rows
+            if row.memory and not self.database_down and "\0" not in json.dumps(row.metadata) + row.memory
         )
         if asynchronous:
             for row in rows:
@@ -191,7 +194,9 @@ class MemosModel:
         return 200, _answer("Search completed successfully", data)
 
     def _find(self, cube: str, body: dict[str, Any], wanted: Any) -> list[tuple[Row, float]]:
-        if self.embedder_down or (self.graph_db == "postgres" and body.get("dedup", "mmr") != "no"):
+        if self.database_down or self.embedder_down:
+            return []
+        if self.graph_db == "postgres" and body.get("dedup", "mmr") != "no":
             return []  # the exception is swallowed
         if isinstance(wanted, dict) and not {"and", "or"} & wanted.keys():
             wanted = wanted.get(cube)  # a flat filter is taken as one per cube, and lost
@@ -228,6 +233,8 @@ class MemosModel:
         cube = body.get("mem_cube_id")
         if not isinstance(cube, str):
             return 422, _invalid("/product/get_memory", "mem_cube_id", body)
+        if self.database_down:
+            return 500, _refused(500, "connection refused")
         rows = [row for row in reversed(self.rows) if row.cube_id == cube]
         if self.graph_db != "postgres":
             rows = [row for row in rows if self._matches(row, body.get("filter"))]
@@ -262,7 +269,7 @@ class MemosModel:
                 return row.id not in by_ids  # in whatever cube
             return row.metadata["user_id"] != by_user or (bool(cubes) and row.cube_id not in cubes)
 
-        if not self.undeletable:
+        if not self.undeletable and not self.database_down:
             self.rows = [row for row in self.rows if stays(row)]
         if by_ids is not None:
             return 200, _answer("Memories deleted successfully", {"status": "success"})
@@ -280,7 +287,9 @@ class MemosModel:
         ids = body.get("retrieved_memory_ids") or []
         known = {row.id for row in self.rows if row.cube_id == cube}
         record: dict[str, Any] = {"add": [], "update": []}
-        if not self.model_down and set(ids) <= known:  # one unknown id, and the exception is swallowed
+        if (
+            not self.model_down and not self.database_down and set(ids) <= known
+        ):  # one unknown id, and the exception is swallowed
             said = {
                 "role": "user",
                 "content": body["feedback_content"],

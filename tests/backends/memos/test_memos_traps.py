@@ -189,6 +189,31 @@ async def test_a_search_that_failed_is_no_empty_memory(double):
         assert (await ask(slot)).entries == ()
 
 
+@pytest.mark.parametrize("mode", ["fast", "fine"])
+async def test_an_id_is_no_proof_that_anything_is_stored(double, mode):
+    async with opened(double, async_mode="sync", mode=mode) as slot:
+        double.model.database_down = True
+        receipt = await slot.record_event(event("I like oolong tea."))
+        assert receipt.status == "unknown"
+        assert "could not be asked" in receipt.warnings[-1]
+        with pytest.raises(BackendUnavailable):
+            await ask(slot)
+
+
+async def test_what_is_certainly_not_stored_is_an_error(double, monkeypatch):
+    async with opened(double, async_mode="sync") as slot:
+        monkeypatch.setattr(double.model, "rows", Forgetful(double.model.rows))
+        with pytest.raises(BackendProtocolError, match="has not stored"):
+            await slot.record_event(event("I like oolong tea."))
+
+
+class Forgetful(list):
+    """Rows of a database that confirms and forgets."""
+
+    def extend(self, rows):
+        pass
+
+
 async def test_a_write_that_is_crowded_out_says_so(double):
     async with opened(double, async_mode="sync", top_k=1) as slot:
         await slot.record_event(event("I like oolong tea."))
