@@ -121,17 +121,17 @@ class Readiness:
         return await self._findable(home)
 
     async def wait(self, home: Home, timeout_s: float) -> BackendReadiness:
-        """Ask until the answer is ``ready`` or ``failed``, or stays ``unknown``; at most ``timeout_s`` seconds."""
+        """Ask until the answer is ``ready``, or stays ``unknown`` or ``failed``; at most ``timeout_s`` seconds."""
         answer = BackendReadiness(state="pending", detail="no answer yet")
         started = anyio.current_time()
         with anyio.move_on_after(timeout_s):
             pause, doubts = _FIRST_PAUSE_S, 0
             while doubts < _DOUBTS:
                 answer = await self.ask(home)
-                if answer.state in ("ready", "failed"):
+                if answer.state == "ready":
                     break
-                # For a moment neither the raw memory nor what replaces it is there.
-                doubts += answer.state == "unknown"
+                # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
+                doubts += answer.state in ("unknown", "failed")
                 await anyio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})

@@ -64,6 +64,16 @@ async def test_a_moment_without_any_memory_is_waited_out(double):
             assert (await ready(slot)).state == "ready"
 
 
+async def test_a_moment_in_which_nothing_is_found_is_waited_out(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+        double.model.embedder_down = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_later, 0.05, setattr, double.model, "embedder_down", False)
+            assert (await ready(slot)).state == "ready"
+
+
 async def _later(seconds, call, *arguments):
     await anyio.sleep(seconds)
     call(*arguments)
