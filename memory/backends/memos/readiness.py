@@ -143,29 +143,24 @@ class Readiness:
             BackendProtocolError: some of it is not even stored.
         """
         found: dict[str, Item] = {}
-        for memory in written.added:
-            if memory.native_id not in found:
-                found |= await self._native.found(memory.text, home, session_id=written.session_id)
-            if memory.native_id not in found:
-                return await self._unfound(home, memory.native_id, len(found))
-        if any(unextracted(found[memory.native_id]) for memory in written.added):
-            return "committed", (_RAW,)
-        return "committed", ()
-
-    async def _unfound(self, home: Home, native_id: str, among: int) -> tuple[Fate, tuple[str, ...]]:
-        """MemOS answers with ids even where its database is gone, so an id that no search finds is looked for."""
         try:
-            stored = await self._native.listing(home, native_id)
-        except BackendError:
-            return "unknown", (
-                f"{native_id} is not found, and MemOS could not be asked whether it is stored",
-            )
-        if native_id not in stored.by_id:
+            for memory in written.added:
+                if memory.native_id not in found:
+                    found |= await self._native.found(memory.text, home, session_id=written.session_id)
+            lost = [memory.native_id for memory in written.added if memory.native_id not in found]
+            # MemOS answers with ids even where its database is gone.
+            stored = (await self._native.listing(home, lost[0])).by_id if lost else {}
+        except BackendError as error:
+            return "unknown", (f"MemOS gave ids, and whether they are stored could not be seen: {error}",)
+        if not lost:
+            raw = any(unextracted(found[memory.native_id]) for memory in written.added)
+            return "committed", (_RAW,) if raw else ()
+        if lost[0] not in stored:
             raise BackendProtocolError(
                 "add: MemOS answered 200 with the id of a memory that it has not stored; see the server's log"
             )
-        why = f"it is not among the first {among} found" if among else _LOST
-        return "pending", (f"stored as {native_id}, and not found again: {why}",)
+        why = f"it is not among the first {len(found)} found" if found else _LOST
+        return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
     async def _findable(self, home: Home) -> BackendReadiness:
         """Idle: now what was written last must be found, as it was or as what MemOS made of it."""
