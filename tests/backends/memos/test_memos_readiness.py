@@ -64,6 +64,16 @@ async def test_a_moment_without_any_memory_is_waited_out(double):
             assert (await ready(slot)).state == "ready"
 
 
+async def test_a_moment_in_which_nothing_is_found_is_waited_out(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+        double.model.embedder_down = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_later, 0.05, setattr, double.model, "embedder_down", False)
+            assert (await ready(slot)).state == "ready"
+
+
 async def _later(seconds, call, *arguments):
     await anyio.sleep(seconds)
     call(*arguments)
@@ -168,6 +178,21 @@ async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double
         (raw,) = (row for row in double.model.rows if row.cube_id != CANARY.cube_id)
         await slot.set_mode(AdapterMode(read_only=True))
         assert raw not in double.model.rows
+
+
+async def test_a_write_while_readiness_is_asked_for_is_waited_for_all_the_same(double):
+    async with opened(double, idle_timeout_s=0.1) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await anyio.sleep(0.05)  # done, and nobody has asked yet
+        await ask(slot)
+        double.model.held = True
+        double.faults.add("slow", endpoint="GET /product/scheduler/*", delay_s=0.2)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ready, slot)
+            await anyio.sleep(0.1)
+            await slot.record_event(event("I like sencha tea."))
+        with pytest.raises(BackendTimeout, match="scheduler"):
+            await slot.set_mode(AdapterMode(read_only=True))
 
 
 async def test_no_more_than_four_requests_are_under_way(double):

@@ -172,6 +172,17 @@ async def test_a_write_without_a_vector_is_not_committed(double, block, found):
     assert bool(receipt.warnings) == (found == "pending")
 
 
+@pytest.mark.parametrize("fault", ["500", "429", "reset", "bad_json"])
+async def test_a_write_that_could_not_be_looked_up_is_no_failed_write(double, fault):
+    """Raising would say that the event is not stored, and have it written twice."""
+    async with opened(double, async_mode="sync") as slot:
+        double.faults.add(fault, endpoint="POST /product/search")
+        receipt = await slot.record_event(event("I like oolong tea."))
+        assert receipt.status == "unknown"
+        assert "could not be seen" in receipt.warnings[0]
+        assert len((await ask(slot)).entries) == 1
+
+
 async def test_an_extraction_lost_for_want_of_a_vector_is_an_error(double):
     async with opened(double, async_mode="sync") as slot:
         double.model.embedder_down = True
@@ -195,7 +206,7 @@ async def test_an_id_is_no_proof_that_anything_is_stored(double, mode):
         double.model.database_down = True
         receipt = await slot.record_event(event("I like oolong tea."))
         assert receipt.status == "unknown"
-        assert "could not be asked" in receipt.warnings[-1]
+        assert "could not be seen" in receipt.warnings[-1]
         with pytest.raises(BackendUnavailable):
             await ask(slot)
 
