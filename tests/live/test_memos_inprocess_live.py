@@ -52,6 +52,7 @@ print(json.dumps({
     "told": told,
     "same": (logging.root.handlers, logging.root.level, dict(os.environ)) == before,
     "here": sorted(path.name for path in Path().iterdir()),
+    "sockets": sum(path.is_socket() for path in Path("/proc/self/fd").iterdir()),
     "threads": sorted({thread.name for thread in threading.enumerate() if not thread.daemon}),
     "daemons": sorted({thread.name for thread in threading.enumerate() if thread.daemon}),
 }))
@@ -157,6 +158,7 @@ def test_opened_and_closed_again_it_leaves_the_process_as_it_was(
         "told": [["ready", True], ["ready", True]],
         "same": True,
         "here": [".env"],
+        "sockets": 0,
         "threads": ["MainThread"],
         # MemOS leaves these to end by themselves.
         "daemons": ["SchedulerMetricsMonitor", "threadpool_monitor"],

@@ -44,12 +44,14 @@ before = (logging.root.handlers[:], logging.root.level, dict(os.environ))
 from memory.backends.memos.guard import contained
 with contained(Path("data")):
     import memos.api.product_models
+    settings = [os.environ["MOS_CHAT_MODEL"], os.environ.get("NEW_SETTING")]
 logging.getLogger("memos.search").error("what the user asked")
 logging.getLogger("SearchHandler").error("what the user asked")
 logging.getLogger("other").error("of the host")
 print(json.dumps({
     "logging": (logging.root.handlers, logging.root.level) == before[:2],
     "environment": dict(os.environ) == before[2],
+    "settings": settings,
     "here": sorted(path.name for path in Path().iterdir()),
     "threads": [thread.name for thread in threading.enumerate()],
     "log": sum(path.stat().st_size for path in Path().rglob("*.log")),
@@ -158,6 +160,7 @@ def test_an_import_of_memos_changes_nothing_outside(tmp_path: Path) -> None:
     assert told == {
         "logging": True,
         "environment": True,
+        "settings": ["mine", None],
         "here": [".env", "data"],
         "threads": ["MainThread"],
         "log": 0,
@@ -177,6 +180,7 @@ def test_logging_of_others_can_be_set_up_meanwhile(tmp_path: Path) -> None:
         os.environ["MEMSLOT_TEST_NEW"] = "1"
         del os.environ["PATH"]
         root.addHandler(logging.NullHandler())
+        root.setLevel(root.level + 1)
         raise RuntimeError("within")
     assert logging.getLogger("memslot.test").level == logging.ERROR
     assert (root.handlers, root.level, dict(os.environ), logging.config.dictConfig) == before
