@@ -89,8 +89,8 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 $(LIVE_VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv "$(LIVE_VENV)"
-	$(LIVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[memos,test]' \
-		'MemoryOS[tree-mem,mem-scheduler,mem-reader]' jieba psycopg2-binary pgserver
+	$(LIVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[memos-inprocess,test]' psycopg2-binary pgserver
 	@touch $@
 
 $(VENV)/.installed-tools: .ci/requirements.txt $(VENV)/.installed-test

@@ -18,7 +18,7 @@ import anyio
 import httpx
 
 from memory import BackendError, BackendProtocolError, InputError, normalise_error
-from memory.backends._urls import check_url
+from memory.backends._address import server_address
 
 __all__ = ["JsonHttp", "bearer", "check_url", "may_pass", "route"]
 
@@ -32,6 +32,18 @@ _HINTS = {
     429: "the quota is used up",
 }
 _ROUTE_WORD = re.compile(r"|\.well-known|v\d|[a-z]{1,20}(?:-[a-z]{1,20}){0,2}")
+
+
+def check_url(url: str, where: str = "url") -> str:
+    """A server's address without its trailing slash.
+
+    Raises:
+        InputError: not http(s), without a host, or with credentials, a query or a fragment.
+    """
+    try:
+        return server_address(url)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

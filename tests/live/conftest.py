@@ -17,9 +17,19 @@ import memos_rig
 @pytest.fixture(scope="session")
 def memos_rig_process() -> Iterator[memos_rig.MemosProcess]:
     """PostgreSQL, MemOS' server and the scripted LLM, all ours to break."""
-    if reason := memos_rig.missing():
+    yield from _rig()
+
+
+@pytest.fixture(scope="session")
+def memos_redis_rig() -> Iterator[memos_rig.MemosProcess]:
+    """Another one, with the scheduler's queue in Redis."""
+    yield from _rig("--redis")
+
+
+def _rig(*flags: str) -> Iterator[memos_rig.MemosProcess]:
+    if reason := memos_rig.missing(redis="--redis" in flags):
         pytest.skip(reason)
-    rig = memos_rig.MemosProcess()
+    rig = memos_rig.MemosProcess(*flags)
     yield rig
     rig.close()
 

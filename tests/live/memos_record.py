@@ -25,7 +25,7 @@ from memos_rig import MemosProcess  # noqa: E402
 
 
 class Asker:
-    """Asks a real server, breaks the model behind it, waits for its scheduler."""
+    """Asks a real server, breaks what is behind it, waits for its scheduler."""
 
     def __init__(self, rig: MemosProcess) -> None:
         self._rig = rig
@@ -35,6 +35,8 @@ class Asker:
         with contextlib.ExitStack() as stack:
             if "llm" in step:
                 stack.enter_context(self._rig.llm_fault(**step["llm"]))
+            if step.get("no_database"):
+                stack.enter_context(self._rig.no_database())
             client = stack.enter_context(httpx.Client(base_url=self._rig.url, timeout=60))
             if step.get("idle"):
                 _wait_until_idle(client)

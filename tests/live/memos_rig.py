@@ -234,6 +234,24 @@ class MemosProcess:
         finally:
             self._order(None)
 
+    @contextlib.contextmanager
+    def no_database(self) -> Iterator[None]:
+        """Refuse connections to the database, and end those there are."""
+        import psycopg2
+
+        where = {"host": self.settings["POSTGRES_HOST"], "user": "postgres", "dbname": "template1"}
+        with contextlib.closing(psycopg2.connect(**where)) as database:
+            database.autocommit = True
+            with database.cursor() as cursor:
+                cursor.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS false")
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres'"
+                )
+                try:
+                    yield
+                finally:
+                    cursor.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true")
+
     def memories(self) -> list[tuple[Any, ...]]:
         """Every row that MemOS holds, read past it."""
         import psycopg2

@@ -68,6 +68,22 @@ class TestFast(_OnServer):
     block: ClassVar[dict[str, Any]] = {"async_mode": "sync", "mode": "fast"}
 
 
+class TestRedis(_OnServer):
+    """The scheduler tells of single tasks, where its queue is in Redis."""
+
+    anyio_backends = ("asyncio",)
+    block: ClassVar[dict[str, Any]] = {"scheduler": "redis"}
+
+    @pytest.fixture
+    def adapter_factory(self, memos_redis_rig: MemosProcess, tmp_path: Path) -> Callable[[], MemoryAdapter]:
+        settings = load_config(config(memos_redis_rig.url, graph_db="postgres", **self.block))
+        return lambda: _REGISTRY.create(settings, data_dir=tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, memos_redis_rig: MemosProcess) -> Fingerprint:
+        return memos_redis_rig.memories
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_doctor_is_content(memos_url: str) -> None:

@@ -181,15 +181,20 @@ async def test_a_queued_memory_is_replaced_and_its_event_lives_on(memos_rig_proc
     assert (entry.text, entry.event_ids) == ("I live in Berlin.", ("e1",))
 
 
-async def test_readiness_is_pending_while_the_scheduler_works(memos_rig_process: MemosProcess) -> None:
-    async with opened(memos_rig_process) as memory:
-        with memos_rig_process.llm_fault("timeout", endpoint="chat/completions", delay_s=1.5):
+@pytest.mark.parametrize("queue", ["local", "redis"])
+async def test_readiness_is_pending_while_the_scheduler_works(
+    request: pytest.FixtureRequest, queue: str
+) -> None:
+    rig = request.getfixturevalue("memos_redis_rig" if queue == "redis" else "memos_rig_process")
+    async with opened(rig, scheduler=queue) as memory:
+        with rig.llm_fault("timeout", endpoint="chat/completions", delay_s=1.5):
             await memory.after_turn(session_id="s", user="I live in Berlin.")
             assert memory.scope is not None
             readiness = able(memory, SupportsReadiness)
-            assert (await readiness.readiness(memory.scope)).state == "pending"
-            early = await readiness.wait_until_ready(memory.scope, 0.2)
-            assert early.state == "pending"
+            early = await readiness.readiness(memory.scope)
+            # Only Redis tells whose tasks they are.
+            assert (early.state, early.pending_count) == ("pending", 1 if queue == "redis" else None)
+            assert (await readiness.wait_until_ready(memory.scope, 0.2)).state == "pending"
         assert (await ready(memory))[0] == "ready"
 
 
@@ -290,6 +295,23 @@ async def test_an_event_that_a_broken_embedder_lost_is_not_called_committed(
             await memory.after_turn(session_id="s", user="I live in Berlin.")
 
 
+@pytest.mark.parametrize("block", [FAST, FINE, ASYNC], ids=["fast", "fine", "async"])
+async def test_an_id_is_no_proof_that_anything_is_stored(
+    memos_rig_process: MemosProcess, block: dict[str, Any]
+) -> None:
+    async with opened(memos_rig_process, **block) as memory:
+        with memos_rig_process.no_database():
+            receipt = await memory.after_turn(session_id="s", user="I live in Berlin.")
+            assert len(receipt.native_ids) == 1
+            assert receipt.status == ("queued" if block is ASYNC else "unknown")
+            with pytest.raises(BackendUnavailable):
+                await ask(memory, "Where do I live?")
+            with pytest.raises(BackendUnavailable):
+                await ready(memory)
+        assert (await ready(memory))[0] == "unknown"
+        assert texts(await ask(memory, "Where do I live?")) == []
+
+
 async def test_small_talk_is_kept_by_nobody_and_no_failure(memos_rig_process: MemosProcess) -> None:
     async with opened(memos_rig_process, **FINE) as memory:
         receipt = await memory.after_turn(session_id="s", user="Hello there!")
@@ -385,7 +407,7 @@ async def test_many_scopes_at_once_never_mix(memos_rig_process: MemosProcess) ->
             await memory.setup_scope(scope)
             await memory.after_turn(session_id="s", user=f"My number is {1000 + number}.", scope=scope)
             section = await memory.before_turn("What is my number?", session_id="2", scope=scope)
-            found = [other for other in range(32) if str(1000 + other) in section]
+            found = [other for other in range(32) if f"number is {1000 + other}" in section]
             assert found == [number]
             await memory.reset_scope(scope)
 

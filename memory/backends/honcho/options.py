@@ -8,8 +8,8 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory import IdAlphabet, InputError, PluginOptions
-from memory.backends._urls import check_url
+from memory import IdAlphabet, PluginOptions
+from memory.backends._address import server_address
 
 __all__ = ["IDS", "MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
 
@@ -67,10 +67,7 @@ class HonchoOptions(PluginOptions):
     @field_validator("base_url")
     @classmethod
     def _is_address(cls, url: str | None) -> str | None:
-        try:
-            return None if url is None else check_url(url, "base_url")
-        except InputError as error:
-            raise ValueError(str(error).removeprefix("base_url: ")) from None
+        return None if url is None else server_address(url, "http://127.0.0.1:8000")
 
     @field_validator("api_key")
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 
@@ -44,7 +44,7 @@ from memory.backends.memos.canary import Canary
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
-from memory.backends.memos.readiness import Readiness, Written
+from memory.backends.memos.readiness import Fate, Readiness, Written
 from memory.backends.memos.requests import OPERATORS, dropped_roles, home_of
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
@@ -141,7 +141,8 @@ class MemosAdapter(SequentialBulk):
         written = Written(event.event_id, event.session_id, memories)
         self._readiness.wrote(home, written)
         warnings = dropped_roles(event)
-        queued, found = options.async_mode == "async", True
+        queued = options.async_mode == "async"
+        status: Fate | Literal["queued"] = "queued" if queued else "committed"
         if not memories:
             if queued or options.mode == "fast":
                 raise BackendProtocolError("add: MemOS answered 200 and stored nothing; see the server's log")
@@ -150,11 +151,11 @@ class MemosAdapter(SequentialBulk):
         elif queued:
             warnings += (_REPLACED,)
         elif options.verify_writes:
-            found, told = await self._readiness.look_up(home, written)
+            status, told = await self._readiness.look_up(home, written)
             warnings += told
         return WriteReceipt(
             event_id=event.event_id,
-            status="queued" if queued else "committed" if found else "pending",
+            status=status,
             native_ids=tuple(memory.native_id for memory in memories),
             warnings=warnings,
             trace=self.trace(event.scope, "product/add"),
@@ -238,11 +239,16 @@ class MemosAdapter(SequentialBulk):
         entries = to_entries(data)
         if not entries:
             await self._canary.vouch("search")
+        made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,
             raw=data,
             entries=entries,
-            trace=self.trace(request.scope, "product/search"),
+            trace=self.trace(
+                request.scope,
+                "product/search",
+                warnings=(f"{made} texts were made for this answer and are stored nowhere",) if made else (),
+            ),
         )
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
@@ -341,17 +347,10 @@ class MemosAdapter(SequentialBulk):
     async def health(self) -> BackendHealth:
         """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
         said = await self._native.health()
-        busy = await self._native.busy(())
-        options, canary, warnings = self._options, "found", []
-        if not await self._canary.sings():
-            canary = "not found" if await self._canary.exists() else "not stored yet"
-            warnings.append(
-                "a search does not find what is stored: the embedder, reranker or index behind MemOS failed"
-                if canary == "not found"
-                else "no scope is set up yet, so there is nothing known to search for"
-            )
+        busy = await self._native.busy_for_all()
+        options, canary = self._options, await self._canary.report()
         return BackendHealth(
-            status={"found": "ok", "not found": "unavailable"}.get(canary, "degraded"),
+            status=canary.status,
             backend_name=self.backend_name,
             consistency_model=self.traits.consistency,
             cs_filtering=self.traits.cs_filtering,
@@ -365,9 +364,9 @@ class MemosAdapter(SequentialBulk):
                 "filters": self._canary.filters,
                 "scheduler": options.scheduler,
                 "tasks_under_way": busy,
-                "canary": canary,
+                "canary": canary.seen,
             },
-            warnings=tuple(warnings),
+            warnings=canary.warnings,
         )
 
     async def aclose(self) -> None:

@@ -6,9 +6,13 @@ lives in a cube of its own, ``memslot-canary``, and is searched for at the first
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from memory import BackendUnavailable, ConfigError
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
+from memory.backends.memos.parsing import metadata_of, relativity_of
 from memory.backends.memos.requests import Home, native_filter
 
 __all__ = ["CANARY", "Canary"]
@@ -17,10 +21,23 @@ CANARY = Home("memslot-canary")  # the cube of a scope has a "." or "_" in its n
 _EMPTY = Home("memslot-empty")
 _TEXT = "This memory shows memslot that writing and searching work."
 _CONTEXT = "memslot-canary"
+_UNRANKED = {
+    0.0: "what is found is not ranked: the reranker behind MemOS does not answer",
+    0.5: "what is found is not ranked: with postgres MOS_RERANKER_BACKEND=cosine_local rates everything 0.5",
+}
 _LOST = (
     "what is stored is not found again: the embedder, reranker or model behind MemOS does not work, or the vector "
-    "index loses rows (ivfflat.probes), or relativity or dedup leave everything out; see the server's log"
+    "index loses rows (ivfflat.probes), or relativity, dedup or search_mode leave everything out; see its log"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How the server is, what became of the canary, and what to warn of."""
+
+    status: Literal["ok", "degraded", "unavailable"]
+    seen: str
+    warnings: tuple[str, ...] = ()
 
 
 class Canary:
@@ -33,6 +50,7 @@ class Canary:
 
     Attributes:
         filters: ``honoured`` or ``ignored`` by the server's search; None until :meth:`check`.
+        relativity: how relevant the server last found the canary to its own text.
     """
 
     def __init__(self, native: Native, options: MemosOptions, where: str) -> None:
@@ -40,10 +58,23 @@ class Canary:
         self._options = options
         self._where = where
         self.filters: str | None = None
+        self.relativity: float | None = None
 
     async def sings(self) -> bool:
         """Whether a search finds the canary. Writes nothing."""
         return await self._found()
+
+    async def report(self) -> Report:
+        """What a search for the canary shows of the server. Writes nothing."""
+        if await self.sings():
+            if self.relativity not in _UNRANKED or not self._options.rerank:
+                return Report("ok", "found")
+            return Report("degraded", "found, unranked", (_UNRANKED[self.relativity],))
+        if await self.exists():
+            return Report("unavailable", "not found", (_LOST,))
+        return Report(
+            "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
+        )
 
     async def vouch(self, operation: str) -> None:
         """MemOS answered with nothing: whether that may be so, or it failed.
@@ -99,5 +130,7 @@ class Canary:
         where = None
         if context is not None:
             where = native_filter({"context": {"eq": context}}, self._options.graph_db)
-        found = await self._native.found(_TEXT, home, where=where)
-        return any(_TEXT in str(item.get("memory")) for item in found.values())
+        found = await self._native.found(_TEXT, home, where=where, mode=self._options.search_mode)
+        for item in found.values():
+            self.relativity = relativity_of(metadata_of(item))
+        return bool(found)

@@ -7,6 +7,8 @@ The package is imported, and connects, with the first call.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -73,9 +75,9 @@ class InprocessTransport:
             raise normalise_error(error, backend_name=self._backend_name, operation=operation) from error
 
     async def aclose(self) -> None:
-        """Stop MemOS with the last adapter that uses it.
+        """Stop MemOS with the last adapter that uses it; that takes MemOS some seconds.
 
-        What MemOS starts once per process, such as threads that send logs, stays until the process ends.
+        Two of its threads, daemons that watch its queue, outlive that by up to five minutes.
         """
         await self._worker.aclose(self._release, timeout_s=30.0)
 
@@ -176,6 +178,15 @@ class _Engine:
         close = getattr(self._components["graph_db"], "close", None)
         if close is not None:  # neo4j's has none
             close()
+        _drop_scratch(self._components["mem_scheduler"].db_engine)
+
+
+def _drop_scratch(database: Any) -> None:
+    """MemOS gives its scheduler an SQLite file in a new temporary directory, and leaves both."""
+    file = Path(str(database.url.database))
+    database.dispose()
+    if file.parent.parent == Path(tempfile.gettempdir()):
+        shutil.rmtree(file.parent, ignore_errors=True)
 
 
 class _Shared:

@@ -81,10 +81,16 @@ class Native:
         return data_of(await self._transport.call("search", self.requests.search(request, home)), "search")
 
     async def found(
-        self, text: str, home: Home, *, session_id: str | None = None, where: Body | None = None
+        self,
+        text: str,
+        home: Home,
+        *,
+        session_id: str | None = None,
+        where: Body | None = None,
+        mode: str | None = "fast",
     ) -> dict[str, Item]:
-        """The memories that a search for ``text`` finds, by id."""
-        body = self.requests.ask(text, home, session_id=session_id, where=where)
+        """The memories that a search for ``text`` finds, by id. With ``fine`` they would be others."""
+        body = self.requests.ask(text, home, session_id=session_id, where=where, mode=mode)
         data = data_of(await self._transport.call("search", body), "search")
         return {str(item.get("id")): item for _, _, item in items(data, "search")}
 
@@ -109,9 +115,13 @@ class Native:
     async def busy(self, homes: Sequence[Home]) -> int:
         """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
         if not self._redis:
-            return count_busy(await self._transport.call("all_status", {}))
+            return await self.busy_for_all()
         states = [state for home in homes for state in (await self.tasks(home)).values()]
         return sum(state in _ACTIVE for state in states)
+
+    async def busy_for_all(self) -> int:
+        """Tasks of all users that wait or run."""
+        return count_busy(await self._transport.call("all_status", {}))
 
     async def tasks(self, home: Home) -> dict[str, str]:
         """State of each task of a user; always empty without Redis."""

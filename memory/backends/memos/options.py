@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory import PluginOptions
+from memory.backends._address import server_address
 
 __all__ = ["GraphDb", "MemosOptions"]
 
@@ -41,7 +42,7 @@ class MemosOptions(PluginOptions):
     verify_writes: bool = True
     """With ``sync``: search for what was just written, because MemOS answers 200 even where it cannot be found."""
     search_mode: Literal["fast", "fine", "mixture"] = "fast"
-    """How MemOS searches."""
+    """How MemOS searches. ``fine`` rewrites what it finds, by its model: such texts have no id, time or source."""
     top_k: int = Field(default=10, ge=1)
     """How many text memories a search returns where the request sets no ``max_items``."""
     pref_top_k: int = Field(default=6, ge=0)
@@ -71,19 +72,11 @@ class MemosOptions(PluginOptions):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            well_formed = parts.scheme in ("http", "https") and bool(parts.hostname)
-            well_formed = well_formed and (parts.port is None or parts.port > 0)
-        except ValueError:
-            well_formed = False
-        if not well_formed:
-            raise ValueError("must be an http or https URL with a host, e.g. http://127.0.0.1:8001")
-        if "@" in parts.netloc or parts.query or parts.fragment:
-            raise ValueError("must be the address alone, without credentials, query or fragment; see api_key")
+        url = server_address(url, "http://127.0.0.1:8001")
+        parts = urlsplit(url)
         if parts.hostname in _CLOUD_HOSTS or "/openmem" in parts.path:
             raise ValueError(_NO_CLOUD)
-        return url.rstrip("/").removesuffix("/product")
+        return url.removesuffix("/product")
 
     @model_validator(mode="after")
     def _works(self) -> Self:

@@ -23,6 +23,8 @@ __all__ = [
     "info_of",
     "items",
     "metadata_of",
+    "relativity_of",
+    "rewritten",
     "task_states",
     "to_entries",
     "unextracted",
@@ -114,11 +116,10 @@ def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
     metadata = metadata_of(item)
     info = info_of(metadata)
     kind = metadata.get("memory_type")
-    score = metadata.get("relativity")
     return ContextEntry(
         text=_text(item, "memory", "search"),
-        native_id=item.get("id") if isinstance(item.get("id"), str) else None,
-        score=float(score) if isinstance(score, (int, float)) and not isinstance(score, bool) else None,
+        native_id=None if rewritten(item) else item["id"],
+        score=relativity_of(metadata),
         timestamp=_said_at(info, metadata),
         group=f"{group} {kind}" if isinstance(kind, str) else group,
         event_ids=event_ids(metadata),
@@ -131,6 +132,12 @@ def metadata_of(item: Item) -> Mapping[str, Any]:
     """A memory's metadata; empty where it has none."""
     metadata = item.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
+
+
+def relativity_of(metadata: Mapping[str, Any]) -> float | None:
+    """How relevant MemOS found a memory to the query, as it says."""
+    value = metadata.get("relativity")
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def info_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -150,6 +157,12 @@ def event_ids(metadata: Mapping[str, Any]) -> tuple[str, ...]:
         if isinstance(message_id, str) and "#" in message_id:
             found[message_id.rpartition("#")[0]] = None
     return tuple(found)
+
+
+def rewritten(item: Item) -> bool:
+    """Whether MemOS made this text for the answer, from memories it does not name: its id is stored nowhere."""
+    metadata = metadata_of(item)
+    return not isinstance(item.get("id"), str) or not (metadata.get("created_at") or metadata.get("sources"))
 
 
 def unextracted(item: Item) -> bool:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import anyio
 
-from memory import BackendReadiness
+from memory import BackendError, BackendProtocolError, BackendReadiness
 from memory.backends.memos.native import Native
 from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted
 from memory.backends.memos.requests import Home
 
-__all__ = ["Readiness", "Written"]
+__all__ = ["Fate", "Readiness", "Written"]
+
+Fate = Literal["committed", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _DOUBTS = 4
@@ -51,7 +54,7 @@ class Readiness:
         self._redis = redis
         self._last: dict[Home, Written] = {}
         self._old_failures: dict[Home, frozenset[str]] = {}
-        self._unsettled: dict[Home, None] = {}
+        self._unsettled: dict[Home, object] = {}  # each write leaves a mark of its own
 
     async def begin(self, home: Home) -> None:
         """A new or an emptied scope: what failed before is not held against what will be written."""
@@ -71,7 +74,7 @@ class Readiness:
 
     def wrote(self, home: Home, written: Written | None = None) -> None:
         """Something was written: the scheduler may be at work on it, and readiness is about it."""
-        self._unsettled[home] = None
+        self._unsettled[home] = object()
         if written is not None and written.added:
             self._last[home] = written
 
@@ -82,19 +85,26 @@ class Readiness:
         with anyio.move_on_after(timeout_s):
             pause = _FIRST_PAUSE_S
             while True:
-                asked = tuple(self._unsettled) if homes is None else tuple(homes)
+                before = dict(self._unsettled)
+                asked = tuple(before if homes is None else homes)
                 if not asked or not await self._native.busy(asked):
-                    for home in asked:
-                        self._unsettled.pop(home, None)
+                    self._settle(asked, before)
                     return True
                 await anyio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return False
 
+    def _settle(self, homes: Sequence[Home], before: Mapping[Home, object]) -> None:
+        """Nothing is under way for them, but what was written since they were asked about."""
+        for home in homes:
+            if home in before and self._unsettled.get(home) is before[home]:
+                del self._unsettled[home]
+
     # -- the answer -------------------------------------------------------------------------------------
 
     async def ask(self, home: Home) -> BackendReadiness:
         """The scope's state now."""
+        before = dict(self._unsettled)
         busy = await self._native.busy((home,))
         if busy:
             whose = "" if self._redis else ", of all users of this server"
@@ -107,37 +117,50 @@ class Readiness:
             failed = await self._failures(home) - self._old_failures.get(home, frozenset())
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
-        self._unsettled.pop(home, None)
+        self._settle((home,), before)
         return await self._findable(home)
 
     async def wait(self, home: Home, timeout_s: float) -> BackendReadiness:
-        """Ask until the answer is ``ready`` or ``failed``, or stays ``unknown``; at most ``timeout_s`` seconds."""
+        """Ask until the answer is ``ready``, or stays ``unknown`` or ``failed``; at most ``timeout_s`` seconds."""
         answer = BackendReadiness(state="pending", detail="no answer yet")
         started = anyio.current_time()
         with anyio.move_on_after(timeout_s):
             pause, doubts = _FIRST_PAUSE_S, 0
             while doubts < _DOUBTS:
                 answer = await self.ask(home)
-                if answer.state in ("ready", "failed"):
+                if answer.state == "ready":
                     break
-                # For a moment neither the raw memory nor what replaces it is there.
-                doubts += answer.state == "unknown"
+                # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
+                doubts += answer.state in ("unknown", "failed")
                 await anyio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})
 
-    async def look_up(self, home: Home, written: Written) -> tuple[bool, tuple[str, ...]]:
-        """Whether a search finds all that was just written, and what a receipt should say."""
+    async def look_up(self, home: Home, written: Written) -> tuple[Fate, tuple[str, ...]]:
+        """Whether a search finds all that was just written: the status of its receipt, and what that should say.
+
+        Raises:
+            BackendProtocolError: some of it is not even stored.
+        """
         found: dict[str, Item] = {}
-        for memory in written.added:
-            if memory.native_id not in found:
-                found |= await self._native.found(memory.text, home, session_id=written.session_id)
-            if memory.native_id not in found:
-                why = f"it is not among the first {len(found)} found" if found else _LOST
-                return False, (f"stored as {memory.native_id}, and not found again: {why}",)
-        if any(unextracted(found[memory.native_id]) for memory in written.added):
-            return True, (_RAW,)
-        return True, ()
+        try:
+            for memory in written.added:
+                if memory.native_id not in found:
+                    found |= await self._native.found(memory.text, home, session_id=written.session_id)
+            lost = [memory.native_id for memory in written.added if memory.native_id not in found]
+            # MemOS answers with ids even where its database is gone.
+            stored = (await self._native.listing(home, lost[0])).by_id if lost else {}
+        except BackendError as error:
+            return "unknown", (f"MemOS gave ids, and whether they are stored could not be seen: {error}",)
+        if not lost:
+            raw = any(unextracted(found[memory.native_id]) for memory in written.added)
+            return "committed", (_RAW,) if raw else ()
+        if lost[0] not in stored:
+            raise BackendProtocolError(
+                "add: MemOS answered 200 with the id of a memory that it has not stored; see the server's log"
+            )
+        why = f"it is not among the first {len(found)} found" if found else _LOST
+        return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
     async def _findable(self, home: Home) -> BackendReadiness:
         """Idle: now what was written last must be found, as it was or as what MemOS made of it."""

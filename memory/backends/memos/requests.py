@@ -146,8 +146,9 @@ class Requests:
         session_id: str | None = None,
         most: int | None = None,
         where: Body | None = None,
+        mode: str | None = None,
     ) -> Body:
-        """A search of one cube. ``most`` bounds every group, because MemOS counts them one by one."""
+        """A search of one cube, by default in the configured mode; ``most`` bounds each group by itself."""
         options = self._options
 
         def at_most(configured: int) -> int:
@@ -158,7 +159,7 @@ class Requests:
             "user_id": home.user_id,
             "readable_cube_ids": [home.cube_id],
             "session_id": session_id,
-            "mode": options.search_mode,
+            "mode": mode or options.search_mode,
             "top_k": most or options.top_k,
             "relativity": options.relativity,
             "dedup": options.dedup,

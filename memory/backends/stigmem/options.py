@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory import PluginOptions
+from memory.backends._address import server_address
 
 __all__ = ["SCOPE_FIELD", "NodeAddress", "StigmemOptions"]
 
 SCOPE_FIELD = "{scope}"
-
-
-def _address(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        well_formed = parts.scheme in ("http", "https") and bool(parts.hostname)
-        well_formed = well_formed and (parts.port is None or parts.port > 0)
-    except ValueError:
-        well_formed = False
-    if not well_formed:
-        raise ValueError("must be an http or https URL with a host, e.g. http://127.0.0.1:8765")
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError(
-            "must be the node's address alone, without credentials, query or fragment; see api_key"
-        )
-    return url.rstrip("/")
 
 
 class NodeAddress(PluginOptions):
@@ -41,7 +25,7 @@ class NodeAddress(PluginOptions):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: str) -> str:
-        return _address(url)
+        return server_address(url)
 
 
 class StigmemOptions(PluginOptions):
@@ -69,7 +53,7 @@ class StigmemOptions(PluginOptions):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: str) -> str:
-        return _address(url.replace(SCOPE_FIELD, "scope")) and url.rstrip("/")
+        return server_address(url.replace(SCOPE_FIELD, "scope")) and url.rstrip("/")
 
     @field_validator("nodes", mode="before")
     @classmethod

@@ -39,6 +39,7 @@ class MemosDouble(LoopbackServer):
     Attributes:
         model: the state, for looking and for breaking.
         crash: the route that fails unhandled: 500 in JSON, and the connection's next request is reset.
+        late_s: how long an add takes before it is carried out, while others go on.
         latency_s: how long every answer takes, for figures; the real server takes 20 to 70 ms.
     """
 
@@ -46,7 +47,13 @@ class MemosDouble(LoopbackServer):
         super().__init__()
         self.model = MemosModel(**flags)
         self.crash: str | None = None
+        self.late_s = 0.0
         self.latency_s = 0.0
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        if request.path == "/product/add":
+            self.pause(self.late_s)
+        return super().respond(request)
 
     def handle(self, request: LoopbackRequest) -> LoopbackAnswer | None:
         name = _ROUTES.get((request.method, request.path))

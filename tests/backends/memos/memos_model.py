@@ -64,10 +64,12 @@ class MemosModel:
         embedder_down: rows are stored without a vector, searches come back empty.
         model_down: ``fine`` keeps raw text, feedback changes nothing.
         stores_nothing: adds answer 200 with nothing in it.
+        database_down: adds answer with the ids of memories that are nowhere, searches are empty, listings fail.
         loses_raw: the scheduler deletes the raw memory and stores no other.
         mixes_cubes: searches leave the cube out, as with neo4j's database per user.
         undeletable: deletes say what they always say, and delete nothing.
         held: the scheduler does not work.
+        rates_all: what the reranker says of everything: 0.0 where it is down, 0.5 for cosine_local on PostgreSQL.
     """
 
     def __init__(self, *, graph_db: str = "postgres", redis: bool = False, delay_s: float = 0.02) -> None:
@@ -78,7 +80,8 @@ class MemosModel:
         self.tasks: list[Task] = []
         self.queue: deque[Task] = deque()
         self.embedder_down = self.model_down = self.stores_nothing = self.loses_raw = False
-        self.mixes_cubes = self.undeletable = self.held = False
+        self.mixes_cubes = self.undeletable = self.held = self.database_down = False
+        self.rates_all: float | None = None
 
     # -- adding -----------------------------------------------------------------------------------------
 
@@ -95,7 +98,9 @@ class MemosModel:
             rows = []  # extracted, and lost for want of a vector
         # PostgreSQL refuses NUL; the answer names an id all the same.
         self.rows.extend(
-            row for row in rows if row.memory and "\0" not in json.dumps(row.metadata) + row.memory
+            row
+            for row in rows
+            if row.memory and not self.database_down and "\0" not in json.dumps(row.metadata) + row.memory
         )
         if asynchronous:
             for row in rows:
@@ -175,9 +180,9 @@ class MemosModel:
                 most = (
                     int(body.get(bound, _DEFAULTS[bound])) if body.get(_SWITCHES.get(group, ""), True) else 0
                 )
-                items = [
-                    _item(row, score) for row, score in found if GROUP_OF.get(row.kind, "text_mem") == group
-                ]
+                show = _rewritten if body.get("mode") == "fine" else _item
+                inside = [one for one in found if GROUP_OF.get(one[0].kind, "text_mem") == group]
+                items = [show(row, score) for row, score in inside]
                 bucket = {"cube_id": cube, "memories": items[:most]}
                 if group != "text_mem":
                     data[group].append({**bucket, "total_nodes": len(items[:most])})
@@ -189,16 +194,22 @@ class MemosModel:
         return 200, _answer("Search completed successfully", data)
 
     def _find(self, cube: str, body: dict[str, Any], wanted: Any) -> list[tuple[Row, float]]:
-        if self.embedder_down or (self.graph_db == "postgres" and body.get("dedup", "mmr") != "no"):
+        if self.database_down or self.embedder_down:
+            return []
+        if self.graph_db == "postgres" and body.get("dedup", "mmr") != "no":
             return []  # the exception is swallowed
         if isinstance(wanted, dict) and not {"and", "or"} & wanted.keys():
             wanted = wanted.get(cube)  # a flat filter is taken as one per cube, and lost
         rows = [row for row in self.rows if row.embedded and (self.mixes_cubes or row.cube_id == cube)]
         if self.graph_db != "postgres":
             rows = [row for row in rows if self._matches(row, wanted)]
+        if self.model_down and body.get("mode") == "fine":
+            return []
         asked = _words(body["query"])
         scored = [(row, len(asked & _words(row.memory)) / max(len(asked), 1)) for row in reversed(rows)]
         scored.sort(key=lambda pair: -pair[1])
+        if self.rates_all is not None:
+            scored = [(row, self.rates_all) for row in reversed(rows)]
         return [(row, score) for row, score in scored if score >= body.get("relativity", 0.45)]
 
     def _matches(self, row: Row, wanted: Any) -> bool:
@@ -222,6 +233,8 @@ class MemosModel:
         cube = body.get("mem_cube_id")
         if not isinstance(cube, str):
             return 422, _invalid("/product/get_memory", "mem_cube_id", body)
+        if self.database_down:
+            return 500, _refused(500, "connection refused")
         rows = [row for row in reversed(self.rows) if row.cube_id == cube]
         if self.graph_db != "postgres":
             rows = [row for row in rows if self._matches(row, body.get("filter"))]
@@ -256,7 +269,7 @@ class MemosModel:
                 return row.id not in by_ids  # in whatever cube
             return row.metadata["user_id"] != by_user or (bool(cubes) and row.cube_id not in cubes)
 
-        if not self.undeletable:
+        if not self.undeletable and not self.database_down:
             self.rows = [row for row in self.rows if stays(row)]
         if by_ids is not None:
             return 200, _answer("Memories deleted successfully", {"status": "success"})
@@ -274,7 +287,9 @@ class MemosModel:
         ids = body.get("retrieved_memory_ids") or []
         known = {row.id for row in self.rows if row.cube_id == cube}
         record: dict[str, Any] = {"add": [], "update": []}
-        if not self.model_down and set(ids) <= known:  # one unknown id, and the exception is swallowed
+        if (
+            not self.model_down and not self.database_down and set(ids) <= known
+        ):  # one unknown id, and the exception is swallowed
             said = {
                 "role": "user",
                 "content": body["feedback_content"],
@@ -364,6 +379,14 @@ def _item(row: Row, score: float) -> dict[str, Any]:
     metadata = {**row.metadata, "embedding": [], "usage": [], "relativity": score, "ref_id": short}
     metadata.update({"id": row.id, "memory": row.memory})
     return {"id": row.id, "memory": row.memory, "metadata": metadata, "ref_id": short}
+
+
+def _rewritten(row: Row, _: float) -> dict[str, Any]:
+    """What ``fine`` gives in place of a memory."""
+    native_id = str(uuid.uuid4())
+    bare = dict.fromkeys(("session_id", "info", "key", "tags", "source"))
+    metadata = {**bare, "user_id": row.metadata["user_id"], "memory_type": "LongTermMemory", "id": native_id}
+    return {"id": native_id, "memory": row.memory, "metadata": metadata, "ref_id": f"[{native_id[:8]}]"}
 
 
 def _words(text: str) -> set[str]:

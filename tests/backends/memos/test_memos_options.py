@@ -35,6 +35,7 @@ def refusal(**block: object) -> str:
         ({"url": "http://127.0.0.1:0"}, ("url", "http")),
         ({"url": "http://user:secretpw@host"}, ("url", "api_key")),
         ({"url": "http://host?x=1"}, ("url", "query")),
+        ({"url": "http://host#x"}, ("url", "fragment")),
         ({"graph_db": "neo4j"}, ("neo4j_shared_db", "MOS_NEO4J_SHARED_DB=true", "neo4j-community")),
         ({"dedup": "mmr"}, ("dedup", "postgres", "empty")),
         ({"dedup": "sim"}, ("dedup", "postgres")),

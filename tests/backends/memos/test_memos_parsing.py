@@ -26,7 +26,11 @@ def envelope(data: Any, code: int = 200) -> dict[str, Any]:
 
 
 def memory(native_id: str = "m1", text: str = "Likes tea.", **metadata: Any) -> dict[str, Any]:
-    return {"id": native_id, "memory": text, "metadata": metadata}
+    return {
+        "id": native_id,
+        "memory": text,
+        "metadata": {"created_at": "2026-01-01T00:00:00+00:00", **metadata},
+    }
 
 
 def bucket(*memories: dict[str, Any], cube: str = "run1.alice") -> list[dict[str, Any]]:
@@ -116,6 +120,15 @@ def test_a_row_is_of_the_user_who_wrote_it_and_not_of_the_cube_asked_for():
     labelled, bare = to_entries({"text_mem": bucket(memory("m1", user_id="run1.bob"), memory("m2"))})
     assert labelled.scope_ids == {"cube_id": "run1.bob"}
     assert bare.scope_ids == {"cube_id": "run1.alice"}
+
+
+def test_a_text_made_for_the_answer_has_no_id():
+    """As ``fine`` gives it: an id that is stored nowhere, without time or source."""
+    stored = memory("m1", created_at=None, sources=[{"content": "x"}])
+    made, kept, nameless = to_entries(
+        {"text_mem": bucket(memory("m0", created_at=None), stored, {**memory(), "id": 7})}
+    )
+    assert (made.native_id, kept.native_id, nameless.native_id) == (None, "m1", None)
 
 
 def test_an_empty_search_is_empty():

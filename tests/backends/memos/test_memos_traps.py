@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, ready
 
 from memory import (
-    AdapterMode,
     BackendProtocolError,
-    BackendTimeout,
     BackendUnavailable,
     ConfigError,
-    SupportsReadiness,
 )
 from memory.backends.memos.canary import CANARY
 
@@ -40,6 +36,39 @@ async def test_a_server_that_finds_nothing_is_refused_at_setup_and_unavailable_i
         health = await slot.health()
         assert (health.status, health.details["canary"]) == ("unavailable", "not found")
         assert "embedder" in health.warnings[0]
+
+
+@pytest.mark.parametrize(("rates", "told"), [(0.0, "reranker"), (0.5, "cosine_local")])
+async def test_a_server_that_ranks_nothing_is_degraded(double, rates, told):
+    async with opened(double) as slot:
+        double.model.rates_all = rates
+        health = await slot.health()
+        assert (health.status, health.details["canary"]) == ("degraded", "found, unranked")
+        assert told in health.warnings[0]
+
+
+async def test_a_server_asked_not_to_rank_is_not_blamed(double):
+    async with opened(double, rerank=False) as slot:
+        double.model.rates_all = 0.0
+        assert (await slot.health()).status == "ok"
+
+
+async def test_fine_searches_rewrite_and_say_so(double):
+    """Its texts have new ids that are stored nowhere, so what is looked up again is looked up without it."""
+    async with opened(double, search_mode="fine", async_mode="sync") as slot:
+        receipt = await slot.record_event(event("I like oolong tea."))
+        assert receipt.status == "committed"
+        assert (await ready(slot)).state == "ready"
+        result = await ask(slot)
+        (entry,) = result.entries
+        assert "oolong" in entry.text
+        assert entry.native_id is None
+        assert "stored nowhere" in result.trace.warnings[0]
+        assert result.raw["text_mem"][0]["memories"][0]["id"] not in receipt.native_ids
+        double.model.model_down = True
+        with pytest.raises(BackendUnavailable, match="search_mode"):
+            await ask(slot)
+        assert (await slot.health()).status == "unavailable"
 
 
 async def test_a_canary_stored_while_the_embedder_was_down_is_stored_again(double):
@@ -143,6 +172,17 @@ async def test_a_write_without_a_vector_is_not_committed(double, block, found):
     assert bool(receipt.warnings) == (found == "pending")
 
 
+@pytest.mark.parametrize("fault", ["500", "429", "reset", "bad_json"])
+async def test_a_write_that_could_not_be_looked_up_is_no_failed_write(double, fault):
+    """Raising would say that the event is not stored, and have it written twice."""
+    async with opened(double, async_mode="sync") as slot:
+        double.faults.add(fault, endpoint="POST /product/search")
+        receipt = await slot.record_event(event("I like oolong tea."))
+        assert receipt.status == "unknown"
+        assert "could not be seen" in receipt.warnings[0]
+        assert len((await ask(slot)).entries) == 1
+
+
 async def test_an_extraction_lost_for_want_of_a_vector_is_an_error(double):
     async with opened(double, async_mode="sync") as slot:
         double.model.embedder_down = True
@@ -158,6 +198,31 @@ async def test_a_search_that_failed_is_no_empty_memory(double):
             await ask(slot)
         double.model.rows.clear()  # without its canary a server is given the benefit of the doubt
         assert (await ask(slot)).entries == ()
+
+
+@pytest.mark.parametrize("mode", ["fast", "fine"])
+async def test_an_id_is_no_proof_that_anything_is_stored(double, mode):
+    async with opened(double, async_mode="sync", mode=mode) as slot:
+        double.model.database_down = True
+        receipt = await slot.record_event(event("I like oolong tea."))
+        assert receipt.status == "unknown"
+        assert "could not be seen" in receipt.warnings[-1]
+        with pytest.raises(BackendUnavailable):
+            await ask(slot)
+
+
+async def test_what_is_certainly_not_stored_is_an_error(double, monkeypatch):
+    async with opened(double, async_mode="sync") as slot:
+        monkeypatch.setattr(double.model, "rows", Forgetful(double.model.rows))
+        with pytest.raises(BackendProtocolError, match="has not stored"):
+            await slot.record_event(event("I like oolong tea."))
+
+
+class Forgetful(list):
+    """Rows of a database that confirms and forgets."""
+
+    def extend(self, rows):
+        pass
 
 
 async def test_a_write_that_is_crowded_out_says_so(double):
@@ -185,8 +250,9 @@ async def test_an_extraction_of_nothing_is_committed_with_a_warning(double):
     async with opened(double, async_mode="sync") as slot:
         double.model.stores_nothing = True
         receipt = await slot.record_event(event("Hm."))
-    assert (receipt.status, receipt.native_ids) == ("committed", ())
-    assert "extracted nothing" in receipt.warnings[0]
+        assert (receipt.status, receipt.native_ids) == ("committed", ())
+        assert "extracted nothing" in receipt.warnings[0]
+        assert (await ready(slot)).detail == "nothing is stored"
 
 
 async def test_raw_text_kept_for_want_of_a_model_is_told(double):
@@ -223,152 +289,3 @@ async def test_a_crash_of_the_server_costs_one_request_only(double):
             assert raised.value.diagnostics["status"] == 500
             double.crash = None
             assert (await ask(slot)).entries == ()
-
-
-# -- readiness ----------------------------------------------------------------------------------------------
-
-
-async def test_while_the_local_queue_works_nothing_is_ready(double):
-    async with opened(double) as slot:
-        double.model.held = True
-        await slot.record_event(event("I like oolong tea."))
-        answer = await ready(slot, 0.15)
-        assert answer.state == "pending"
-        assert answer.pending_count is None, "the count is of all users"
-        assert "all users" in answer.detail
-        assert answer.waited_ms >= 140
-
-
-async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
-    async with opened(double, deadlines={"write_s": 0.05}) as slot:
-        double.faults.add("slow", endpoint="POST /product/add", delay_s=0.4)
-        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
-        asked = len(double.requests)
-        answer = await slot.capability(SupportsReadiness).readiness(ALICE)
-        assert (answer.state, "deadline" in answer.detail) == ("pending", True)
-        assert len(double.requests) == asked
-        assert (await ready(slot)).state == "ready"
-        assert len((await ask(slot)).entries) == 1
-
-
-async def test_a_memory_that_says_nothing_of_its_event_is_known_by_its_id(double):
-    async with opened(double, async_mode="sync") as slot:
-        await slot.record_event(event("I like oolong tea."))
-        double.model.rows[-1].metadata.update(info={}, sources=[])
-        assert (await ready(slot)).detail == "what was written last is found"
-
-
-async def test_a_moment_without_any_memory_is_waited_out(double):
-    """Between the raw memory and what replaces it there may be neither."""
-    async with opened(double) as slot:
-        await slot.record_event(event("I like oolong tea."))
-        await ready(slot)
-        row = double.model.rows.pop()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_later, 0.05, double.model.rows.append, row)
-            assert (await ready(slot)).state == "ready"
-
-
-async def _later(seconds, call, *arguments):
-    await anyio.sleep(seconds)
-    call(*arguments)
-
-
-async def test_with_redis_a_users_own_tasks_count():
-    with MemosDouble(redis=True) as double:
-        double.model.held = True
-        async with opened(double, BOB, scheduler="redis") as slot:
-            readiness = slot.capability(SupportsReadiness)
-            await slot.record_event(event("I like oolong tea."))
-            answer = await readiness.readiness(ALICE)
-            assert (answer.state, answer.pending_count) == ("pending", 1)
-            assert (await readiness.readiness(BOB)).state == "ready"
-            double.model.held = False
-            assert (await ready(slot)).state == "ready"
-
-
-async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
-    with MemosDouble(redis=True) as double:
-        async with opened(double, scheduler="redis") as slot:
-            await slot.record_event(event("I like oolong tea."))
-            await ready(slot)
-            double.model.tasks[-1].status = "failed"
-            answer = await ready(slot)
-            assert (answer.state, answer.detail) == ("failed", "1 tasks of the scheduler failed")
-            await slot.reset_scope(ALICE)
-            assert (await ready(slot)).state == "ready"
-        async with opened(double, scheduler="redis") as slot:
-            assert (await ready(slot)).state == "ready"
-
-
-async def test_a_memory_that_the_scheduler_lost_is_not_ready(double):
-    async with opened(double) as slot:
-        await slot.record_event(event("I like sencha."))
-        await ready(slot)
-        double.model.loses_raw = True
-        await slot.record_event(event("I like oolong tea."))
-        answer = await ready(slot)
-    assert (answer.state, "lost it" in answer.detail) == ("unknown", True)
-
-
-async def test_stored_and_not_found_is_failed(double):
-    async with opened(double) as slot:
-        await slot.record_event(event("I like oolong tea."))
-        double.model.embedder_down = True
-        answer = await ready(slot)
-        assert (answer.state, "embedder" in answer.detail) == ("failed", True)
-    async with opened_while_down(double) as slot:
-        assert (await ready(slot)).state == "failed"
-
-
-def opened_while_down(double):
-    """A slot that has written nothing itself; its canary sings, the scope's memories have no vector."""
-    double.model.embedder_down = False
-    for row in double.model.rows:
-        row.embedded = row.cube_id == CANARY.cube_id
-    return opened(double)
-
-
-async def test_an_unknown_past_is_ready_where_it_can_be_found(double):
-    async with opened(double) as slot:
-        assert (await ready(slot)).detail == "nothing is stored"
-        await slot.record_event(event("I like oolong tea."))
-        await ready(slot)
-    async with opened(double) as slot:
-        assert (await ready(slot)).detail == "memories are found"
-
-
-async def test_becoming_read_only_waits_for_the_scheduler(double):
-    async with opened(double, idle_timeout_s=5) as slot:
-        raw = await slot.record_event(event("I like oolong tea."))
-        await slot.set_mode(AdapterMode(read_only=True))
-        assert all(row.id not in raw.native_ids for row in double.model.rows), (
-            "the raw memory was still there"
-        )
-
-
-async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
-    async with opened(double, idle_timeout_s=5) as slot:
-        double.faults.add("lost", endpoint="POST /product/add")
-        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
-        (raw,) = (row for row in double.model.rows if row.cube_id != CANARY.cube_id)
-        await slot.set_mode(AdapterMode(read_only=True))
-        assert raw not in double.model.rows
-
-
-async def test_no_more_than_four_requests_are_under_way(double):
-    """Whoever asks: readiness and health do not pass the slot's own limit."""
-    async with opened(double) as slot:
-        async with anyio.create_task_group() as tasks:
-            for _ in range(20):
-                tasks.start_soon(slot.health)
-        assert double.connections <= 4
-
-
-async def test_a_scheduler_that_does_not_end_is_told_and_the_slot_is_read_only_all_the_same(double):
-    async with opened(double, idle_timeout_s=0.1) as slot:
-        double.model.held = True
-        await slot.record_event(event("I like oolong tea."))
-        with pytest.raises(BackendTimeout, match="scheduler"):
-            await slot.set_mode(AdapterMode(read_only=True))
-        assert slot.read_only

@@ -41,8 +41,8 @@ def options(**block: Any) -> StigmemOptions:
     ("block", "told"),
     [
         ({"api_key": KEY, "url": "localhost:8765"}, "url: must be an http or https URL"),
-        ({"api_key": KEY, "url": "http://u:p@host"}, "without credentials"),
-        ({"api_key": KEY, "url": "http://host?x=1"}, "without credentials, query"),
+        ({"api_key": KEY, "url": "http://u:p@host"}, "must not hold credentials"),
+        ({"api_key": KEY, "url": "http://host?x=1"}, "must not hold a query"),
         ({"api_key": KEY, "url": "http://{scope}.host"}, "belong to isolation: node"),
         ({"api_key": KEY, "allow_sharing": True}, "belongs to isolation: node"),
         ({"isolation": "node"}, "put {scope} into url, list nodes"),

@@ -1,0 +1,213 @@
+"""Whether memory is ready, and when the slot may become read-only: by the scheduler, and by what is found."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from memos_double import MemosDouble
+from memos_support import ALICE, BOB, ask, event, opened, ready
+
+from memory import (
+    AdapterMode,
+    BackendTimeout,
+    MemorySlot,
+    SupportsReadiness,
+)
+from memory.backends.memos.canary import CANARY
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+async def test_while_the_local_queue_works_nothing_is_ready(double):
+    async with opened(double) as slot:
+        double.model.held = True
+        await slot.record_event(event("I like oolong tea."))
+        answer = await ready(slot, 0.15)
+        assert answer.state == "pending"
+        assert answer.pending_count is None, "the count is of all users"
+        assert "all users" in answer.detail
+        assert answer.waited_ms >= 140
+
+
+async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
+    async with opened(double, deadlines={"write_s": 0.05}) as slot:
+        double.faults.add("slow", endpoint="POST /product/add", delay_s=0.4)
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        asked = len(double.requests)
+        answer = await slot.capability(SupportsReadiness).readiness(ALICE)
+        assert (answer.state, "deadline" in answer.detail) == ("pending", True)
+        assert len(double.requests) == asked
+        assert (await ready(slot)).state == "ready"
+        assert len((await ask(slot)).entries) == 1
+
+
+async def test_a_memory_that_says_nothing_of_its_event_is_known_by_its_id(double):
+    async with opened(double, async_mode="sync") as slot:
+        await slot.record_event(event("I like oolong tea."))
+        double.model.rows[-1].metadata.update(info={}, sources=[])
+        assert (await ready(slot)).detail == "what was written last is found"
+
+
+async def test_a_moment_without_any_memory_is_waited_out(double):
+    """Between the raw memory and what replaces it there may be neither."""
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+        row = double.model.rows.pop()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_later, 0.05, double.model.rows.append, row)
+            assert (await ready(slot)).state == "ready"
+
+
+async def test_a_moment_in_which_nothing_is_found_is_waited_out(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+        double.model.embedder_down = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_later, 0.05, setattr, double.model, "embedder_down", False)
+            assert (await ready(slot)).state == "ready"
+
+
+async def _later(seconds, call, *arguments):
+    await anyio.sleep(seconds)
+    call(*arguments)
+
+
+async def test_with_redis_a_users_own_tasks_count():
+    with MemosDouble(redis=True) as double:
+        double.model.held = True
+        async with opened(double, BOB, scheduler="redis") as slot:
+            readiness = slot.capability(SupportsReadiness)
+            await slot.record_event(event("I like oolong tea."))
+            answer = await readiness.readiness(ALICE)
+            assert (answer.state, answer.pending_count) == ("pending", 1)
+            assert (await readiness.readiness(BOB)).state == "ready"
+            double.model.held = False
+            assert (await ready(slot)).state == "ready"
+
+
+async def test_health_counts_the_tasks_of_all_users():
+    for redis, scheduler in ((True, "redis"), (False, "local")):
+        with MemosDouble(redis=redis) as double:
+            double.model.held = True
+            async with opened(double, scheduler=scheduler) as slot:
+                await slot.record_event(event("I like oolong tea."))
+                assert (await slot.health()).details["tasks_under_way"] == 1
+
+
+async def test_with_redis_a_task_that_failed_is_told_and_an_old_one_is_not():
+    with MemosDouble(redis=True) as double:
+        async with opened(double, scheduler="redis") as slot:
+            await slot.record_event(event("I like oolong tea."))
+            await ready(slot)
+            double.model.tasks[-1].status = "failed"
+            answer = await ready(slot)
+            assert (answer.state, answer.detail) == ("failed", "1 tasks of the scheduler failed")
+            await slot.setup_scope(ALICE)
+            assert (await ready(slot)).state == "failed", "setting up again forgives nothing"
+            await slot.reset_scope(ALICE)
+            assert (await ready(slot)).state == "ready"
+        async with opened(double, scheduler="redis") as slot:
+            assert (await ready(slot)).state == "ready"
+
+
+async def test_a_memory_that_the_scheduler_lost_is_not_ready(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like sencha."))
+        await ready(slot)
+        double.model.loses_raw = True
+        await slot.record_event(event("I like oolong tea."))
+        answer = await ready(slot)
+    assert (answer.state, "lost it" in answer.detail) == ("unknown", True)
+
+
+async def test_stored_and_not_found_is_failed(double):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        double.model.embedder_down = True
+        answer = await ready(slot)
+        assert (answer.state, "embedder" in answer.detail) == ("failed", True)
+    async with opened_while_down(double) as slot:
+        assert (await ready(slot)).state == "failed"
+
+
+def opened_while_down(double):
+    """A slot that has written nothing itself; its canary sings, the scope's memories have no vector."""
+    double.model.embedder_down = False
+    for row in double.model.rows:
+        row.embedded = row.cube_id == CANARY.cube_id
+    return opened(double)
+
+
+async def test_an_unknown_past_is_ready_where_it_can_be_found(double):
+    async with opened(double) as slot:
+        assert (await ready(slot)).detail == "nothing is stored"
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+    async with opened(double) as slot:
+        assert (await ready(slot)).detail == "memories are found"
+
+
+async def test_becoming_read_only_waits_for_the_scheduler(double):
+    async with opened(double, idle_timeout_s=5) as slot:
+        raw = await slot.record_event(event("I like oolong tea."))
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert all(row.id not in raw.native_ids for row in double.model.rows), (
+            "the raw memory was still there"
+        )
+
+
+async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
+    async with opened(double, async_mode="sync", deadlines={"write_s": 0.05}) as slot:
+        double.late_s = 0.3
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        await MemorySlot(slot._adapter).set_mode(AdapterMode(read_only=True))  # one with time to wait
+        assert len(double.model.rows) == 2, "the canary and, before the switch, the write"
+
+
+async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
+    async with opened(double, idle_timeout_s=5) as slot:
+        double.faults.add("lost", endpoint="POST /product/add")
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        (raw,) = (row for row in double.model.rows if row.cube_id != CANARY.cube_id)
+        await slot.set_mode(AdapterMode(read_only=True))
+        assert raw not in double.model.rows
+
+
+async def test_a_write_while_readiness_is_asked_for_is_waited_for_all_the_same(double):
+    async with opened(double, idle_timeout_s=0.1) as slot:
+        await slot.record_event(event("I like oolong tea."))
+        await anyio.sleep(0.05)  # done, and nobody has asked yet
+        await ask(slot)
+        double.model.held = True
+        double.faults.add("slow", endpoint="GET /product/scheduler/*", delay_s=0.2)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ready, slot)
+            await anyio.sleep(0.1)
+            await slot.record_event(event("I like sencha tea."))
+        with pytest.raises(BackendTimeout, match="scheduler"):
+            await slot.set_mode(AdapterMode(read_only=True))
+
+
+async def test_no_more_than_four_requests_are_under_way(double):
+    """Whoever asks: readiness and health do not pass the slot's own limit."""
+    async with opened(double) as slot:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(slot.health)
+        assert double.connections <= 4
+
+
+async def test_a_scheduler_that_does_not_end_is_told_and_the_slot_is_read_only_all_the_same(double):
+    async with opened(double, idle_timeout_s=0.1) as slot:
+        double.model.held = True
+        await slot.record_event(event("I like oolong tea."))
+        with pytest.raises(BackendTimeout, match="scheduler"):
+            await slot.set_mode(AdapterMode(read_only=True))
+        assert slot.read_only
