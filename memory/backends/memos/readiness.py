@@ -23,6 +23,7 @@ Fate = Literal["committed", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _DOUBTS = 4
+_SECOND_LOOK_S = 0.05
 _RAW = "the language model behind MemOS failed, and text was kept as it is"
 _LOST = "memories are stored, but a search finds none: the embedder, reranker or index behind MemOS failed"
 
@@ -87,12 +88,20 @@ class Readiness:
             while True:
                 before = dict(self._unsettled)
                 asked = tuple(before if homes is None else homes)
-                if not asked or not await self._native.busy(asked):
+                if not asked or not await self._busy(asked):
                     self._settle(asked, before)
                     return True
                 await anyio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return False
+
+    async def _busy(self, homes: Sequence[Home]) -> int:
+        """Tasks under way. The local queue counts none while it hands one over, so none is looked at twice."""
+        busy = await self._native.busy(homes)
+        if busy or self._redis or self._unsettled.keys().isdisjoint(homes):
+            return busy
+        await anyio.sleep(_SECOND_LOOK_S)
+        return await self._native.busy(homes)
 
     def _settle(self, homes: Sequence[Home], before: Mapping[Home, object]) -> None:
         """Nothing is under way for them, but what was written since they were asked about."""
@@ -105,7 +114,7 @@ class Readiness:
     async def ask(self, home: Home) -> BackendReadiness:
         """The scope's state now."""
         before = dict(self._unsettled)
-        busy = await self._native.busy((home,))
+        busy = await self._busy((home,))
         if busy:
             whose = "" if self._redis else ", of all users of this server"
             return BackendReadiness(

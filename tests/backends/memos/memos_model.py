@@ -68,6 +68,7 @@ class MemosModel:
         loses_raw: the scheduler deletes the raw memory and stores no other.
         mixes_cubes: searches leave the cube out, as with neo4j's database per user.
         undeletable: deletes say what they always say, and delete nothing.
+        handing_over: the local queue counts no task, once.
         held: the scheduler does not work.
         rates_all: what the reranker says of everything: 0.0 where it is down, 0.5 for cosine_local on PostgreSQL.
     """
@@ -80,6 +81,7 @@ class MemosModel:
         self.tasks: list[Task] = []
         self.queue: deque[Task] = deque()
         self.embedder_down = self.model_down = self.stores_nothing = self.loses_raw = False
+        self.handing_over = False
         self.mixes_cubes = self.undeletable = self.held = self.database_down = False
         self.rates_all: float | None = None
 
@@ -302,7 +304,8 @@ class MemosModel:
         return 200, _answer("Memory feedback successfully", [{"answer": "", "record": record}])
 
     def all_status(self, _: dict[str, Any]) -> tuple[int, Any]:
-        waiting = len(self.queue)
+        waiting = 0 if self.handing_over else len(self.queue)
+        self.handing_over = False
         summary = dict.fromkeys(("in_progress", "completed", "failed", "cancelled"), 0)
         told = {"waiting": waiting, "pending": waiting, **summary, "total": waiting}
         data = {"scheduler_summary": told, "all_tasks_summary": dict.fromkeys(told, 0)}

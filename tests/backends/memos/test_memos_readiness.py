@@ -34,6 +34,18 @@ async def test_while_the_local_queue_works_nothing_is_ready(double):
         assert answer.waited_ms >= 140
 
 
+async def test_a_task_that_is_handed_over_is_not_forgotten(double):
+    """Ten times in sixty a real server counted none between taking a task and starting it."""
+    async with opened(double, idle_timeout_s=0.3) as slot:
+        double.model.held = True
+        await slot.record_event(event("I like oolong tea."))
+        double.model.handing_over = True
+        assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "pending"
+        double.model.handing_over = True
+        with pytest.raises(BackendTimeout, match="scheduler"):
+            await slot.set_mode(AdapterMode(read_only=True))
+
+
 async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
     async with opened(double, deadlines={"write_s": 0.05}) as slot:
         double.faults.add("slow", endpoint="POST /product/add", delay_s=0.4)
