@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 from memory import AdapterSettings, AdapterTraits, IdAlphabet, PluginInfo, hookimpl
-from memory.backends.mem0_adapter import MEM0_CAPABILITIES, Mem0Adapter, build_mem0
-from memory.backends.mem0_options import Mem0Options
+from memory.backends.mem0 import MEM0_CAPABILITIES, Mem0Options
+from memory.backends.mem0.adapter import Mem0Adapter, build_mem0
 
 __all__ = ["SimpleRagOptions", "memslot_create", "memslot_describe"]
 

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "backends"))
+sys.path.append(str(Path(__file__).parents[1] / "backends" / "graphiti"))
 
 from graphiti_support import (
     ALICE,
@@ -70,7 +70,7 @@ if not HAS_CLIENT or not (URL or EMBEDDED):
         allow_module_level=True,
     )
 needs_lite = pytest.mark.skipif(not EMBEDDED, reason="falkordblite is not installed")
-fault = faults_of("memory.backends.graphiti_falkordb:FalkorGraph")
+fault = faults_of("memory.backends.graphiti.falkordb:FalkorGraph")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
-"""Graphiti as a memory backend, through ``graphiti-core`` on Kuzu, FalkorDB or Neo4j (spec section 5.3).
+"""The contract in calls of ``graphiti_core.Graphiti``.
 
-The plugin module of the entry point ``graphiti``: hooks and the adapter. Every scope has a graph of its own,
-with one driver, one client and one lock; models, and connections to a server, are shared. Graphiti runs on asyncio
-only.
+Every scope has a graph of its own, with one driver, one client and one lock; models, and connections to a server,
+are shared. Graphiti runs on asyncio only.
 """
 
 from __future__ import annotations
@@ -24,20 +23,17 @@ from memory import (
     ConfigError,
     MemoryEvent,
     MemoryScope,
-    PluginInfo,
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     SequentialBulk,
     WriteReceipt,
-    hookimpl,
     normalise_error,
 )
-from memory.backends.graphiti_opening import import_sdk
-from memory.backends.graphiti_options import GROUP_IDS, GraphitiModel, GraphitiOptions
-from memory.backends.graphiti_records import LISTS, GraphitiRecords
-from memory.backends.graphiti_stores import make_store
-from memory.backends.graphiti_translate import (
+from memory.backends.graphiti.options import GROUP_IDS, GraphitiModel, GraphitiOptions
+from memory.backends.graphiti.records import LISTS, GraphitiRecords
+from memory.backends.graphiti.stores import make_store
+from memory.backends.graphiti.translate import (
     KINDS,
     episode_body,
     json_ready,
@@ -45,41 +41,15 @@ from memory.backends.graphiti_translate import (
     to_entries,
     triplets_of,
 )
-from memory.backends.graphiti_turn import NotSaved
-from memory.backends.graphiti_types import Ontology, build_ontology
+from memory.backends.graphiti.turn import NotSaved
+from memory.backends.graphiti.types import Ontology, build_ontology
 
 if TYPE_CHECKING:
-    from memory.backends.graphiti_native import NativeGraph, Stored
+    from memory.backends.graphiti.native import NativeGraph, Stored
 
-__all__ = ["GRAPHITI_CAPABILITIES", "GraphitiAdapter", "memslot_create", "memslot_describe"]
+__all__ = ["GraphitiAdapter"]
 
-GRAPHITI_CAPABILITIES = frozenset(
-    {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
-)
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
-
-
-@hookimpl
-def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
-    return PluginInfo(
-        name="graphiti",
-        kind="architecture",
-        summary="Graphiti: a temporal knowledge graph; facts are extracted by an LLM and invalidated, not deleted",
-        capabilities=GRAPHITI_CAPABILITIES,
-        consistency="immediate",
-        sdk_modules=("graphiti_core", "kuzu", "httpx"),
-        install="pip install 'memslot[graphiti]'",
-        options=GraphitiOptions,
-        alphabet=GROUP_IDS,
-    )
-
-
-@hookimpl
-def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> GraphitiAdapter:
-    """Build the adapter. Graphiti is imported here; a scope's graph is opened by ``setup_scope``."""
-    import_sdk(settings.options.driver)
-    return GraphitiAdapter(settings)
 
 
 class GraphitiAdapter(GraphitiRecords, SequentialBulk):
@@ -90,7 +60,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     """
 
     def __init__(self, settings: AdapterSettings[GraphitiOptions]) -> None:
-        from memory.backends.graphiti_models import Models
+        from memory.backends.graphiti.models import Models
 
         self.backend_name = settings.name
         self.traits = AdapterTraits(
@@ -145,7 +115,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         return graph
 
     async def _opened(self, group_id: str) -> NativeGraph:
-        from memory.backends.graphiti_native import NativeGraph
+        from memory.backends.graphiti.native import NativeGraph
 
         graph = NativeGraph(
             self._store.graph(group_id), group_id, self._options, self._models, self._ontology

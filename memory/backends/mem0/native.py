@@ -18,10 +18,10 @@ from mem0.memory.main import _build_session_scope
 from mem0.vector_stores.base import VectorStoreBase
 
 from memory import BackendError, IsolationError, ScopeError, normalise_error
-from memory.backends.mem0_opening import native_config, open_native, release
-from memory.backends.mem0_options import Mem0Options
-from memory.backends.mem0_translate import row_ids
-from memory.backends.mem0_watch import Notes, Turn
+from memory.backends.mem0.opening import native_config, open_native, release
+from memory.backends.mem0.options import Mem0Options
+from memory.backends.mem0.translate import row_ids
+from memory.backends.mem0.watch import Notes, Turn
 
 __all__ = ["Added", "Found", "NativeMem0", "Purged"]
 

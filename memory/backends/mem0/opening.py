@@ -21,8 +21,8 @@ from pydantic import BaseModel, ValidationError
 from qdrant_client.local.persistence import CollectionPersistence
 
 from memory import BackendUnavailable, ConfigError, PluginLoadError
-from memory.backends.mem0_options import Mem0Model, Mem0Options
-from memory.backends.mem0_watch import (
+from memory.backends.mem0.options import Mem0Model, Mem0Options
+from memory.backends.mem0.watch import (
     LexicalEmbedding,
     NoLlm,
     Notes,

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_turn import Turn
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.turn import Turn
 
 __all__ = ["FACTS_OF_KUZU", "STORES", "ScopeGraph", "ServerGraph", "Store", "equip", "make_store"]
 
-STORES = {name: f"memory.backends.graphiti_{name}" for name in ("kuzu", "falkordb", "neo4j")}
+STORES = {name: f"memory.backends.graphiti.{name}" for name in ("kuzu", "falkordb", "neo4j")}
 """Driver -> module. Each imports its SDK and has ``make(options, directory, deadlines)``."""
 _OPERATIONS = (
     "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",

@@ -28,7 +28,7 @@ from memory import (
     load_config,
     open_memory,
 )
-from memory.backends.graphiti_turn import GivenUp, Turn
+from memory.backends.graphiti.turn import GivenUp, Turn
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 __all__ = ["anyio_backend"]  # fixtures
@@ -157,7 +157,7 @@ async def test_a_refused_connection_is_no_bad_path(
         raise ConnectionRefusedError(111, "Connection refused")
 
     slot = MemorySlot(MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path))))
-    monkeypatch.setattr("memory.backends.graphiti_neo4j.Neo4jGraph.open", refused)
+    monkeypatch.setattr("memory.backends.graphiti.neo4j.Neo4jGraph.open", refused)
     with pytest.raises(BackendUnavailable):
         await slot.setup_scope(ALICE)
     await slot.aclose()
@@ -202,11 +202,11 @@ async def test_neo4j_scopes_share_one_client(tmp_path: Path, closed_port: int) -
 def test_a_missing_client_is_named_with_its_pip_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str
 ) -> None:
-    from memory.backends.graphiti_opening import import_sdk
+    from memory.backends.graphiti.opening import import_sdk
 
     for name in [name for name in sys.modules if name.partition(".")[0] == driver]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, f"memory.backends.graphiti_{driver}", raising=False)
+    monkeypatch.delitem(sys.modules, f"memory.backends.graphiti.{driver}", raising=False)
     monkeypatch.delitem(sys.modules, f"graphiti_core.driver.{driver}_driver", raising=False)
     monkeypatch.setitem(sys.modules, driver, None)
     extra = {"kuzu": "graphiti", "falkordb": "graphiti-falkordb"}[driver]
@@ -231,8 +231,8 @@ async def test_scopes_that_share_a_database_do_not_meet(
     """As on Neo4j; here on Kuzu, with one scope's database lent to another."""
     with ScriptedLLM() as llm:
         async with opened(llm, tmp_path) as slot:
-            from memory.backends.graphiti_native import NativeGraph
-            from memory.backends.graphiti_neo4j import Neo4jGraph
+            from memory.backends.graphiti.native import NativeGraph
+            from memory.backends.graphiti.neo4j import Neo4jGraph
 
             adapter: Any = slot._adapter
             (alice,) = adapter._graphs.values()
@@ -262,7 +262,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
 def test_neo4j_times_are_told_in_json() -> None:
     from neo4j.time import DateTime
 
-    from memory.backends.graphiti_translate import json_ready
+    from memory.backends.graphiti.translate import json_ready
 
     class Row:
         def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Single records of a scope's graph, and how many there are.
 
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from graphiti_core.errors import (
 from graphiti_core.nodes import EntityNode, EpisodicNode, SagaNode
 
 from memory import ScopeError
-from memory.backends.graphiti_stores import ScopeGraph
-from memory.backends.graphiti_translate import event_id_of
+from memory.backends.graphiti.stores import ScopeGraph
+from memory.backends.graphiti.translate import event_id_of
 
 __all__ = ["GraphLookups"]
 

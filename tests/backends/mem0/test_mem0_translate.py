@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mem0_support import ALICE, ask, event
 
 from memory import InputError, MemoryScope, Message, ScopeError, parse_block
-from memory.backends.mem0_options import STORES, Mem0Options, store_profile
-from memory.backends.mem0_translate import (
+from memory.backends.mem0.options import STORES, Mem0Options, store_profile
+from memory.backends.mem0.translate import (
     ScopeIds,
     event_metadata,
     native_filters,

@@ -18,7 +18,7 @@ from memory import (
     RetrieveRequest,
     ScopeEncoder,
 )
-from memory.backends.mem0_options import Mem0Options, StoreProfile
+from memory.backends.mem0.options import Mem0Options, StoreProfile
 
 __all__ = [
     "ScopeIds",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from graphiti_support import NEEDS_GRAPHITI
 
-from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti.options import GraphitiOptions
 from memory.config import parse_block
 
 pytestmark = NEEDS_GRAPHITI
@@ -24,7 +24,7 @@ NEEDS_FALKORDB = pytest.mark.skipif(find_spec("falkordb") is None, reason="falko
 @pytest.fixture(scope="module", autouse=True)
 def _sdk() -> None:
     """Graphiti, imported as our factory does."""
-    from memory.backends.graphiti_opening import import_sdk
+    from memory.backends.graphiti.opening import import_sdk
 
     import_sdk()
 
@@ -150,7 +150,7 @@ def test_signature_of_falkordb(path: str, positional: str, keywords: str) -> Non
 
 
 def kuzu_pair() -> tuple[Any, Any]:
-    from memory.backends.graphiti_kuzu import ScopeDriver
+    from memory.backends.graphiti.kuzu import ScopeDriver
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -161,14 +161,14 @@ def kuzu_pair() -> tuple[Any, Any]:
 
 
 def falkordb_pair() -> tuple[Any, Any]:
-    from memory.backends.graphiti_falkordb import FalkorGraph
+    from memory.backends.graphiti.falkordb import FalkorGraph
 
     stock = native("graphiti_core.driver.falkordb_driver:FalkorDriver")(falkor_db=object())
     return stock, FalkorGraph(None, "g")  # type: ignore[arg-type]
 
 
 def neo4j_pair() -> tuple[Any, Any]:
-    from memory.backends.graphiti_neo4j import Neo4jGraph, make
+    from memory.backends.graphiti.neo4j import Neo4jGraph, make
 
     options = parse_block(GraphitiOptions, {"llm": {"model": "m", "base_url": "http://x"}}, "x")
     stock = native("graphiti_core.driver.neo4j_driver:Neo4jDriver")("bolt://127.0.0.1:9", "u", "p")
@@ -202,7 +202,7 @@ def test_why_falkordb_gets_a_client_and_indexes_of_ours() -> None:
     assert "Is_Cluster(conn)" in inspect.getsource(native("falkordb.asyncio:FalkorDB").__init__)
     assert "n.name" in ranges
     labels = set(re.findall(r"FOR (\S+) ON", ranges.replace("e:", "n:").replace("[e]", "[n]")))
-    assert set(native("memory.backends.graphiti_falkordb:_RANGE")) == labels
+    assert set(native("memory.backends.graphiti.falkordb:_RANGE")) == labels
 
 
 def test_what_the_stock_driver_lacks_is_still_lacking() -> None:

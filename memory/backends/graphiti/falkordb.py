@@ -1,6 +1,6 @@
 """Graphiti's FalkorDB driver, made safe, with one graph per scope; on a server, or on one of our own.
 
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from memory import PluginLoadError
-from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_stores import ServerGraph, equip
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.stores import ServerGraph, equip
 
 __all__ = ["FalkorGraph", "FalkorStore", "make"]
 

@@ -17,14 +17,14 @@ from graphiti_core.utils.bulk_utils import RawEpisode
 from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
 from memory import MemoryEvent, MemslotError, ScopeError
-from memory.backends.graphiti_lookups import GraphLookups
-from memory.backends.graphiti_models import Models
-from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_search import make_filter, make_recipe
-from memory.backends.graphiti_stores import ScopeGraph
-from memory.backends.graphiti_translate import Triplet, description, event_id_of
-from memory.backends.graphiti_turn import NotSaved, Turn
-from memory.backends.graphiti_types import Ontology
+from memory.backends.graphiti.lookups import GraphLookups
+from memory.backends.graphiti.models import Models
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.search import make_filter, make_recipe
+from memory.backends.graphiti.stores import ScopeGraph
+from memory.backends.graphiti.translate import Triplet, description, event_id_of
+from memory.backends.graphiti.turn import NotSaved, Turn
+from memory.backends.graphiti.types import Ontology
 
 __all__ = ["NativeGraph", "Stored"]
 

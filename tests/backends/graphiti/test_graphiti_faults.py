@@ -125,7 +125,7 @@ async def test_a_test_session_begins_when_given_up_writes_have_ended(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
     async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 0.5}) as slot:
-        from memory.backends.graphiti_kuzu import ScopeDriver
+        from memory.backends.graphiti.kuzu import ScopeDriver
 
         native = ScopeDriver.execute_query
 
@@ -179,7 +179,7 @@ async def test_a_lost_answer_is_settled_by_a_look_up(
 
 
 async def test_a_save_that_fails_half_way_is_undone(tmp_path: Path, llm: ScriptedLLM) -> None:
-    from memory.backends.graphiti_kuzu import ScopeDriver
+    from memory.backends.graphiti.kuzu import ScopeDriver
 
     native = ScopeDriver.execute_query
 

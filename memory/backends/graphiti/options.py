@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory import IdAlphabet, PluginOptions
-from memory.backends.graphiti_types import EdgeRule, TypeName, TypeSource, check_names
+from memory.backends.graphiti.types import EdgeRule, TypeName, TypeSource, check_names
 
 __all__ = ["GROUP_IDS", "Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
 

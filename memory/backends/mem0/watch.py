@@ -16,7 +16,7 @@ from typing import Any
 from mem0.memory.utils import extract_json, remove_code_blocks
 
 from memory import BackendError, BackendProtocolError
-from memory.backends.mem0_translate import never_connected
+from memory.backends.mem0.translate import never_connected
 from memory.lexical import LexicalHashEmbedder
 
 __all__ = [

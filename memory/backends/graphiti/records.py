@@ -19,10 +19,10 @@ from memory import (
     ProvenanceResult,
     ScopeError,
 )
-from memory.backends.graphiti_translate import event_id_of, in_utc, json_ready
+from memory.backends.graphiti.translate import event_id_of, in_utc, json_ready
 
 if TYPE_CHECKING:
-    from memory.backends.graphiti_native import NativeGraph
+    from memory.backends.graphiti.native import NativeGraph
 
 __all__ = ["LISTS", "GraphitiRecords"]
 

@@ -1,6 +1,6 @@
 """The models that Graphiti is given: extracting LLM, embedder, cross-encoder. Never its own defaults.
 
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from graphiti_core.llm_client.errors import EmptyResponseError
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 from openai import AsyncOpenAI
 
-from memory.backends.graphiti_options import GraphitiModel, GraphitiOptions
-from memory.backends.graphiti_turn import Turn
+from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
+from memory.backends.graphiti.turn import Turn
 from memory.lexical import LexicalHashEmbedder
 
 __all__ = ["Models"]

@@ -130,7 +130,7 @@ async def sources(slot: MemorySlot, **fields: Any) -> Any:
 
 
 def faults_of(owner: str) -> Callable[[str], AbstractContextManager[None]]:
-    """Faults for the drivers of one class, such as ``memory.backends.graphiti_kuzu:ScopeDriver``."""
+    """Faults for the drivers of one class, such as ``memory.backends.graphiti.kuzu:ScopeDriver``."""
 
     @contextmanager
     def fault(kind: str) -> Iterator[None]:
@@ -152,4 +152,4 @@ def faults_of(owner: str) -> Callable[[str], AbstractContextManager[None]]:
     return fault
 
 
-graph_fault = faults_of("memory.backends.graphiti_kuzu:ScopeDriver")
+graph_fault = faults_of("memory.backends.graphiti.kuzu:ScopeDriver")

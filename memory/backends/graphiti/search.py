@@ -1,6 +1,6 @@
 """How a search is configured, in Graphiti's terms.
 
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from graphiti_core.search import search_config_recipes as recipes
 from graphiti_core.search.search_config import SearchConfig
 from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, SearchFilters
 
-from memory.backends.graphiti_options import GraphitiOptions
+from memory.backends.graphiti.options import GraphitiOptions
 
 __all__ = ["make_filter", "make_recipe"]
 

@@ -1,8 +1,7 @@
-"""mem0 as a memory backend, through the ``mem0ai`` library (spec section 5.2).
+"""The contract in calls of ``mem0.Memory``, on the adapter's own threads.
 
-The plugin module of the entry point ``mem0``: options, hooks and the adapter. mem0 itself is imported by the
-factory, with its telemetry off and its home inside our data directory; its calls run on the adapter's own
-threads. Embedded Qdrant is not thread-safe, so its calls take turns.
+mem0 itself is imported when an adapter is made, with its telemetry off and its home inside our data directory.
+Embedded Qdrant is not thread-safe, so its calls take turns.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from memory import (
     BackendUnavailable,
     BaseAdapter,
     CapabilityNotSupported,
-    IdAlphabet,
     InputError,
     MemoryEvent,
     MemoryScope,
@@ -36,18 +34,16 @@ from memory import (
     NativeQueryRequest,
     NativeQueryResult,
     NativeWorker,
-    PluginInfo,
     ProvenanceRequest,
     ProvenanceResult,
     ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
-    hookimpl,
     normalise_error,
 )
-from memory.backends.mem0_options import Mem0Options
-from memory.backends.mem0_translate import (
+from memory.backends.mem0.options import Mem0Options
+from memory.backends.mem0.translate import (
     ScopeIds,
     event_metadata,
     native_filters,
@@ -60,36 +56,13 @@ from memory.backends.mem0_translate import (
 )
 
 if TYPE_CHECKING:
-    from memory.backends.mem0_native import Added
+    from memory.backends.mem0.native import Added
 
-__all__ = ["MEM0_CAPABILITIES", "Mem0Adapter", "build_mem0", "memslot_create", "memslot_describe"]
+__all__ = ["Mem0Adapter", "build_mem0"]
 
 T = TypeVar("T")
-MEM0_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
 _BULK_CHUNK = 16  # events a preload writes before it lets another call have the thread
 _MUTABLE = frozenset({"text", "metadata", "expiration_date"})
-
-
-@hookimpl
-def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
-    return PluginInfo(
-        name="mem0",
-        kind="architecture",
-        summary="mem0: memories extracted by an LLM, or verbatim without one, found by vector search",
-        capabilities=MEM0_CAPABILITIES,
-        consistency="immediate",
-        sdk_modules=("mem0",),
-        install="pip install 'memslot[mem0]'",
-        options=Mem0Options,
-        alphabet=IdAlphabet(),
-    )
-
-
-@hookimpl
-def memslot_create(settings: AdapterSettings[Mem0Options]) -> Mem0Adapter:
-    """Build the adapter. mem0 is imported here; its store is opened by the first call."""
-    return build_mem0(settings, AdapterTraits(kind="architecture"))
 
 
 def build_mem0(settings: AdapterSettings[Mem0Options], traits: AdapterTraits) -> Mem0Adapter:
@@ -122,7 +95,7 @@ class Mem0Adapter(BaseAdapter):
     def __init__(
         self, settings: AdapterSettings[Mem0Options], traits: AdapterTraits, directory: Path, where: str
     ) -> None:
-        from memory.backends.mem0_native import NativeMem0
+        from memory.backends.mem0.native import NativeMem0
 
         options = settings.options
         self.backend_name = settings.name

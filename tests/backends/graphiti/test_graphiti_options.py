@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import ConfigError, InputError, MemoryScope, Message
-from memory.backends.graphiti_adapter import memslot_describe
-from memory.backends.graphiti_options import GROUP_IDS, GraphitiOptions
-from memory.backends.graphiti_translate import (
+from memory.backends.graphiti import memslot_describe
+from memory.backends.graphiti.options import GROUP_IDS, GraphitiOptions
+from memory.backends.graphiti.translate import (
     description,
     episode_body,
     event_id_of,
@@ -83,7 +83,7 @@ def test_the_description_imports_no_sdk() -> None:
     import sys
 
     code = (
-        "import sys; from memory.backends.graphiti_adapter import memslot_describe; memslot_describe();"
+        "import sys; from memory.backends.graphiti import memslot_describe; memslot_describe();"
         "sys.exit(any(name in sys.modules for name in ('graphiti_core', 'kuzu', 'openai', 'neo4j')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -96,7 +96,7 @@ scopes = st.builds(MemoryScope, run_id=ids, persona_id=ids, agent_id=st.none() |
 
 
 def group_id(scope: MemoryScope) -> str:
-    from memory.backends.graphiti_adapter import GraphitiAdapter
+    from memory.backends.graphiti.adapter import GraphitiAdapter
 
     return GraphitiAdapter.native_scope(GraphitiAdapter.__new__(GraphitiAdapter), scope)["group_id"]
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from memory import ContextEntry, InputError, MemoryEvent, RetrieveRequest
-from memory.backends.graphiti_options import Ingest
+from memory.backends.graphiti.options import Ingest
 
 __all__ = [
     "KINDS",

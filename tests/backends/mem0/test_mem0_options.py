@@ -10,7 +10,7 @@ import pytest
 from mem0_support import NEEDS_MEM0, config
 
 from memory import ConfigError, MemoryAdapterRegistry, PluginLoadError, ScopeError, load_config, parse_block
-from memory.backends.mem0_options import Mem0Options
+from memory.backends.mem0.options import Mem0Options
 
 pytestmark = NEEDS_MEM0
 

@@ -19,8 +19,8 @@ import yaml
 from memory import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
-HERE = Path(__file__).parent
-sys.path += [str(HERE / name) for name in ("honcho", "memos", "stigmem")]
+TESTS = Path(__file__).parents[1]
+sys.path += [str(TESTS / "backends" / name) for name in ("honcho", "memos", "stigmem")]
 
 from honcho_double import HonchoDouble  # noqa: E402
 from memos_double import MemosDouble  # noqa: E402
@@ -52,7 +52,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def agent_loop() -> ModuleType:
-    path = HERE.parents[1] / "examples" / "agent_loop.py"
+    path = TESTS.parent / "examples" / "agent_loop.py"
     spec = importlib.util.spec_from_file_location("agent_loop", path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,6 +1,6 @@
 """Graphiti's embedded Kuzu driver, repaired and bounded, with one database and one thread per scope.
 
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES, KuzuDriver, KuzuDri
 from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendUnavailable, NativeWorker
-from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_stores import FACTS_OF_KUZU, equip
-from memory.backends.graphiti_turn import Turn
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.stores import FACTS_OF_KUZU, equip
+from memory.backends.graphiti.turn import Turn
 
 __all__ = ["KuzuStore", "ScopeDriver", "make"]
 

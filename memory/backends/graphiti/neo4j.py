@@ -1,6 +1,6 @@
 """Graphiti's Neo4j driver within the slot's deadlines; scopes share a database, kept apart by their group ids.
 
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti_opening.import_sdk`.
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from graphiti_core.driver.neo4j_driver import Neo4jDriver
 from graphiti_core.graph_queries import get_fulltext_indices, get_range_indices
 from neo4j import AsyncDriver, AsyncGraphDatabase
 
-from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_stores import ServerGraph, equip
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.stores import ServerGraph, equip
 
 __all__ = ["Neo4jGraph", "Neo4jStore", "make"]
 

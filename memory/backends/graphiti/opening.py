@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from memory import PluginLoadError
-from memory.backends.graphiti_options import Driver
-from memory.backends.graphiti_stores import STORES
+from memory.backends.graphiti.options import Driver
+from memory.backends.graphiti.stores import STORES
 
 __all__ = ["import_sdk"]
 
 _TELEMETRY = "GRAPHITI_TELEMETRY_ENABLED"
-_MODULES = ("memory.backends.graphiti_models", "memory.backends.graphiti_native")
+_MODULES = ("memory.backends.graphiti.models", "memory.backends.graphiti.native")
 
 
 def import_sdk(driver: Driver = "kuzu") -> None:

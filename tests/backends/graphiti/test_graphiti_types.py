@@ -12,8 +12,8 @@ from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, listed, 
 from pydantic import BaseModel, Field
 
 from memory import ConfigError, SupportsBulkIngest
-from memory.backends.graphiti_options import GraphitiOptions
-from memory.backends.graphiti_types import build_ontology
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.types import build_ontology
 from memory.config import parse_block
 from memory.testing import ScriptedLLM
 

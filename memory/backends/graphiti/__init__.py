@@ -1,0 +1,41 @@
+"""Graphiti as a memory backend, through ``graphiti-core`` on Kuzu, FalkorDB or Neo4j (spec section 5.3).
+
+The plugin module of the entry point ``graphiti``. The SDK is imported by the factory alone.
+"""
+
+from __future__ import annotations
+
+from memory import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory.backends.graphiti.options import GROUP_IDS, GraphitiOptions
+
+__all__ = ["GRAPHITI_CAPABILITIES", "GraphitiOptions", "memslot_create", "memslot_describe"]
+
+GRAPHITI_CAPABILITIES = frozenset(
+    {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
+)
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """What this plugin is; imports no SDK."""
+    return PluginInfo(
+        name="graphiti",
+        kind="architecture",
+        summary="Graphiti: a temporal knowledge graph; facts are extracted by an LLM and invalidated, not deleted",
+        capabilities=GRAPHITI_CAPABILITIES,
+        consistency="immediate",
+        sdk_modules=("graphiti_core", "kuzu", "httpx"),
+        install="pip install 'memslot[graphiti]'",
+        options=GraphitiOptions,
+        alphabet=GROUP_IDS,
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> MemoryAdapter:
+    """Build the adapter. Graphiti is imported here; a scope's graph is opened by ``setup_scope``."""
+    from memory.backends.graphiti.adapter import GraphitiAdapter
+    from memory.backends.graphiti.opening import import_sdk
+
+    import_sdk(settings.options.driver)
+    return GraphitiAdapter(settings)

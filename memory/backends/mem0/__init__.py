@@ -1,0 +1,37 @@
+"""mem0 as a memory backend, through the ``mem0ai`` library (spec section 5.2).
+
+The plugin module of the entry point ``mem0``. The SDK is imported by the factory alone.
+"""
+
+from __future__ import annotations
+
+from memory import AdapterSettings, AdapterTraits, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
+from memory.backends.mem0.options import Mem0Options
+
+__all__ = ["MEM0_CAPABILITIES", "Mem0Options", "memslot_create", "memslot_describe"]
+
+MEM0_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
+
+
+@hookimpl
+def memslot_describe() -> PluginInfo:
+    """What this plugin is; imports no SDK."""
+    return PluginInfo(
+        name="mem0",
+        kind="architecture",
+        summary="mem0: memories extracted by an LLM, or verbatim without one, found by vector search",
+        capabilities=MEM0_CAPABILITIES,
+        consistency="immediate",
+        sdk_modules=("mem0",),
+        install="pip install 'memslot[mem0]'",
+        options=Mem0Options,
+        alphabet=IdAlphabet(),
+    )
+
+
+@hookimpl
+def memslot_create(settings: AdapterSettings[Mem0Options]) -> MemoryAdapter:
+    """Build the adapter. mem0 is imported here; its store is opened by the first call."""
+    from memory.backends.mem0.adapter import build_mem0
+
+    return build_mem0(settings, AdapterTraits(kind="architecture"))
