@@ -3,6 +3,7 @@
 #
 #   make demo                                      the quickstart over every memory that needs no key
 #   make test ARGS='-k isolation'                  the tests, or some of them
+#   make test JOBS=0 ARGS='-x --pdb'               in one process, as a debugger needs it
 #   make test PYTHON=python3.13 VENV=.venv-313     another Python, another environment
 
 VENV ?= .venv
@@ -10,6 +11,7 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$name" && break; done)
 LIVE_VENV ?= .venv-live-memos
 ARGS ?=
+JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -31,7 +33,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/memslot demo $(ARGS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed
