@@ -69,7 +69,7 @@ def memos_server(*, redis: bool = False, port: int = 0) -> Iterator[MemosServer]
 def memos_settings(*, redis: bool = False) -> Iterator[tuple[ScriptedLLM, dict[str, str]]]:
     """What MemOS stands on: a database, a language model, and the environment that names them."""
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memos-", dir=_short_tmp())))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memos-")))
         llm = stack.enter_context(ScriptedLLM())
         settings = {**_model_settings(llm.base_url), **stack.enter_context(_postgres(directory / "pg"))}
         settings |= (
@@ -78,11 +78,6 @@ def memos_settings(*, redis: bool = False) -> Iterator[tuple[ScriptedLLM, dict[s
         (directory / "files").mkdir()
         settings |= {"MEMOS_BASE_PATH": str(directory), "FILE_LOCAL_PATH": str(directory / "files")}
         yield llm, settings
-
-
-def _short_tmp() -> str:
-    """The path of a Unix socket may have 107 characters."""
-    return "/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir()
 
 
 def _model_settings(base_url: str) -> dict[str, str]:
