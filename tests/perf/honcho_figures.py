@@ -84,7 +84,7 @@ def by_hand(told: MemoryEvent, peers: dict[str, Any]) -> list[Any]:
     ]
 
 
-async def overhead(url: str, rounds: int) -> bool:
+async def overhead(url: str, rounds: int) -> None:
     """One message written, and one context, by each."""
     ours_in = MemoryScope(run_id="perf", persona_id="ours")
     client = Honcho(base_url=url, workspace_id="bare", max_retries=0)
@@ -117,10 +117,9 @@ async def overhead(url: str, rounds: int) -> bool:
         for number in range(20):
             await bare_add(number)
             await our_add(number)
-        read = report("session.context", await in_turns(bare_context, our_context, rounds))
-        written = report("session.add_messages", await in_turns(bare_add, our_add, rounds // 2))
+        report("session.context", await in_turns(bare_context, our_context, rounds))
+        report("session.add_messages", await in_turns(bare_add, our_add, rounds // 2))
     await client._async_http_client.close()
-    return read and written
 
 
 async def many_scopes(url: str) -> bool:
@@ -155,7 +154,7 @@ async def many_scopes(url: str) -> bool:
     return own == SCOPES and not crossed
 
 
-async def bulk(url: str) -> bool:
+async def bulk(url: str) -> None:
     """A preload against loops over the SDK: a call for each turn, and a call for each hundred messages."""
     ratios: dict[int, list[float]] = {2: [], AT_ONCE: []}
     for turn in range(6):
@@ -184,16 +183,16 @@ async def bulk(url: str) -> bool:
     by_turn, by_batch = (statistics.median(ratios[size]) for size in ratios)
     show(f"bulk of {TURNS:,} turns over a call for each", f"x {by_turn:.2f}", "<= 1", by_turn <= 1)
     show("  over a loop of a hundred messages a call", f"x {by_batch:.2f}")
-    return by_turn <= 1
 
 
 async def main(rounds: int) -> int:
     with server() as url:
-        results = [await overhead(url, rounds), await many_scopes(url)]
+        await overhead(url, rounds)
+        apart = await many_scopes(url)
     with server() as url:
-        results.append(await bulk(url))
-    return 0 if all(results) else 1
+        await bulk(url)
+    return 0 if apart else 1  # times depend on the machine, isolation does not
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 400)))
+    sys.exit(asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1600)))

@@ -34,7 +34,7 @@ _writing: ContextVar[bool] = ContextVar("memslot_graphiti_writing", default=Fals
 
 def _open(path: Path, buffer_mb: int) -> kuzu.Database:
     return kuzu.Database(
-        str(path), buffer_pool_size=buffer_mb << 20, max_db_size=_LARGEST_BYTES, max_num_threads=1
+        str(path), buffer_pool_size=buffer_mb << 20, max_db_size=_LARGEST_BYTES, max_num_threads=2
     )
 
 
