@@ -196,9 +196,9 @@ class MemorySlot:
         async with rules.observed("retrieve", request.scope, session_id=request.session_id) as seen:
             result = await rules.call("retrieve", self.deadlines.retrieve_s, in_turn)
             self._check_rows(result)
-            result, measured = self._fitted(result)
+            result, section, measured = self._fitted(result)
             trace = rules.finish(seen, result.trace, **measured)
-        return result.model_copy(update={"trace": trace})
+        return result.model_copy(update={"formatted_context": section, "trace": trace})
 
     def format_context(self, result: RetrieveResult) -> str:
         """The result's context section; ``retrieve`` has already put it into ``formatted_context``."""
@@ -414,8 +414,8 @@ class MemorySlot:
                         "the whole answer is withheld"
                     )
 
-    def _fitted(self, result: RetrieveResult) -> tuple[RetrieveResult, dict[str, Any]]:
-        """The result with its section, fitted to the budget, and what the trace is to say about it."""
+    def _fitted(self, result: RetrieveResult) -> tuple[RetrieveResult, str, dict[str, Any]]:
+        """The result and its section, fitted to the budget, and what the trace is to say about it."""
         budget = result.request.budget
         included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
         if surely_exceeds(result.entries, budget):
@@ -435,7 +435,7 @@ class MemorySlot:
                 backend_name=self.backend_name,
                 operation="format_context",
             )
-        return result.model_copy(update={"formatted_context": section}), self._measured(result, tokens)
+        return result, section, self._measured(result, tokens)
 
     def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
         least, trace = result.request.budget.min_tokens, result.trace
