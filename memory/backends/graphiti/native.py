@@ -327,6 +327,7 @@ class NativeGraph(GraphLookups):
 
     async def search(self, query: str, limit: int) -> SearchResults:
         """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
+        # A search that is cancelled leaves coroutines behind that nobody awaits, and Python warns of each.
         return await self._outlasting(
             self.graphiti.search_(
                 query,
