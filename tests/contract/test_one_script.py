@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from memory import MemoryAdapterRegistry
+from memory import MemoryAdapterRegistry, load_config
+from memory.smoke import run_gates
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 TESTS = Path(__file__).parents[1]
@@ -75,18 +76,29 @@ def configuration(tmp_path: Path) -> Iterator[str]:
         yield CONFIGURATION.format(data_dir=tmp_path / "memory", **given)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_the_same_agent_remembers_with_every_backend(
-    agent_loop: ModuleType, configuration: str, backend: str
-) -> None:
-    row = next(row for row in MemoryAdapterRegistry().rows() if row.name == backend)
+@pytest.fixture(params=BACKENDS)
+def config(configuration: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The configuration with a backend's name in its place."""
+    row = next(row for row in MemoryAdapterRegistry().rows() if row.name == request.param)
     if not row.installed:
         pytest.skip(f"not installed: {row.error or row.missing}")
-    config: dict[str, Any] = yaml.safe_load(configuration.replace("THE-ONE-WORD", backend))
+    chosen: dict[str, Any] = yaml.safe_load(configuration.replace("THE-ONE-WORD", request.param))
+    return chosen
+
+
+async def test_the_same_agent_remembers_with_every_backend(
+    agent_loop: ModuleType, config: dict[str, Any]
+) -> None:
     async with agent_loop.open_model(None, "scripted") as model:
         answers = dict(await agent_loop.converse(config, model))
     assert "Biscuit" in answers["What is my dog called?"]
     assert "without sugar" in answers["How do I take my tea?"]
+
+
+async def test_the_doctor_passes_every_backend(config: dict[str, Any]) -> None:
+    report = await run_gates(load_config(config))
+    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+    assert len(report.gates) == 10
 
 
 def test_every_backend_of_ours_is_switched_to() -> None:
