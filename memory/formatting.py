@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from memory.receipts import ContextEntry
 from memory.requests import ContextBudget
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 _TAG = re.compile(r"<\s*(/?)\s*memory-context\b[^<>]{0,1000}>", re.IGNORECASE)
+_PLAIN_FENCE = re.compile(r"<memory-context\b[^<>]{0,1000}>")
 _OPENING = re.compile(
     r"<(?=[\s\u200b-\u200f\u2060\ufeff]*/?[\s\u200b-\u200f\u2060\ufeff]*memory-context)", re.I
 )
@@ -71,7 +73,7 @@ def render_entry(entry: ContextEntry) -> str:
     if entry.timestamp is not None:
         labels.append(_time(entry.timestamp))
     for name, value in entry.labels:
-        labels.append(f"{_one_line(name)} {_one_line(value)}")
+        labels.append(f"{_name(name)} {_one_line(value)}")
     if entry.score is not None:
         labels.append(f"score {entry.score:.2f}")
     native_id = entry.native_id
@@ -100,6 +102,9 @@ def _one_line(text: str) -> str:
     if text.isalnum():
         return text
     return clean_text(text).replace("\n", " ").replace(")", "]").replace("(", "[")
+
+
+_name = lru_cache(256)(_one_line)  # names of labels are the adapter's own, few, and in every entry
 
 
 def _attribute(text: str) -> str:
@@ -187,6 +192,8 @@ def is_well_formed(section: str) -> bool:
     """Whether a section is empty, or exactly one fence around text that holds no other."""
     if not section:
         return True
+    if section.count("<") == 2 and _PLAIN_FENCE.match(section) and section.endswith("</memory-context>"):
+        return True  # by far the most common case: no tag but the fence's own two
     tags = list(_TAG.finditer(section))
     return (
         len(tags) == 2

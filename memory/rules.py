@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 import anyio
-from anyio.lowlevel import current_token
 
-from memory._loops import on_trio
+from memory._loops import on_trio, running_loop
 from memory._model import Frozen
 from memory.base import MemoryAdapter
 from memory.errors import (
@@ -99,7 +98,7 @@ class Rules:
         """
         if self.closed:
             raise LifecycleError("this slot is closed; open a new one")
-        loop = current_token().native_token
+        loop = running_loop()
         if self._loop is None:
             if self.traits.asyncio_only and on_trio():
                 raise ConfigError(f"{self.backend_name} runs on asyncio only; run the host on asyncio")

@@ -14,6 +14,7 @@ import re
 import sqlite3
 import unicodedata
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -100,6 +101,7 @@ class NodeModel:
         self.intents: dict[str, dict[str, Any]] = {}
         self._ticks = 0
         self._fts = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._fts.close)  # Python 3.13 warns of one that is left open
         self._fts.execute(
             "CREATE VIRTUAL TABLE fts USING fts5(entity, relation, value_v,"
             " tokenize='unicode61 remove_diacritics 1')"
