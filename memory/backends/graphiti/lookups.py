@@ -69,13 +69,17 @@ class GraphLookups:
         raise ScopeError("native_id names no fact and no episode of this scope")
 
     async def episodes(self, uuids: Sequence[str]) -> list[Any]:
-        """Episodes by uuid; those that are gone, or another group's of the same database, are left out."""
-        return self._ours(await EpisodicNode.get_by_uuids(self.driver, list(uuids))) if uuids else []
+        """Episodes by uuid, in that order; those that are gone, or another group's, are left out."""
+        if not uuids:
+            return []
+        return _in_order(uuids, self._ours(await EpisodicNode.get_by_uuids(self.driver, list(uuids))))
 
     async def edges(self, uuids: Sequence[str]) -> list[Any]:
-        """Facts by uuid; those that are gone, or another group's of the same database, are left out."""
+        """Facts by uuid, in that order; those that are gone, or another group's, are left out."""
+        if not uuids:
+            return []
         try:
-            return self._ours(await EntityEdge.get_by_uuids(self.driver, list(uuids))) if uuids else []
+            return _in_order(uuids, self._ours(await EntityEdge.get_by_uuids(self.driver, list(uuids))))
         except EdgeNotFoundError:
             return []
 
@@ -117,3 +121,9 @@ class GraphLookups:
     async def probe(self) -> None:
         """The cheapest query there is."""
         await self.driver.execute_query("RETURN 1 AS one")
+
+
+def _in_order(uuids: Sequence[str], records: Iterable[Any]) -> list[Any]:
+    """Records as they were asked for: a database gives them in any order."""
+    place = {uuid: at for at, uuid in enumerate(uuids)}
+    return sorted(records, key=lambda record: place[record.uuid])
