@@ -77,6 +77,9 @@ async def test_a_repeated_fact_is_one_fact_with_two_sources(tmp_path: Path, llm:
         first, second = [await slot.record_event(one) for one in events]
         (entry,) = (await slot.retrieve(ask("Paris"))).entries
         history = await sources(slot, native_id=entry.native_id)
+        backwards = [second.native_ids[0], first.native_ids[0]]
+        async with slot._adapter.graph(ALICE) as graph:
+            assert [episode.uuid for episode in await graph.episodes(backwards)] == backwards
     assert first.native_ids[1] == second.native_ids[1] == entry.native_id
     assert entry.event_ids == history.event_ids == tuple(one.event_id for one in events)
 
