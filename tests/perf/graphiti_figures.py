@@ -236,7 +236,7 @@ async def overhead(llm: ScriptedLLM, rounds: int, where: str) -> None:
                 lambda at: search(asked[at % len(asked)]),
                 lambda at: slot.retrieve(asked[at % len(asked)]),
                 (Inside(bare, "search_"), Inside(graph.graphiti, "search_")),
-                2 * rounds,
+                4 * rounds,
             )
             report("search_", *searches, 2)
             adds = await abba(
@@ -321,11 +321,36 @@ async def scopes(llm: ScriptedLLM) -> None:
     )
 
 
+async def growth(llm: ScriptedLLM) -> None:
+    """Memory of a graph that is asked again and again, beside Graphiti's own driver."""
+    calls = 500
+    with tempfile.TemporaryDirectory() as directory:
+        async with opened(llm, directory, "ours") as slot:
+            adapter: Any = slot._adapter
+            bare, group_id = stock(directory, adapter._models)
+            search, _ = by_hand(bare, group_id)
+            asked = request(slot.scope, max_items=10)
+            grown = []
+            for call in (slot.retrieve, search):
+                for at in range(50 + calls):
+                    if at == 50:
+                        before = psutil.Process().memory_info().rss
+                    await call(asked)
+                grown.append((psutil.Process().memory_info().rss - before) / 1e6)
+    show(
+        f"{calls} searches",
+        f"{grown[0]:+.0f} MB; by hand {grown[1]:+.0f} MB",
+        "no growth (< 10 MB)",
+        grown[0] < 10,
+    )
+
+
 async def main(rounds: int) -> None:
     with ScriptedLLM() as llm:
         for where in ("memslot's driver", "its own driver"):
             await overhead(llm, rounds, where)
         await bulk(llm, rounds)
+        await growth(llm)
         await scopes(llm)
 
 

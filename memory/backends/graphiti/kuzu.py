@@ -33,7 +33,7 @@ _writing: ContextVar[bool] = ContextVar("memslot_graphiti_writing", default=Fals
 
 
 def _open(path: Path, buffer_mb: int) -> kuzu.Database:
-    # With one thread equal rows come in the same order every time; two would save a millisecond of a search.
+    # With one thread equal rows come in the same order every time.
     return kuzu.Database(
         str(path), buffer_pool_size=buffer_mb << 20, max_db_size=_LARGEST_BYTES, max_num_threads=1
     )
@@ -139,7 +139,7 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
                 f"the graph at {path} is open elsewhere; close the other user, or choose another path",
                 sent=False,
             ) from error
-        self._reader, self._writer = kuzu.Connection(database), kuzu.Connection(database)
+        self._reader, self._writer = Connection(database), Connection(database)
         self.db = database
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
@@ -166,10 +166,7 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             connection = self._writer if in_save else self._reader
             if connection is None:
                 raise BackendUnavailable("the graph is closed", sent=False)
-            answer = connection.execute(query, parameters)
-            several = isinstance(answer, list)
-            rows = [list(one.rows_as_dict()) for one in (answer if several else [answer])]
-            return rows if several else rows[0]
+            return connection.rows(query, parameters)
 
         return await self.worker.run(run)
 
@@ -220,6 +217,45 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             if handle is not None:
                 handle.close()
         self.db = self._reader = self._writer = None
+
+
+class Connection:
+    """A connection that prepares each query once.
+
+    Kuzu prepares a query given as text anew every time, then plans it again with its parameters, and keeps all of
+    that until the connection is closed: a tenth of the time of a search, and a third of a megabyte.
+
+    Args:
+        database: an open one.
+    """
+
+    def __init__(self, database: kuzu.Database) -> None:
+        self._native = kuzu.Connection(database)
+        self._prepared: dict[tuple[str, frozenset[str]], kuzu.PreparedStatement] = {}
+
+    def rows(self, query: str, parameters: dict[str, Any]) -> Any:
+        """Rows as dicts; a list of them per statement, where there are several.
+
+        Raises:
+            RuntimeError: Kuzu's own.
+        """
+        answer = self._native.execute(self._prepare(query, parameters) if parameters else query, parameters)
+        if isinstance(answer, list):
+            return [list(one.rows_as_dict()) for one in answer]
+        return list(answer.rows_as_dict())
+
+    def _prepare(self, query: str, parameters: dict[str, Any]) -> kuzu.PreparedStatement:
+        key = (query, frozenset(parameters))  # a parameter left out would keep the value it had before
+        statement = self._prepared.get(key)
+        if statement is None:
+            statement = kuzu.PreparedStatement(self._native, query, parameters)
+            if statement.is_success():
+                self._prepared[key] = statement
+        return statement
+
+    def close(self) -> None:
+        self._prepared.clear()
+        self._native.close()
 
 
 class Session(KuzuDriverSession):  # type: ignore[misc]

@@ -1,0 +1,117 @@
+"""The driver of an embedded graph: queries that are asked again, saves, and the order of equal rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, llm, opened
+
+from memory import BackendUnavailable
+from memory.backends.graphiti.opening import import_sdk
+from memory.testing import ScriptedLLM
+
+if TYPE_CHECKING:
+    from memory.backends.graphiti.kuzu import ScopeDriver
+
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
+pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+
+COUNT = "MATCH (n:Saga) RETURN count(*) AS found"
+CREATE = "CREATE (n:Saga {uuid: $uuid, name: 'n', group_id: 'g'})"
+
+
+@asynccontextmanager
+async def driver(directory: Path) -> AsyncIterator[ScopeDriver]:
+    import_sdk()
+    from memory.backends.graphiti.kuzu import ScopeDriver
+
+    driver = ScopeDriver(directory, "g", 64)
+    await driver.open()
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+async def test_a_read_sees_what_was_there_before_a_save(tmp_path: Path) -> None:
+    async with driver(tmp_path / "g") as graph:
+        created = asyncio.Event()
+
+        async def save() -> Any:
+            await graph.execute_query(CREATE, uuid="1")
+            created.set()
+            own, _, _ = await graph.execute_query(COUNT, routing_="r")
+            return own, (await outside)[0]
+
+        async def read_meanwhile() -> Any:
+            await created.wait()
+            return await graph.execute_query(COUNT, routing_="r")
+
+        outside = asyncio.ensure_future(read_meanwhile())
+        assert await graph.in_transaction(save) == ([{"found": 1}], [{"found": 0}])
+        assert (await graph.execute_query(COUNT, routing_="r"))[0] == [{"found": 1}]
+
+
+async def test_a_query_asked_again_holds_no_more_memory(tmp_path: Path) -> None:
+    """Kuzu keeps 150 KB of each query that is given as text with a vector, until its connection is closed."""
+    query = "WITH CAST($vector AS FLOAT[1024]) AS v RETURN v[1] AS first"
+    async with driver(tmp_path / "g") as graph:
+        for at in range(450):
+            if at == 50:
+                before = psutil.Process().memory_info().rss
+            rows, _, _ = await graph.execute_query(query, vector=[float(at)] * 1024)
+            assert rows == [{"first": float(at)}]
+        assert psutil.Process().memory_info().rss - before < 20e6
+
+
+async def test_a_query_asked_again_takes_its_new_parameters(tmp_path: Path) -> None:
+    async with driver(tmp_path / "g") as graph:
+        for given in (["1"], ["1", "2"], [1], "text", 2.5, True, {"a": 1}):
+            rows, _, _ = await graph.execute_query("RETURN $given AS given", given=given)
+            assert rows == [{"given": given}]
+        for among, found in ((["1"], 1), ([], 0), (["1", "2"], 2)):
+            rows, _, _ = await graph.execute_query(
+                "UNWIND ['1', '2'] AS x WITH x WHERE x IN $among RETURN x", among=among
+            )
+            assert len(rows) == found
+        await graph.execute_query("RETURN $first + $second AS sum", first=1, second=2)
+        with pytest.raises(RuntimeError, match="not found"):
+            await graph.execute_query("RETURN $first + $second AS sum", first=1)
+        await graph.execute_query(CREATE, uuid="1")
+        with pytest.raises(RuntimeError, match="primary key"):
+            await graph.execute_query(CREATE, uuid="1")
+        await graph.execute_query(CREATE, uuid="2")
+        assert (await graph.execute_query(COUNT))[0] == [{"found": 2}]
+
+
+async def test_a_renewed_graph_is_asked_anew(tmp_path: Path) -> None:
+    query = "MATCH (n:Saga) WHERE n.group_id = $of RETURN count(*) AS found"
+    async with driver(tmp_path / "g") as graph:
+        await graph.execute_query(CREATE, uuid="1")
+        assert (await graph.execute_query(query, of="g"))[0] == [{"found": 1}]
+        await graph.renew()
+        assert (await graph.execute_query(query, of="g"))[0] == [{"found": 0}]
+    with pytest.raises(BackendUnavailable):
+        await graph.execute_query(query, of="g")
+
+
+async def test_equal_facts_come_in_the_same_order_every_time(tmp_path: Path, llm: ScriptedLLM) -> None:
+    facts = [
+        {"source": "Ada", "relation": "KEEPS", "target": f"thing{at}", "fact": "Ada keeps a thing"}
+        for at in range(40)
+    ]
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(event("unused", metadata={"triplets": facts}))
+        orders = {
+            tuple(row["uuid"] for row in (await slot.retrieve(ask("Ada's thing", max_items=30))).raw["edges"])
+            for _ in range(20)
+        }
+    assert len(orders) == 1
+    assert len(orders.pop()) == 30
