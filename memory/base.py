@@ -7,7 +7,8 @@ mapping, fence stripping, budgets) is the slot's work; an adapter does none of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -83,6 +84,8 @@ class AdapterTraits:
             time and in order.
         write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only where the
             backend deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
+        bulk_size: events handed over in one bulk call; None is all of them. Every call has a deadline of its own,
+            and what earlier calls wrote keeps its receipts whatever becomes of later ones.
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
     """
 
@@ -94,6 +97,7 @@ class AdapterTraits:
     max_concurrency: int | None = None
     max_scope_concurrency: int | None = None
     write_retries: int = 0
+    bulk_size: int | None = None
     asyncio_only: bool = False
 
 
@@ -282,9 +286,30 @@ class BaseAdapter:
         """A trace naming the native call; the slot completes it."""
         return Trace(backend_name=self.backend_name, scope=scope, native_operation=native_operation, **fields)
 
+    @contextmanager
+    def keeping(self, receipts: Sequence[WriteReceipt]) -> Iterator[None]:
+        """Around a bulk write: should it fail, its error carries the receipts there are by then.
+
+        Raises:
+            MemslotError: the error of the body, mapped like any native one.
+        """
+        try:
+            yield
+        except Exception as error:
+            failure: MemslotError
+            if isinstance(error, MemslotError) and not isinstance(error, BackendError):
+                failure = error
+            else:
+                failure = normalise_error(error, backend_name=self.backend_name, operation="record_events")
+            failure.receipts = tuple(receipts)
+            raise failure from (error.__cause__ if failure is error else error)
+
 
 class SequentialBulk(BaseAdapter):
-    """Bulk ingest where the backend has no batch call that keeps its meaning: one event after the other."""
+    """Bulk ingest where the backend has no batch call that keeps its meaning: one event after the other.
+
+    Declare ``bulk_size=1`` in the traits, so that each event has the deadline of a single write.
+    """
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Write one event by the backend's native path."""
@@ -294,16 +319,10 @@ class SequentialBulk(BaseAdapter):
         """``record_event`` of each. After a failure, later events are not sent.
 
         Raises:
-            BackendError: an event failed; ``receipts`` are of those written before it.
+            MemslotError: an event failed; ``receipts`` are of those written before it.
         """
         receipts: list[WriteReceipt] = []
-        for event in events:
-            try:
+        with self.keeping(receipts):
+            for event in events:
                 receipts.append(await self.record_event(event))
-            except Exception as error:
-                if isinstance(error, MemslotError) and not isinstance(error, BackendError):
-                    raise
-                failure = normalise_error(error, backend_name=self.backend_name, operation="record_events")
-                failure.receipts = tuple(receipts)
-                raise failure from (error.__cause__ if failure is error else error)
         return receipts

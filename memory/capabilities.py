@@ -17,9 +17,9 @@ from memory.base import (
     SupportsReadiness,
     capabilities_of,
 )
-from memory.errors import BackendError, BackendProtocolError, BackendTimeout, InputError
+from memory.delivery import Delivery
+from memory.errors import BackendTimeout, InputError, MemslotError
 from memory.events import MemoryEvent
-from memory.outbox import Outbox
 from memory.receipts import (
     BackendReadiness,
     FeedbackReceipt,
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 
 class _View:
-    def __init__(self, rules: Rules, outbox: Outbox | None) -> None:
+    def __init__(self, rules: Rules, delivery: Delivery) -> None:
         self._rules = rules
         self._adapter: Any = rules.adapter
-        self._outbox = outbox
+        self._delivery = delivery
 
 
 class _Feedback(_View):
@@ -63,7 +63,8 @@ class _BulkIngest(_View):
         """One receipt per event, in order. Events of several scopes are written scope by scope.
 
         Raises:
-            BackendError: the backend failed; ``error.receipts`` holds those of the events written before.
+            MemslotError: the backend failed, or refused an event; ``error.receipts`` holds those of the events that
+                are stored, also where an answer was lost and the backend could be asked.
         """
         by_scope: dict[MemoryScope, list[MemoryEvent]] = {}
         for event in events:
@@ -75,7 +76,7 @@ class _BulkIngest(_View):
         for scope, group in by_scope.items():
             try:
                 written = await self._write(scope, group)
-            except BackendError as error:
+            except MemslotError as error:
                 error.receipts = (*receipts.values(), *error.receipts)
                 raise
             receipts.update((receipt.event_id, receipt) for receipt in written)
@@ -85,28 +86,9 @@ class _BulkIngest(_View):
         return await self._rules.write(
             "record_events",
             scope,
-            lambda: self._send(events),
+            lambda: self._delivery.many(events),
             lambda: [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events],
         )
-
-    async def _send(self, events: list[MemoryEvent]) -> list[WriteReceipt]:
-        if self._outbox is not None:
-            for event in events:
-                await self._outbox.append(event)
-        receipts: list[WriteReceipt] = await self._rules.call(
-            "record_events",
-            self._rules.deadlines.write_s * len(events),
-            lambda: self._adapter.record_events(events),
-        )
-        if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
-            raise BackendProtocolError(
-                f"{self._rules.backend_name}: record_events did not return one receipt per event, in order"
-            )
-        if self._outbox is not None:
-            for receipt in receipts:
-                if receipt.status != "unknown":
-                    await self._outbox.settle(receipt)
-        return receipts
 
 
 class _Readiness(_View):
@@ -184,7 +166,7 @@ _VIEWS: dict[Callable[..., Any], tuple[str, type[_View]]] = {
 }
 
 
-def guard(rules: Rules, outbox: Outbox | None, protocol: Callable[..., T]) -> T | None:
+def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | None:
     """The guarded view of a capability, or None where the adapter lacks or withholds it.
 
     Raises:
@@ -194,4 +176,4 @@ def guard(rules: Rules, outbox: Outbox | None, protocol: Callable[..., T]) -> T 
         known = ", ".join(getattr(view, "__name__", "") for view in _VIEWS)
         raise InputError(f"capability() takes one of {known}")
     name, view = _VIEWS[protocol]
-    return cast(T, view(rules, outbox)) if name in capabilities_of(rules.adapter) else None
+    return cast(T, view(rules, delivery)) if name in capabilities_of(rules.adapter) else None

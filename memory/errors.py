@@ -54,7 +54,13 @@ __all__ = [
 
 
 class MemslotError(Exception):
-    """Base of every error raised by memslot."""
+    """Base of every error raised by memslot.
+
+    Attributes:
+        receipts: for a bulk write, the receipts of the events that are stored although it failed.
+    """
+
+    receipts: tuple[Any, ...] = ()
 
 
 class ConfigError(MemslotError):
@@ -106,7 +112,6 @@ class BackendError(MemslotError):
         diagnostics: JSON-ready and redacted: ``exception``, ``status``, ``code``, ``request_id``,
             ``retry_after_s``, ``causes``; a key is absent where the native error does not tell.
         sent: False when the request certainly was not carried out.
-        receipts: for a bulk write, the receipts of the events that were written before it failed.
     """
 
     sent: bool = True
@@ -124,7 +129,6 @@ class BackendError(MemslotError):
         self.backend_name = backend_name
         self.operation = operation
         self.diagnostics: dict[str, Any] = dict(diagnostics or {})
-        self.receipts: tuple[Any, ...] = ()
         if sent is not None:
             self.sent = sent
 

@@ -1,8 +1,9 @@
 """MemorySlot: what a host holds. Every rule that holds for all adapters is applied here, once (DESIGN section 5).
 
 The way of an event: ``after_turn`` -> ``record_event`` (recalled context stripped) -> :class:`memory.rules.Rules`
-(scope check, mode gate, order of the scope, deadline, error mapping) -> the adapter's ``record_event`` -> the
-native call; and back as a receipt with its trace.
+(scope check, mode gate, order of the scope) -> :class:`memory.delivery.Delivery` (outbox, look-up, repetition) ->
+``Rules.call`` (deadline, error mapping) -> the adapter's ``record_event`` -> the native call; and back as a receipt
+with its trace.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from memory.base import AdapterTraits, MemoryAdapter, SupportsEventLookup, capabilities_of
+from memory.base import AdapterTraits, MemoryAdapter, capabilities_of
 from memory.capabilities import guard
+from memory.delivery import Delivery
 from memory.errors import BackendError, BackendProtocolError, IsolationError, ReadOnlyError, ScopeError
 from memory.events import MemoryEvent, Message
 from memory.filters import check_filters
@@ -27,7 +29,6 @@ from memory.receipts import (
     ModeReceipt,
     ResetReceipt,
     RetrieveResult,
-    Trace,
     WriteReceipt,
     summarise_entries,
 )
@@ -40,7 +41,6 @@ from memory.tracing import TraceSink
 __all__ = ["Deadlines", "MemorySlot"]
 
 T = TypeVar("T")
-_RETRY_PAUSE_S = 0.2
 
 
 class MemorySlot:
@@ -77,9 +77,7 @@ class MemorySlot:
         self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
         self._adapter = adapter
         self._rules = Rules(adapter, self.deadlines, trace_sink)
-        self._outbox = outbox
-        self._last_write_at: datetime | None = None
-        self._unknown_writes = 0
+        self._delivery = Delivery(self._rules, outbox)
 
     async def __aenter__(self) -> Self:
         try:
@@ -123,7 +121,7 @@ class MemorySlot:
         Raises:
             InputError: ``protocol`` is not one of the six capability protocols.
         """
-        return guard(self._rules, self._outbox, protocol)
+        return guard(self._rules, self._delivery, protocol)
 
     # -- the contract -----------------------------------------------------------------------------------
 
@@ -169,7 +167,7 @@ class MemorySlot:
         return await self._rules.write(
             "record_event",
             event.scope,
-            lambda: self._write(event),
+            lambda: self._delivery.one(event),
             lambda: WriteReceipt(event_id=event.event_id, status="skipped_read_only"),
             session_id=event.session_id,
             event_id=event.event_id,
@@ -238,10 +236,11 @@ class MemorySlot:
                     warnings=(str(error),),
                     details=error.diagnostics,
                 )
+        last = self._delivery.last_write_at
         writes = {
             "writes_in_flight": rules.gate.in_flight,
-            "unknown_writes": self._unknown_writes,
-            "last_write_at": self._last_write_at.isoformat() if self._last_write_at else None,
+            "unknown_writes": self._delivery.unknown_writes,
+            "last_write_at": last.isoformat() if last else None,
         }
         return health.model_copy(
             update={
@@ -336,70 +335,6 @@ class MemorySlot:
         if chosen is None:
             raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
         return chosen
-
-    async def _write(self, event: MemoryEvent) -> WriteReceipt:
-        if self._outbox is not None:
-            await self._outbox.append(event)
-        receipt = await self._deliver(event)
-        if receipt.status == "unknown":
-            self._unknown_writes += 1
-            return receipt
-        self._last_write_at = datetime.now(UTC)
-        if self._outbox is not None:
-            await self._outbox.settle(receipt)
-        return receipt
-
-    async def _deliver(self, event: MemoryEvent) -> WriteReceipt:
-        """Send an event; again only where a look-up or the backend's own deduplication makes it safe."""
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                receipt = await self._rules.call(
-                    "record_event", self.deadlines.write_s, lambda: self._adapter.record_event(event)
-                )
-            except BackendError as error:
-                if not error.ambiguous:
-                    raise
-                settled = await self._settle(event, error, may_retry=attempt <= self.traits.write_retries)
-                if settled is None:
-                    await anyio.sleep(_RETRY_PAUSE_S * attempt)
-                    continue
-                receipt = settled
-            native = receipt.trace or Trace(
-                backend_name=self.backend_name, scope=event.scope, native_operation="record_event"
-            )
-            return receipt.model_copy(
-                update={"trace": native.model_copy(update={"attempts": max(native.attempts, attempt)})}
-            )
-
-    async def _settle(
-        self, event: MemoryEvent, error: BackendError, *, may_retry: bool
-    ) -> WriteReceipt | None:
-        """What to make of an ambiguous write: found, unknown, or (None) safe to send again."""
-        adapter = self._adapter
-        certainly_absent = (
-            True  # write_retries above 0 without a look-up declares that the backend deduplicates
-        )
-        if isinstance(adapter, SupportsEventLookup):
-            try:
-                found = await self._rules.call(
-                    "find_event", self.deadlines.query_s, lambda: adapter.find_event(event)
-                )
-            except BackendError:
-                certainly_absent = False
-            else:
-                if found is not None:
-                    return WriteReceipt(
-                        event_id=event.event_id,
-                        status="committed",
-                        native_ids=tuple(found),
-                        warnings=("confirmed by look-up after the answer was lost",),
-                    )
-        if may_retry and certainly_absent:
-            return None
-        warning = f"sent without an answer ({type(error).__name__}); it may or may not be stored"
-        return WriteReceipt(event_id=event.event_id, status="unknown", warnings=(warning,))
 
     def _check_rows(self, result: RetrieveResult) -> None:
         labelled = [entry.scope_ids for entry in result.entries if entry.scope_ids is not None]

@@ -166,7 +166,7 @@ class Cell:
                 receipts = (
                     await bulk.record_events(batch) if bulk else [await self._slot.record_event(batch[0])]
                 )
-            except BackendError as error:
+            except MemslotError as error:
                 self._count(error.receipts)
                 raise
             finally:

@@ -64,7 +64,11 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
 
         self.backend_name = settings.name
         self.traits = AdapterTraits(
-            kind="architecture", consistency="immediate", cs_filtering="soft", asyncio_only=True
+            kind="architecture",
+            consistency="immediate",
+            cs_filtering="soft",
+            bulk_size=None if _in_batches(settings.options) else 1,
+            asyncio_only=True,
         )
         self._options = settings.options
         self.lists = (*LISTS, "sagas") if settings.options.saga else LISTS
@@ -189,8 +193,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         Raises:
             BackendError: an event failed; ``receipts`` are of those written before it, later ones are not sent.
         """
-        options = self._options
-        if options.bulk == "native" and options.ingest != "triplet":
+        if _in_batches(self._options):
             return await self._record_batch(events)
         return await super().record_events(events)
 
@@ -355,6 +358,11 @@ def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:
         owner=f"memory.backends.{settings.name}",
         protected=(EntityNode.model_fields, EntityEdge.model_fields),
     )
+
+
+def _in_batches(options: GraphitiOptions) -> bool:
+    """Whether a preload is ``add_episode_bulk``; of triplets there is none."""
+    return options.bulk == "native" and options.ingest != "triplet"
 
 
 def _modes(options: GraphitiOptions) -> tuple[str, ...]:

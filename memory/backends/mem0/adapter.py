@@ -19,7 +19,6 @@ import anyio
 from memory import (
     AdapterSettings,
     AdapterTraits,
-    BackendError,
     BackendHealth,
     BackendReadiness,
     BackendRejected,
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 __all__ = ["Mem0Adapter", "build_mem0"]
 
 T = TypeVar("T")
-_BULK_CHUNK = 16  # events a preload writes before it lets another call have the thread
+_BULK_SIZE = 16  # events a preload writes before another call may have the thread
 _MUTABLE = frozenset({"text", "metadata", "expiration_date"})
 
 
@@ -105,6 +104,7 @@ class Mem0Adapter(BaseAdapter):
             cs_filtering=options.filters_cs,
             filter_operators=options.profile.operators,
             write_retries=1 if options.profile.hard else 0,
+            bulk_size=_BULK_SIZE,
         )
         self._options = options
         self._ids = ScopeIds(options, where)
@@ -143,7 +143,7 @@ class Mem0Adapter(BaseAdapter):
         return await self._run(lambda: self._write(event))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """``Memory.add`` of one event after the other, several per hop to the worker.
+        """``Memory.add`` of one event after the other, in one hop to the worker.
 
         One ``add`` of several events would be one extraction over all of them, which is another memory. If an
         event fails, ``error.receipts`` holds those written before it, and the events after it are not sent.
@@ -151,19 +151,15 @@ class Mem0Adapter(BaseAdapter):
         receipts: list[WriteReceipt] = []
         abandoned = threading.Event()
 
-        def write_chunk(chunk: Sequence[MemoryEvent]) -> None:
-            for event in chunk:
+        def write() -> None:
+            for event in events:
                 if abandoned.is_set():
                     return
                 receipts.append(self._write(event))
 
         try:
-            for start in range(0, len(events), _BULK_CHUNK):
-                chunk = events[start : start + _BULK_CHUNK]
-                await self._run(partial(write_chunk, chunk))
-        except BackendError as error:
-            error.receipts = tuple(receipts)
-            raise
+            with self.keeping(receipts):
+                await self._run(write)
         finally:
             abandoned.set()
         return receipts

@@ -87,6 +87,7 @@ class MemosAdapter(SequentialBulk):
             cs_filtering="hard" if options.filters else "soft",
             filter_operators=OPERATORS if options.filters else frozenset(),
             max_concurrency=MAX_CONCURRENCY,
+            bulk_size=1,
         )
         self.shielded = ShieldedCalls()
         self._options = options

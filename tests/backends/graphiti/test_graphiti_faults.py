@@ -124,7 +124,7 @@ async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, l
 async def test_a_test_session_begins_when_given_up_writes_have_ended(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
-    async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 0.5}) as slot:
+    async with opened(llm, tmp_path, bulk="native") as slot:
         from memory.backends.graphiti.kuzu import ScopeDriver
 
         native = ScopeDriver.execute_query
@@ -139,7 +139,7 @@ async def test_a_test_session_begins_when_given_up_writes_have_ended(
         (graph,) = adapter._graphs.values()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ScopeDriver, "execute_query", slow)
-            with pytest.raises(BackendTimeout):
+            with anyio.move_on_after(0.5):
                 await bulk.record_events([event("I keep my passport in the drawer.")])
             assert graph.busy, "or this test proves nothing"
             await slot.set_mode(AdapterMode(read_only=True))
