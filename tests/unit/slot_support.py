@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 from memory import (
     AdapterTraits,
@@ -13,6 +14,7 @@ from memory import (
     Deadlines,
     MemoryEvent,
     MemoryScope,
+    MemorySlot,
     Message,
     ResetReceipt,
     RetrieveRequest,
@@ -97,6 +99,29 @@ class Lookup(Obedient):
 
 class Sink(list):
     emit = list.append
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+@pytest.fixture
+async def adapter():
+    return Obedient()
+
+
+@pytest.fixture
+async def sink():
+    return Sink()
+
+
+@pytest.fixture
+async def slot(adapter, sink):
+    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK, trace_sink=sink) as opened:
+        await opened.setup_scope(BOB)
+        sink.clear()
+        yield opened
 
 
 def event(number=1, scope=ALICE, text="hello"):

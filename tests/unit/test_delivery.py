@@ -3,7 +3,7 @@
 import anyio
 import anyio.lowlevel
 import pytest
-from slot_support import ALICE, BOB, QUICK, Obedient, Sink, event
+from slot_support import ALICE, BOB, QUICK, Obedient, Sink, anyio_backend, event
 
 from memory import (
     BackendTimeout,
@@ -15,12 +15,9 @@ from memory import (
     WriteReceipt,
 )
 
+__all__ = ["anyio_backend"]  # fixtures
+
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request):
-    return request.param
 
 
 class OneByOne(SequentialBulk, Obedient):

@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from slot_support import ALICE, event
+from slot_support import ALICE, anyio_backend, event
 
 from memory import (
     AdapterMode,
@@ -15,12 +15,9 @@ from memory import (
     WriteReceipt,
 )
 
+__all__ = ["anyio_backend"]  # fixtures
+
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request):
-    return request.param
 
 
 async def test_results_and_errors_come_back():

@@ -3,7 +3,19 @@
 import anyio
 import anyio.lowlevel
 import pytest
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event, forever
+from slot_support import (
+    ALICE,
+    BOB,
+    Lookup,
+    Obedient,
+    adapter,
+    anyio_backend,
+    ask,
+    event,
+    forever,
+    sink,
+    slot,
+)
 
 from memory import (
     AdapterMode,
@@ -24,30 +36,9 @@ from memory import (
     ScopeError,
 )
 
+__all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
+
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request):
-    return request.param
-
-
-@pytest.fixture
-async def adapter():
-    return Obedient()
-
-
-@pytest.fixture
-async def sink():
-    return Sink()
-
-
-@pytest.fixture
-async def slot(adapter, sink):
-    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK, trace_sink=sink) as opened:
-        await opened.setup_scope(BOB)
-        sink.clear()
-        yield opened
 
 
 async def test_a_turn_goes_in_and_comes_back(slot):

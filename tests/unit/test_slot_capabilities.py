@@ -3,7 +3,7 @@
 import anyio
 import anyio.lowlevel
 import pytest
-from slot_support import ALICE, BOB, QUICK, Obedient, Sink, event
+from slot_support import ALICE, BOB, Obedient, adapter, anyio_backend, event, sink, slot
 
 from memory import (
     AdapterMode,
@@ -21,30 +21,9 @@ from memory import (
     SupportsReadiness,
 )
 
+__all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
+
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request):
-    return request.param
-
-
-@pytest.fixture
-async def adapter():
-    return Obedient()
-
-
-@pytest.fixture
-async def sink():
-    return Sink()
-
-
-@pytest.fixture
-async def slot(adapter, sink):
-    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK, trace_sink=sink) as opened:
-        await opened.setup_scope(BOB)
-        sink.clear()
-        yield opened
 
 
 async def test_capabilities_are_offered_only_where_they_exist(slot):
