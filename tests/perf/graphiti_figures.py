@@ -236,7 +236,7 @@ async def overhead(llm: ScriptedLLM, rounds: int, where: str) -> None:
                 lambda at: search(asked[at % len(asked)]),
                 lambda at: slot.retrieve(asked[at % len(asked)]),
                 (Inside(bare, "search_"), Inside(graph.graphiti, "search_")),
-                4 * rounds,
+                8 * rounds,
             )
             report("search_", *searches, 2)
             adds = await abba(
