@@ -8,16 +8,17 @@ from __future__ import annotations
 import anyio
 
 from memory import (
+    AdapterTraits,
     BackendError,
     BackendHealth,
     BackendReadiness,
     BackendRejected,
-    BaseAdapter,
     ContextEntry,
     IdAlphabet,
     ResetReceipt,
     RetrieveResult,
     ScopeEncoder,
+    SequentialBulk,
     ShieldedCalls,
     WriteReceipt,
 )
@@ -52,8 +53,9 @@ class NotesServer(LoopbackServer):
         return LoopbackAnswer(404, {"detail": "not found"})
 
 
-class NotesAdapter(BaseAdapter):
+class NotesAdapter(SequentialBulk):
     backend_name = "notes"
+    traits = AdapterTraits(bulk_size=1)
     _encoder = ScopeEncoder(IdAlphabet(), {"space": "{run_id}:{persona_id}:{backend_namespace}:{agent_id}"})
 
     def __init__(self, url):
@@ -204,6 +206,26 @@ class BlamesTheReader(NotesAdapter):
             raise
 
 
+class LosesReceipts(NotesAdapter):
+    """All at once, and as if nothing had been written where one event fails."""
+
+    traits = AdapterTraits()
+
+    async def record_events(self, events):
+        return [await self.record_event(event) for event in events]
+
+
+class ClaimsTheWholeBatch(NotesAdapter):
+    traits = AdapterTraits()
+
+    async def record_events(self, events):
+        try:
+            return await super().record_events(events)
+        except BackendError as error:
+            error.receipts = [WriteReceipt(event_id=event.event_id, status="committed") for event in events]
+            raise
+
+
 HTTP_MUTANTS = {
     SwallowsReadErrors: ("test_a_read_that_met_a_fault_never_looks_empty",),
     SwallowsWriteErrors: ("test_a_write_that_met_a_fault_is_an_error_or_unknown",),
@@ -214,5 +236,7 @@ HTTP_MUTANTS = {
     ReadyAnyway: ("test_readiness_that_met_a_fault_is_not_ready",),
     HealthyAnyway: ("test_health_tells_of_every_fault",),
     CannotBeStopped: ("test_no_call_hangs_past_its_deadline",),
+    LosesReceipts: ("test_a_bulk_write_that_met_a_fault_says_what_it_stored",),
+    ClaimsTheWholeBatch: ("test_a_bulk_write_that_met_a_fault_says_what_it_stored",),
     BlamesTheReader: ("test_nobody_listens",),
 }

@@ -20,6 +20,7 @@ from memory import (
     Deadlines,
     MemoryAdapter,
     MemoryScope,
+    SupportsBulkIngest,
     SupportsReadiness,
     load_config,
 )
@@ -159,6 +160,42 @@ class LoopbackContract(ContractBase):
         await kit.settle()
         found = await kit.ask("green")
         assert sum(marker("green") in entry.text for entry in found.entries) <= 1
+
+    @pytest.mark.parametrize("before", [0, 1])
+    @pytest.mark.parametrize("fault", ["422", "lost"])
+    async def test_a_bulk_write_that_met_a_fault_says_what_it_stored(
+        self, kit: Kit, process: LoopbackProcess, fault: str, before: int
+    ) -> None:
+        """The receipts of its error are true, and writing the other events completes it, refused ones once."""
+        bulk = kit.slot.capability(SupportsBulkIngest)
+        if bulk is None:
+            pytest.skip(f"{kit.slot.backend_name} does not declare bulk_ingest")
+        await kit.tell("blue")
+        names = [f"bulk{number}" for number in range(3)]
+        events = [kit.event(kit.fact(name), assistant=None) for name in names]
+        if before:
+            process.fault("slow", times=before, delay_s=0)
+        process.fault(fault, times=1)
+        receipts, error = await _attempt(lambda: bulk.record_events(events))
+        process.clear_faults()
+        if error is not None:
+            assert isinstance(error, RAISED[fault])
+            _assert_told(kit, error)
+            receipts = error.receipts
+        stored = [receipt.event_id for receipt in receipts]
+        assert stored == [event.event_id for event in events[: len(stored)]]
+        await kit.settle()
+        for name in names[: len(stored)]:
+            assert await kit.recalls(name) == kit.recalls_writes
+        if len(stored) < len(events):
+            await bulk.record_events(events[len(stored) :])
+            await kit.settle()
+        for name in names:
+            shown = sum(marker(name) in entry.text for entry in (await kit.ask(name)).entries)
+            assert shown >= 1 or not kit.recalls_writes
+            assert shown <= 1 or fault == "lost", (
+                "an event that was refused, or has a receipt, was stored twice"
+            )
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_reset_that_met_a_fault_is_not_verified(
