@@ -19,7 +19,7 @@ from graphiti_core.driver.driver import GraphDriver, GraphProvider
 from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES, KuzuDriver, KuzuDriverSession
 from graphiti_core.graph_queries import get_fulltext_indices
 
-from memory import BackendUnavailable, NativeWorker
+from memory import BackendError, BackendUnavailable, NativeWorker
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.stores import FACTS_OF_KUZU, equip
 from memory.backends.graphiti.turn import Turn
@@ -146,6 +146,7 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
         """Rows as dicts. Parameters that are None are left out, as the parent does.
 
         Raises:
+            BackendError: the graph has outgrown its buffer.
             GivenUp: nobody waits for this write any more.
         """
         Turn.check()
@@ -166,7 +167,15 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             connection = self._writer if in_save else self._reader
             if connection is None:
                 raise BackendUnavailable("the graph is closed", sent=False)
-            return connection.rows(query, parameters)
+            try:
+                return connection.rows(query, parameters)
+            except RuntimeError as error:
+                if "buffer pool is full" not in str(error):
+                    raise
+                raise BackendError(
+                    f"the graph has outgrown buffer_mb, which is {self._buffer_mb}; raise it in the "
+                    "configuration block of the backend"
+                ) from error
 
         return await self.worker.run(run)
 

@@ -117,8 +117,9 @@ class GraphitiOptions(PluginOptions):
     """For ``driver: neo4j``."""
     path: Path | None = None
     """Directory of the databases. Default: ``<data_dir>/<backend name>``."""
-    buffer_mb: int = Field(default=128, ge=64)
-    """Largest buffer of one scope's database, in MB; Kuzu's own default is 80 % of the machine."""
+    buffer_mb: int = Field(default=512, ge=64)
+    """Largest buffer of one scope's database, in MB; a small graph takes a fraction of it. A search goes over all
+    facts of the scope, so 64 MB are enough for some 3,000 of them. Kuzu's own default is 80 % of the machine."""
     open_graphs: int = Field(default=8, gt=0)
     """Scopes whose graphs stay open, at some 80 MB each; others are opened again in 0.05 s when needed."""
     ingest: Ingest = "message"

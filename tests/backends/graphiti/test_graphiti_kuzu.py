@@ -12,7 +12,7 @@ import psutil
 import pytest
 from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, llm, opened
 
-from memory import BackendUnavailable
+from memory import BackendError, BackendUnavailable
 from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM
 
@@ -100,6 +100,24 @@ async def test_a_renewed_graph_is_asked_anew(tmp_path: Path) -> None:
         assert (await graph.execute_query(query, of="g"))[0] == [{"found": 0}]
     with pytest.raises(BackendUnavailable):
         await graph.execute_query(query, of="g")
+
+
+async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path: Path) -> None:
+    collect = "UNWIND range(1, $last) AS x WITH collect(x) AS xs RETURN size(xs) AS found"
+    async with driver(tmp_path / "g") as graph:
+
+        async def save() -> None:
+            await graph.execute_query(CREATE, uuid="1")
+            await graph.execute_query(collect, last=10_000_000)
+
+        for call in (
+            lambda: graph.execute_query(collect, last=10_000_000),
+            lambda: graph.in_transaction(save),
+        ):
+            with pytest.raises(BackendError, match="outgrown buffer_mb, which is 64"):
+                await call()
+            assert (await graph.execute_query(COUNT))[0] == [{"found": 0}], "rolled back, and it goes on"
+        assert (await graph.execute_query(collect, last=10))[0] == [{"found": 10}]
 
 
 async def test_equal_facts_come_in_the_same_order_every_time(tmp_path: Path, llm: ScriptedLLM) -> None:
