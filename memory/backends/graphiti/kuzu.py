@@ -29,6 +29,7 @@ __all__ = ["KuzuStore", "ScopeDriver", "make"]
 _FILE = "graph.kuzu"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
 _WILDCARDS = re.compile(r"[*?]")
+_INDEX = re.compile(r"CREATE_FTS_INDEX\('(\w+)', '(\w+)'")
 _writing: ContextVar[bool] = ContextVar("memslot_graphiti_writing", default=False)
 
 
@@ -89,10 +90,10 @@ class KuzuStore:
 class ScopeDriver(KuzuDriver):  # type: ignore[misc]
     """One scope's database, and the one thread that talks to it.
 
-    Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed; a cancelled
-    query stays cancelled (the parent's answers with nothing, so that Graphiti goes on with an empty result); a
-    question mark is no wildcard; and what Graphiti saves in one go is one transaction, while reads see the state
-    before it.
+    Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed, and opened
+    after a process that was killed; a cancelled query stays cancelled (the parent's answers with nothing, so that
+    Graphiti goes on with an empty result); a question mark is no wildcard; and what Graphiti saves in one go is
+    one transaction, while reads see the state before it.
 
     Args:
         directory: of this scope; created by :meth:`open`.
@@ -130,6 +131,7 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             fresh = path.with_suffix(".new")
             fresh.write_bytes(_blank())
             fresh.replace(path)
+        unclean = any(file.stat().st_size for file in self._directory.glob(f"{_FILE}.*"))
         try:
             database = _open(path, self._buffer_mb)
         except RuntimeError as error:
@@ -141,6 +143,8 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             ) from error
         self._reader, self._writer = Connection(database), Connection(database)
         self.db = database
+        if unclean:
+            self._writer.index_anew()
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
         """Rows as dicts. Parameters that are None are left out, as the parent does.
@@ -252,6 +256,23 @@ class Connection:
         if isinstance(answer, list):
             return [list(one.rows_as_dict()) for one in answer]
         return list(answer.rows_as_dict())
+
+    def index_anew(self) -> None:
+        """Make the full-text indexes again, after a process that did not close its database.
+
+        What Kuzu restores from the log of such a one is in its tables but not in these indexes: it is not found by
+        its words, and to change it ends this process with a segmentation fault.
+        """
+        found = {
+            (row["table_name"], row["index_name"]) for row in self.rows("CALL SHOW_INDEXES() RETURN *", {})
+        }
+        for create in get_fulltext_indices(GraphProvider.KUZU):
+            match = _INDEX.search(create)
+            assert match is not None, create
+            if match.groups() in found:
+                self.rows("CALL DROP_FTS_INDEX('{}', '{}')".format(*match.groups()), {})
+            self.rows(create, {})
+        self.rows("CHECKPOINT", {})
 
     def _prepare(self, query: str, parameters: dict[str, Any]) -> kuzu.PreparedStatement:
         key = (query, frozenset(parameters))  # a parameter left out would keep the value it had before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, llm, opened
+from graphiti_support import ALICE, NEEDS_GRAPHITI, anyio_backend, ask, event, llm, opened
 
 from memory import BackendError, BackendUnavailable
 from memory.backends.graphiti.opening import import_sdk
@@ -100,6 +103,56 @@ async def test_a_renewed_graph_is_asked_anew(tmp_path: Path) -> None:
         assert (await graph.execute_query(query, of="g"))[0] == [{"found": 0}]
     with pytest.raises(BackendUnavailable):
         await graph.execute_query(query, of="g")
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from graphiti_support import ScriptedLLM, event, opened
+
+async def main():
+    with ScriptedLLM() as llm:
+        async with opened(llm, Path(sys.argv[1])) as slot:
+            for thing in sys.argv[2:]:
+                assert (await slot.record_event(event(f"I keep my {thing} at home."))).status == "committed"
+            os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    """Kuzu restores it into its tables alone: the words of it were not found, and to change it was a crash."""
+    for things in (("teapot", "violin"), ("kayak",)):
+        killed = subprocess.run(  # noqa: ASYNC221 (nothing else runs on this loop)
+            [sys.executable, "-c", KILLED, str(tmp_path), *things], cwd=Path(__file__).parent, check=False
+        )
+        assert killed.returncode == -signal.SIGKILL, "a crash of its own is another number"
+    words = "CALL QUERY_FTS_INDEX('RelatesToNode_', 'edge_name_and_fact', $word) RETURN node.fact AS fact"
+    async with opened(llm, tmp_path) as slot:
+        adapter: Any = slot._adapter
+        await slot.record_event(event("I keep my lantern at home."))
+        for thing in ("teapot", "violin", "kayak", "lantern"):
+            async with adapter.graph(ALICE) as graph:
+                rows, _, _ = await graph.driver.execute_query(words, word=thing)
+            assert [row["fact"] for row in rows] == [f"I keep my {thing} at home."]
+        assert (await slot.reset_scope(ALICE)).verified
+
+
+async def test_a_missing_index_is_made(tmp_path: Path) -> None:
+    """As a kill while they are made anew leaves it."""
+    async with driver(tmp_path / "g") as graph:
+        await graph.execute_query("CALL DROP_FTS_INDEX('Entity', 'node_name_and_summary')")
+        await graph.worker.run(graph._writer.index_anew)
+        rows, _, _ = await graph.execute_query("CALL SHOW_INDEXES() RETURN index_name AS name")
+    assert {row["name"] for row in rows} == {
+        "community_name",
+        "edge_name_and_fact",
+        "episode_content",
+        "node_name_and_summary",
+    }
 
 
 async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path: Path) -> None:
