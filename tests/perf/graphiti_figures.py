@@ -280,7 +280,10 @@ async def preloaded(llm: ScriptedLLM, mode: str, *, ours_first: bool) -> tuple[f
 async def bulk(llm: ScriptedLLM, rounds: int) -> None:
     """Each into a graph of its own. Sequential is the loop by hand, so only what is added to it can differ."""
     for mode in ("sequential", "native"):
-        seen = [await preloaded(llm, mode, ours_first=at % 2 == 0) for at in range(max(4, rounds // 6))]
+        times = 2 + max(6, rounds // 10 * 2)
+        seen = [await preloaded(llm, mode, ours_first=at % 2 == 0) for at in range(times)][
+            2:
+        ]  # two to warm up
         added = statistics.median(100 * (ours - inside) / inside for ours, inside, _ in seen)
         whole = statistics.median(ours / loop for ours, _, loop in seen)
         show(

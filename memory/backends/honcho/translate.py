@@ -133,7 +133,10 @@ def split_text(text: str, where: str = "content") -> list[str]:
         return [""]  # of a message that calls tools; Honcho takes nothing, but not blanks
     if len(text) <= MAX_CONTENT and "<|" not in text:
         return [text]
-    too_blank = f"{where}: holds {MAX_CONTENT} blanks in a row, which Honcho refuses; shorten them"
+    too_blank = (
+        f"{where}: holds {MAX_CONTENT // 2} blanks in a row or more, and Honcho takes no part of {MAX_CONTENT} "
+        "characters without a word; shorten them"
+    )
     pieces: list[str] = []
     for stretch in _SPECIAL.split(text):
         while len(stretch) > MAX_CONTENT:
