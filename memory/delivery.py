@@ -32,7 +32,7 @@ class Delivery:
 
     Attributes:
         last_write_at: when the backend last confirmed a write; None before the first.
-        unknown_writes: single writes so far that got no answer, and of which nothing could be found out.
+        unknown_writes: writes so far that got no answer, and of which nothing could be found out.
     """
 
     def __init__(self, rules: Rules, outbox: Outbox | None) -> None:

@@ -131,7 +131,9 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             fresh = path.with_suffix(".new")
             fresh.write_bytes(_blank())
             fresh.replace(path)
-        unclean = any(file.stat().st_size for file in self._directory.glob(f"{_FILE}.*"))
+        unclean = self._directory / f"{_FILE}.unclean"
+        if any(file.stat().st_size for file in self._directory.glob(f"{_FILE}.*")):
+            unclean.write_text("full-text indexes are to be made anew")  # until they are, whatever happens
         try:
             database = _open(path, self._buffer_mb)
         except RuntimeError as error:
@@ -141,10 +143,11 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
                 f"the graph at {path} is open elsewhere; close the other user, or choose another path",
                 sent=False,
             ) from error
-        self._reader, self._writer = Connection(database), Connection(database)
+        self._reader, self._writer = (Connection(database, self._buffer_mb) for _ in range(2))
         self.db = database
-        if unclean:
+        if unclean.exists():
             self._writer.index_anew()
+            unclean.unlink()
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
         """Rows as dicts. Parameters that are None are left out, as the parent does.
@@ -171,15 +174,7 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             connection = self._writer if in_save else self._reader
             if connection is None:
                 raise BackendUnavailable("the graph is closed", sent=False)
-            try:
-                return connection.rows(query, parameters)
-            except RuntimeError as error:
-                if "buffer pool is full" not in str(error):
-                    raise
-                raise BackendError(
-                    f"the graph has outgrown buffer_mb, which is {self._buffer_mb}; raise it in the "
-                    "configuration block of the backend"
-                ) from error
+            return connection.rows(query, parameters)
 
         return await self.worker.run(run)
 
@@ -240,9 +235,11 @@ class Connection:
 
     Args:
         database: an open one.
+        buffer_mb: its largest buffer.
     """
 
-    def __init__(self, database: kuzu.Database) -> None:
+    def __init__(self, database: kuzu.Database, buffer_mb: int) -> None:
+        self._buffer_mb = buffer_mb
         self._native = kuzu.Connection(database)
         self._prepared: dict[tuple[str, frozenset[str]], kuzu.PreparedStatement] = {}
 
@@ -250,9 +247,20 @@ class Connection:
         """Rows as dicts; a list of them per statement, where there are several.
 
         Raises:
+            BackendError: the graph has outgrown its buffer.
             RuntimeError: Kuzu's own.
         """
-        answer = self._native.execute(self._prepare(query, parameters) if parameters else query, parameters)
+        try:
+            answer = self._native.execute(
+                self._prepare(query, parameters) if parameters else query, parameters
+            )
+        except RuntimeError as error:
+            if "buffer pool is full" not in str(error):
+                raise
+            raise BackendError(
+                f"the graph has outgrown buffer_mb, which is {self._buffer_mb}; raise it in the configuration "
+                "block of the backend"
+            ) from error
         if isinstance(answer, list):
             return [list(one.rows_as_dict()) for one in answer]
         return list(answer.rows_as_dict())

@@ -36,8 +36,8 @@ async def driver(directory: Path) -> AsyncIterator[ScopeDriver]:
     from memory.backends.graphiti.kuzu import ScopeDriver
 
     driver = ScopeDriver(directory, "g", 64)
-    await driver.open()
     try:
+        await driver.open()
         yield driver
     finally:
         await driver.close()
@@ -141,18 +141,34 @@ async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(
         assert (await slot.reset_scope(ALICE)).verified
 
 
-async def test_a_missing_index_is_made(tmp_path: Path) -> None:
-    """As a kill while they are made anew leaves it."""
+async def test_indexes_are_made_anew_until_it_was_done(tmp_path: Path) -> None:
+    """Also after a kill, or an error, in the middle of it."""
+    name = "node_name_and_summary"
     async with driver(tmp_path / "g") as graph:
-        await graph.execute_query("CALL DROP_FTS_INDEX('Entity', 'node_name_and_summary')")
-        await graph.worker.run(graph._writer.index_anew)
-        rows, _, _ = await graph.execute_query("CALL SHOW_INDEXES() RETURN index_name AS name")
-    assert {row["name"] for row in rows} == {
-        "community_name",
-        "edge_name_and_fact",
-        "episode_content",
-        "node_name_and_summary",
-    }
+        await graph.execute_query(f"CALL DROP_FTS_INDEX('Entity', '{name}')")
+    (tmp_path / "g" / "graph.kuzu.wal").write_bytes(b"")
+    async with driver(tmp_path / "g") as graph:
+        assert name not in await indexes(graph), "closed well, so nothing is to be mended"
+    (tmp_path / "g" / "graph.kuzu.unclean").write_bytes(b"1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("memory.backends.graphiti.kuzu.Connection.index_anew", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            async with driver(tmp_path / "g"):
+                pass
+    for _ in range(2):
+        async with driver(tmp_path / "g") as graph:
+            assert await indexes(graph) == {
+                "community_name",
+                "edge_name_and_fact",
+                "episode_content",
+                name,
+            }
+        assert [file.name for file in (tmp_path / "g").iterdir()] == ["graph.kuzu"]
+
+
+async def indexes(graph: ScopeDriver) -> set[str]:
+    rows, _, _ = await graph.execute_query("CALL SHOW_INDEXES() RETURN index_name AS name")
+    return {row["name"] for row in rows}
 
 
 async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path: Path) -> None:
