@@ -230,7 +230,7 @@ async def overhead(llm: ScriptedLLM, rounds: int, where: str) -> None:
                 request(slot.scope, max_items=10).model_copy(update={"query": f"the {thing} in room {at}?"})
                 for at, thing in enumerate(THINGS)
             ]
-            told = [event(number, slot.scope, said(1000 + number)) for number in range(2 * rounds + 20)]
+            told = [event(number, slot.scope, said(1000 + number)) for number in range(8 * rounds + 20)]
             print(f"bare: Graphiti on {where}, {FACTS} facts")
             searches = await abba(
                 lambda at: search(asked[at % len(asked)]),
@@ -243,7 +243,7 @@ async def overhead(llm: ScriptedLLM, rounds: int, where: str) -> None:
                 lambda at: add(told[at]),
                 lambda at: slot.record_event(told[at]),
                 (Inside(bare, "add_episode"), Inside(graph.graphiti, "add_episode")),
-                rounds,
+                4 * rounds,
             )
             report("add_episode", *adds, 1)
 
