@@ -11,10 +11,8 @@ __all__ = ["on_trio", "running_loop"]
 
 def running_loop() -> object:
     """The running event loop, as an object to compare: asyncio's loop, or trio's token."""
-    try:
-        return (
-            asyncio.get_running_loop()
-        )  # a tenth of the price of anyio's answer, and asked for on every call
+    try:  # asked for on every call, and a tenth of the price of anyio's answer
+        return asyncio.get_running_loop()
     except RuntimeError:
         return current_token().native_token
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import anyio
 
-from memory.errors import BackendError, MemslotError, normalise_error
+from memory.errors import BackendError, InputError, MemslotError, normalise_error
 from memory.events import MemoryEvent
 from memory.formatting import render_section
 from memory.receipts import (
@@ -99,6 +99,10 @@ class AdapterTraits:
     write_retries: int = 0
     bulk_size: int | None = None
     asyncio_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bulk_size is not None and self.bulk_size < 1:
+            raise InputError("AdapterTraits.bulk_size: give 1 or more, or None for all events at once")
 
 
 @runtime_checkable

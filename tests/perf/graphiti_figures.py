@@ -281,9 +281,8 @@ async def bulk(llm: ScriptedLLM, rounds: int) -> None:
     """Each into a graph of its own. Sequential is the loop by hand, so only what is added to it can differ."""
     for mode in ("sequential", "native"):
         times = 2 + max(6, rounds // 10 * 2)
-        seen = [await preloaded(llm, mode, ours_first=at % 2 == 0) for at in range(times)][
-            2:
-        ]  # two to warm up
+        seen = [await preloaded(llm, mode, ours_first=at % 2 == 0) for at in range(times)]
+        del seen[:2]  # the first ones warm up
         added = statistics.median(100 * (ours - inside) / inside for ours, inside, _ in seen)
         whole = statistics.median(ours / loop for ours, _, loop in seen)
         show(

@@ -191,7 +191,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         """One ``add_episode`` after the other; with ``bulk: native`` one ``add_episode_bulk``.
 
         Raises:
-            BackendError: an event failed; ``receipts`` are of those written before it, later ones are not sent.
+            MemslotError: an event failed; ``receipts`` are of those written before it, later ones are not sent.
         """
         if _in_batches(self._options):
             return await self._record_batch(events)
