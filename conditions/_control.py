@@ -9,18 +9,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from memory import (
-    AdapterTraits,
-    BackendHealth,
-    BaseAdapter,
-    ContextEntry,
-    MemoryEvent,
-    MemoryScope,
-    ResetReceipt,
-    RetrieveRequest,
-    RetrieveResult,
-    WriteReceipt,
-)
+from memory import BackendHealth, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
 
 __all__ = ["ControlCondition", "FixedCondition", "content_hash"]
 

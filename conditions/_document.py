@@ -7,7 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from memory import ContextBudget, ContextEntry, TokenCounter, entry_cost
+from memory import ContextBudget, TokenCounter
+from memory.adapter import ContextEntry, entry_cost
 
 __all__ = ["PackedDocument", "pack_document"]
 

@@ -9,15 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from memory import (
-    BackendProtocolError,
-    BackendUnavailable,
-    IdAlphabet,
-    IsolationError,
-    MemoryEvent,
-    MemoryScope,
-    ScopeEncoder,
-)
+from memory import BackendUnavailable, MemoryEvent, MemoryScope
+from memory.adapter import BackendProtocolError, IdAlphabet, IsolationError, ScopeEncoder
 
 __all__ = ["EventLog", "append_text", "file_names", "replace_file"]
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, SecretStr, StringConstraints
 
 from conditions._notebook import Draft, Line, Sources
-from memory import (
+from memory import BackendError, TokenCounter
+from memory.adapter import (
     BackendAuthError,
-    BackendError,
     BackendProtocolError,
     BackendRejected,
     PluginLoadError,
     PluginOptions,
-    TokenCounter,
     normalise_error,
 )
 

@@ -21,7 +21,8 @@ import anyio
 
 from conditions._event_log import EventLog, append_text, replace_file
 from conditions._events import about, said
-from memory import BackendError, BackendProtocolError, MemoryEvent, MemoryScope, TokenCounter
+from memory import BackendError, MemoryEvent, MemoryScope, TokenCounter
+from memory.adapter import BackendProtocolError
 
 __all__ = ["Draft", "Line", "Notebook", "Source", "Sources", "Summariser"]
 

@@ -16,21 +16,23 @@ from conditions._control import ControlCondition
 from conditions._event_log import EventLog, file_names
 from conditions._events import about, said
 from memory import (
-    AdapterSettings,
-    AdapterTraits,
     BackendHealth,
     ContextBudget,
-    ContextEntry,
     MemoryEvent,
     MemoryScope,
-    NativeWorker,
-    PluginInfo,
-    PluginOptions,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     TokenCounter,
     WriteReceipt,
+)
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    ContextEntry,
+    NativeWorker,
+    PluginInfo,
+    PluginOptions,
+    ResetReceipt,
     entry_cost,
     hookimpl,
     section_overhead,
@@ -50,7 +52,7 @@ class FullHistoryOptions(PluginOptions):
 
 
 @dataclass(slots=True, eq=False)
-class _Turn:
+class _Entry:
     """One message of the history."""
 
     order: tuple[datetime, int]
@@ -67,7 +69,7 @@ class _Turn:
 class _Transcript:
     """The history of one scope, sorted by time, and by arrival where the time is the same."""
 
-    turns: list[_Turn] = field(default_factory=list)
+    turns: list[_Entry] = field(default_factory=list)
     ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
     log: EventLog | None = None
 
@@ -83,18 +85,18 @@ class _Transcript:
                 timestamp=event.timestamp,
                 event_ids=(event.event_id,),
             )
-            turn = _Turn((event.timestamp, len(self.turns)), entry, message.role, known)
+            turn = _Entry((event.timestamp, len(self.turns)), entry, message.role, known)
             insort(self.turns, turn, key=_order)
             ids.append(native_id)
         self.ids[event.event_id] = tuple(ids)
 
-    def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Turn]:
+    def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Entry]:
         """The newest turns that fit, oldest first. One too large for any window is passed over."""
         most = len(self.turns) if budget.max_items is None else budget.max_items
         if budget.max_tokens is None:
             return self.turns[-most:]
         room = budget.max_tokens - overhead
-        chosen: list[_Turn] = []
+        chosen: list[_Entry] = []
         spent = passed_over = 0
         for turn in reversed(self.turns):
             if len(chosen) == most:
@@ -114,7 +116,7 @@ class _Transcript:
         return chosen
 
 
-def _order(turn: _Turn) -> tuple[datetime, int]:
+def _order(turn: _Entry) -> tuple[datetime, int]:
     return turn.order
 
 

@@ -11,16 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from conditions._control import FixedCondition
-from memory import (
-    AdapterSettings,
-    AdapterTraits,
-    ContextEntry,
-    PluginInfo,
-    PluginOptions,
-    RetrieveRequest,
-    RetrieveResult,
-    hookimpl,
-)
+from memory import RetrieveRequest, RetrieveResult
+from memory.adapter import AdapterSettings, AdapterTraits, ContextEntry, PluginInfo, PluginOptions, hookimpl
 
 __all__ = ["NoMemory", "NoMemoryOptions", "memslot_create", "memslot_describe"]
 

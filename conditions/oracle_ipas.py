@@ -28,19 +28,21 @@ from pydantic import (
 
 from conditions._control import FixedCondition, content_hash
 from memory import (
-    AdapterSettings,
-    AdapterTraits,
     BackendHealth,
     ConfigError,
-    ContextEntry,
     MemoryEvent,
     MemoryScope,
-    PluginInfo,
-    PluginOptions,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
+)
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    ContextEntry,
+    PluginInfo,
+    PluginOptions,
+    ResetReceipt,
     hookimpl,
 )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from memory import AdapterSettings, AdapterTraits, IdAlphabet, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, AdapterTraits, IdAlphabet, PluginInfo, hookimpl
 from memory.backends.mem0 import MEM0_CAPABILITIES, Mem0Options
 from memory.backends.mem0.adapter import Mem0Adapter, build_mem0
 

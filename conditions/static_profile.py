@@ -12,16 +12,12 @@ from pydantic import Field, StringConstraints, model_validator
 
 from conditions._control import FixedCondition, content_hash
 from conditions._document import pack_document
-from memory import (
+from memory import BackendHealth, ConfigError, RetrieveRequest, RetrieveResult, TokenCounter
+from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    BackendHealth,
-    ConfigError,
     PluginInfo,
     PluginOptions,
-    RetrieveRequest,
-    RetrieveResult,
-    TokenCounter,
     hookimpl,
     section_overhead,
 )

@@ -1,76 +1,31 @@
 """memslot: one async contract between an agent loop and whatever remembers for it.
 
-What is not exported here is private. Importing this package imports no memory SDK.
+This page is for hosts. Whoever writes a plugin finds the rest in :mod:`memory.adapter`; what neither page exports
+is private. Importing this package imports no memory SDK.
 """
 
-from memory._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
-from memory.base import (
-    CAPABILITIES,
-    AdapterTraits,
-    BaseAdapter,
-    MemoryAdapter,
-    SequentialBulk,
+from memory.contract.adapter import (
     SupportsBulkIngest,
-    SupportsEventLookup,
     SupportsFeedback,
     SupportsNativeMutation,
     SupportsNativeQuery,
     SupportsProvenance,
     SupportsReadiness,
-    capabilities_of,
 )
-from memory.config import MemslotConfig, load_config, parse_block
-from memory.errors import (
-    BackendAuthError,
+from memory.contract.errors import (
     BackendError,
-    BackendProtocolError,
-    BackendRateLimited,
-    BackendRejected,
     BackendTimeout,
     BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
     InputError,
-    IsolationError,
-    LifecycleError,
     MemslotError,
-    PluginError,
-    PluginLoadError,
-    PluginNotFound,
     ReadOnlyError,
     ScopeError,
-    normalise_error,
 )
-from memory.events import MemoryEvent, Message
-from memory.formatting import (
-    clean_text,
-    entry_cost,
-    fit_entries,
-    render_entry,
-    render_section,
-    section_overhead,
-    strip_context,
-    wrap_section,
-)
-from memory.hookspecs import AdapterSettings, PluginInfo, PluginOptions, hookimpl
-from memory.opening import build_slot, open_memory
-from memory.outbox import Outbox
-from memory.receipts import (
-    BackendHealth,
-    BackendReadiness,
-    ContextEntry,
-    FeedbackReceipt,
-    ModeReceipt,
-    NativeMutationReceipt,
-    NativeQueryResult,
-    ProvenanceResult,
-    ResetReceipt,
-    RetrieveResult,
-    Trace,
-    WriteReceipt,
-)
-from memory.registry import MemoryAdapterRegistry, PluginRow
-from memory.requests import (
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveResult, Trace, WriteReceipt
+from memory.contract.requests import (
     AdapterMode,
     ContextBudget,
     MemoryFeedback,
@@ -79,107 +34,50 @@ from memory.requests import (
     ProvenanceRequest,
     RetrieveRequest,
 )
-from memory.rules import Deadlines
-from memory.scope import IdAlphabet, MemoryScope, ScopeEncoder
-from memory.shielded import ShieldedCalls
-from memory.slot import MemorySlot
-from memory.tokens import CallableTokenCounter, TokenCounter, Utf8TokenCounter
-from memory.tracing import JsonlTraceSink, OpenTelemetrySink, TraceSink
-from memory.worker import NativeWorker
+from memory.contract.scope import MemoryScope
+from memory.contract.tokens import TokenCounter
+from memory.plugins.opening import open_memory
+from memory.slot.rules import Deadlines
+from memory.slot.slot import MemorySlot
+from memory.slot.tracing import JsonlTraceSink, OpenTelemetrySink
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AdapterMode",
-    "AdapterSettings",
-    "AdapterTraits",
-    "AwareDatetime",
-    "BackendAuthError",
     "BackendError",
     "BackendHealth",
-    "BackendProtocolError",
-    "BackendRateLimited",
     "BackendReadiness",
-    "BackendRejected",
     "BackendTimeout",
     "BackendUnavailable",
-    "BaseAdapter",
-    "CAPABILITIES",
-    "CallableTokenCounter",
     "CapabilityNotSupported",
     "ConfigError",
     "ContextBudget",
-    "ContextEntry",
     "Deadlines",
-    "FeedbackReceipt",
-    "Frozen",
-    "IdAlphabet",
     "InputError",
-    "IsolationError",
-    "JsonObject",
     "JsonlTraceSink",
-    "LifecycleError",
-    "MemoryAdapter",
-    "MemoryAdapterRegistry",
     "MemoryEvent",
     "MemoryFeedback",
     "MemoryScope",
     "MemorySlot",
-    "MemslotConfig",
     "MemslotError",
     "Message",
-    "ModeReceipt",
-    "NativeMutationReceipt",
     "NativeMutationRequest",
     "NativeQueryRequest",
-    "NativeQueryResult",
-    "NativeWorker",
     "OpenTelemetrySink",
-    "Outbox",
-    "PluginError",
-    "PluginInfo",
-    "PluginLoadError",
-    "PluginNotFound",
-    "PluginOptions",
-    "PluginRow",
     "ProvenanceRequest",
-    "ProvenanceResult",
     "ReadOnlyError",
-    "ResetReceipt",
     "RetrieveRequest",
     "RetrieveResult",
-    "ScopeEncoder",
     "ScopeError",
-    "SequentialBulk",
-    "ShieldedCalls",
     "SupportsBulkIngest",
-    "SupportsEventLookup",
     "SupportsFeedback",
     "SupportsNativeMutation",
     "SupportsNativeQuery",
     "SupportsProvenance",
     "SupportsReadiness",
-    "Text",
     "TokenCounter",
     "Trace",
-    "TraceSink",
-    "Utf8TokenCounter",
     "WriteReceipt",
-    "build_slot",
-    "capabilities_of",
-    "check_aware",
-    "check_text",
-    "clean_text",
-    "entry_cost",
-    "fit_entries",
-    "hookimpl",
-    "load_config",
-    "normalise_error",
     "open_memory",
-    "parse_block",
-    "render_entry",
-    "render_section",
-    "section_overhead",
-    "strip_context",
-    "wrap_section",
 ]

@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memory.base import SupportsBulkIngest, SupportsReadiness
+from memory.bench.manifest import CellRecord, ErrorRecord
 from memory.bench.metrics import ProbeRecord
 from memory.bench.quickstart_text import CONTEXTS
 from memory.bench.rundir import RunDirectory
 from memory.bench.scoring import score_evidence, score_preference
 from memory.bench.settings import RunSettings
 from memory.bench.timeline import EvidenceTruth, Probe, Session, Timeline
-from memory.errors import BackendError, MemslotError
-from memory.manifest import CellRecord, ErrorRecord
-from memory.receipts import RetrieveResult, WriteReceipt
-from memory.requests import AdapterMode, ContextBudget, RetrieveRequest
-from memory.scope import MemoryScope
-from memory.slot import MemorySlot
+from memory.contract.adapter import SupportsBulkIngest, SupportsReadiness
+from memory.contract.errors import BackendError, MemslotError
+from memory.contract.receipts import RetrieveResult, WriteReceipt
+from memory.contract.requests import AdapterMode, ContextBudget, RetrieveRequest
+from memory.contract.scope import MemoryScope
+from memory.slot.slot import MemorySlot
 
 __all__ = ["Cell", "Phase", "Tally", "Work", "error_record"]
 
 Phase = Literal["setup", "ingest", "wait", "probe"]
 
 _MOST_FAILURES = 5
-"""Retrievals that may fail one after another before a cell is given up."""
+"""Retrievals that may fail one after another before a cell is abandoned."""
 _NUMBER = re.compile(r"\d+")
 
 

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from memory._yaml import load_yaml
 from memory.bench.cell import error_record
 from memory.bench.comparison_report import ComparisonRecord, NotRun, summary_table, write_comparison_report
+from memory.bench.manifest import write_atomic
 from memory.bench.rundir import make_directory, new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
 from memory.bench.settings import RunSettings, load_timelines, run_settings
-from memory.config import MemslotConfig, load_config
-from memory.errors import ConfigError
-from memory.manifest import write_atomic
-from memory.registry import MemoryAdapterRegistry
+from memory.contract.errors import ConfigError
+from memory.plugins.config import MemslotConfig, load_config
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.plugins.yaml import load_yaml
 
 __all__ = ["Comparison", "comparison_configs", "run_many"]
 
@@ -53,7 +53,7 @@ def comparison_configs(
         source: a YAML file, or its content.
         providers: names, each with a block under ``memory.backends`` or ``memory.conditions``; by default those
             of ``run.compare``.
-        env: as for :func:`memory.load_config`.
+        env: as for :func:`memory.plugins.config.load_config`.
 
     Raises:
         ConfigError: a provider has no block, or there are none to compare.

@@ -8,14 +8,14 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from memory._model import first_problem
 from memory.bench.figures import RunMetrics
+from memory.bench.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
 from memory.bench.page import Block, Link, Page, count, milliseconds, share
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, lines
 from memory.bench.report import budget_text, meaning_blocks
 from memory.bench.rundir import read_metrics
-from memory.errors import ConfigError
-from memory.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
+from memory.contract._model import first_problem
+from memory.contract.errors import ConfigError
 
 __all__ = ["ComparisonRecord", "NotRun", "read_comparison", "summary_table", "write_comparison_report"]
 

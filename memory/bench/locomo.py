@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 
 from memory.bench.canonical import canonical_hash
 from memory.bench.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
-from memory.errors import ConfigError
-from memory.events import Message
+from memory.contract.errors import ConfigError
+from memory.contract.events import Message
 
 __all__ = ["CATEGORIES", "load_locomo", "split_evidence"]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import memory
-from memory.base import AdapterTraits
+from memory.bench.manifest import GitRecord, ProviderRecord, TraitsRecord, VersionRecord
 from memory.bench.quickstart import oracle_matrix, static_profile
 from memory.bench.timeline import TimelineSet
-from memory.config import MemslotConfig
-from memory.hookspecs import PluginInfo
-from memory.manifest import GitRecord, ProviderRecord, TraitsRecord, VersionRecord
-from memory.registry import GROUPS
+from memory.contract.adapter import AdapterTraits
+from memory.plugins.config import MemslotConfig
+from memory.plugins.hookspecs import PluginInfo
+from memory.plugins.registry import GROUPS
 
 __all__ = ["provider_record", "traits_record", "version_record", "wire_truth"]
 

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from memory.bench import quickstart_text as text
 from memory.bench.canonical import canonical_hash
 from memory.bench.timeline import Preference, PreferenceTruth, Probe, Session, Timeline, TimelineSet, Turn
-from memory.errors import ConfigError
-from memory.events import Message
+from memory.contract.errors import ConfigError
+from memory.contract.events import Message
 
 __all__ = ["make_quickstart", "oracle_matrix", "static_profile"]
 

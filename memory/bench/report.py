@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from memory.bench.figures import EvidenceRow, EvidenceScores, PreferenceRow, PreferenceScores, RunMetrics
+from memory.bench.manifest import RunManifest, read_manifest, write_atomic
 from memory.bench.metrics import percentile
 from memory.bench.page import Block, Card, Page, count, milliseconds, share, with_interval
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
 from memory.bench.rundir import read_metrics
-from memory.manifest import RunManifest, read_manifest, write_atomic
 
 __all__ = ["budget_text", "meaning_blocks", "write_report"]
 

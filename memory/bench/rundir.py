@@ -16,12 +16,12 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from memory._model import first_problem
 from memory.bench.figures import RunMetrics
+from memory.bench.manifest import RunManifest, write_atomic, write_manifest
 from memory.bench.metrics import ProbeRecord
-from memory.errors import ConfigError
-from memory.manifest import RunManifest, write_atomic, write_manifest
-from memory.receipts import Trace
+from memory.contract._model import first_problem
+from memory.contract.errors import ConfigError
+from memory.contract.receipts import Trace
 
 __all__ = ["RunDirectory", "make_directory", "new_run_id", "read_metrics"]
 

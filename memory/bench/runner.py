@@ -16,22 +16,22 @@ from typing import Any
 
 from memory.bench.cell import Cell, Phase, Tally, Work, error_record
 from memory.bench.figures import RunMetrics
+from memory.bench.manifest import CellRecord, DataRecord, RunManifest, TimingRecord, TokenRecord
 from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
 from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
 from memory.bench.report import write_report
 from memory.bench.rundir import RunDirectory, new_run_id
 from memory.bench.settings import RunSettings, budget_of, effective_config, load_timelines, run_settings
 from memory.bench.timeline import TimelineSet
-from memory.config import MemslotConfig, load_config, load_token_counter
-from memory.errors import BackendUnavailable
-from memory.hookspecs import PluginInfo
-from memory.manifest import CellRecord, DataRecord, RunManifest, TimingRecord, TokenRecord
-from memory.opening import build_slot
-from memory.receipts import BackendHealth
-from memory.registry import MemoryAdapterRegistry
-from memory.requests import ContextBudget
-from memory.scope import MemoryScope
-from memory.slot import MemorySlot
+from memory.contract.errors import BackendUnavailable
+from memory.contract.receipts import BackendHealth
+from memory.contract.requests import ContextBudget
+from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig, load_config, load_token_counter
+from memory.plugins.hookspecs import PluginInfo
+from memory.plugins.opening import build_slot
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.slot.slot import MemorySlot
 
 __all__ = ["Progress", "ProgressCallback", "RunOutcome", "run_benchmark"]
 
@@ -79,7 +79,7 @@ async def run_benchmark(
     """Run one provider over a timeline set and write ``<output>/<run id>/``.
 
     Args:
-        config: a YAML file, its content, or what :func:`memory.load_config` returned.
+        config: a YAML file, its content, or what :func:`memory.plugins.config.load_config` returned.
         settings: in place of the configuration's ``run:`` block.
         data: in place of the timelines that the settings name.
         registry: in place of the installed plugins.

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memory.bench.timeline import EvidenceTruth, PreferenceTruth
-from memory.formatting import clean_text, render_entry
-from memory.receipts import ContextEntry, RetrieveResult
+from memory.contract.formatting import clean_text, render_entry
+from memory.contract.receipts import ContextEntry, RetrieveResult
 
 __all__ = ["EvidenceHit", "PreferenceHit", "score_evidence", "score_preference"]
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from memory.bench.locomo import load_locomo
 from memory.bench.quickstart import make_quickstart
 from memory.bench.timeline import TimelineSet
-from memory.config import MemslotConfig, parse_block
-from memory.requests import ContextBudget
+from memory.contract.requests import ContextBudget
+from memory.plugins.config import MemslotConfig, parse_block
 
 __all__ = ["CsField", "RunSettings", "budget_of", "effective_config", "load_timelines", "run_settings"]
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from memory.errors import InputError
-from memory.events import MemoryEvent, Message
-from memory.scope import MemoryScope
+from memory.contract.errors import InputError
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.scope import MemoryScope
 
 __all__ = [
     "EvidenceTruth",

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from memory.errors import (
+from memory.contract.errors import (
     CapabilityNotSupported,
     ConfigError,
     InputError,
@@ -28,6 +28,7 @@ from memory.errors import (
     PluginError,
     ScopeError,
 )
+from memory.plugins.commands import command_names, load_command
 
 __all__ = ["CommandGroup", "FAILED", "INTERRUPTED", "UNUSABLE"]
 
@@ -36,7 +37,27 @@ _INPUT = (ConfigError, InputError, ScopeError, PluginError, CapabilityNotSupport
 
 
 class CommandGroup(TyperGroup):
-    """The root command: turns whatever goes wrong below it into one line on stderr and an exit code."""
+    """The root command: its own commands and those of plugins; what goes wrong below it becomes one line on stderr
+    and an exit code.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Our own first, in the order they were added."""
+        own = super().list_commands(ctx)
+        return own + [name for name in command_names() if name not in own]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name; a plugin's is imported now, and says when it is run that it is broken."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        try:
+            command = load_command(cmd_name)
+        except PluginError as error:
+            return _broken(cmd_name, error)
+        if command is not None:
+            command.name = cmd_name
+        return command
 
     def main(
         self,
@@ -62,6 +83,20 @@ class CommandGroup(TyperGroup):
         except Exception as error:
             code = _explain(_single(error), debug)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _broken(name: str, error: PluginError) -> Any:
+    """A command that stands in the list and fails with the reason when it is run."""
+
+    def fail() -> None:
+        raise error
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, help=f"broken: {error}", context_settings=anything)(fail)
+    command = typer.main.get_command(app)
+    command.name = name
+    return command
 
 
 def _single(error: Exception) -> Exception:

@@ -9,12 +9,12 @@ import typer
 
 from memory.bench.page import count, milliseconds, share
 from memory.cli._group import FAILED
-from memory.cli._output import Report, print_table, say
+from memory.plugins.console import Report, print_table, say
 
 if TYPE_CHECKING:
     from memory.bench import Comparison, NotRun, Progress, ProgressCallback, RunMetrics, RunOutcome
     from memory.bench.figures import CostScores, Estimate, EvidenceScores, PreferenceScores
-    from memory.manifest import RunManifest
+    from memory.bench.manifest import RunManifest
 
 __all__ = ["end_badly", "run_json", "show_comparison", "show_run", "told"]
 

@@ -17,8 +17,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from memory.bench.settings import RunSettings
-from memory.config import MemorySettings
-from memory.hookspecs import PluginInfo
+from memory.plugins.config import MemorySettings
+from memory.plugins.hookspecs import PluginInfo
 
 __all__ = ["render"]
 

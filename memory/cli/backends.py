@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from memory.cli._output import print_json, print_table, say
-from memory.registry import MemoryAdapterRegistry, PluginRow
+from memory.plugins.console import AsJson, print_json, print_table, say
+from memory.plugins.registry import MemoryAdapterRegistry, PluginRow
 
 __all__ = ["backends", "status_of"]
-
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-"""The option ``--json`` of every command that has one."""
 
 
 def status_of(row: PluginRow) -> str:

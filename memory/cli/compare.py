@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.cli._output import print_json, progress, say
-from memory.cli.backends import AsJson
 from memory.cli.run import Data, Limit, Out, settings_of
+from memory.plugins.console import AsJson, print_json, progress, say
 
 if TYPE_CHECKING:
     from memory.bench import Comparison, RunSettings
-    from memory.config import MemslotConfig
+    from memory.plugins.config import MemslotConfig
 
 __all__ = ["DEMO", "compare", "demo"]
 
@@ -70,7 +69,7 @@ def compare(
     Exits with 1 if one failed or could not begin; the others are run all the same.
     """
     from memory.bench import comparison_configs
-    from memory.config import load_config
+    from memory.plugins.config import load_config
 
     configs = comparison_configs(config, providers or None)
     _compare(

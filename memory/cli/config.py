@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli._output import print_json
-from memory.cli.backends import AsJson
+from memory.plugins.console import AsJson, print_json
 
 __all__ = ["commands"]
 
@@ -31,8 +30,8 @@ def show(
     """Show a configuration resolved: variables and defaults filled in, secrets hidden."""
     import yaml
 
-    from memory.config import load_config
-    from memory.registry import MemoryAdapterRegistry
+    from memory.plugins.config import load_config
+    from memory.plugins.registry import MemoryAdapterRegistry
 
     loaded = load_config(config)
     options = loaded.parse_options(MemoryAdapterRegistry().info(loaded.provider, loaded.kind).options)

@@ -1,4 +1,4 @@
-"""``memslot doctor``: the gates of spec 4.3, each with what was seen."""
+"""``memslot doctor``: the checks of spec 4.3, each with what was seen."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory.cli._group import FAILED, UNUSABLE
-from memory.cli._output import STYLES, print_json, say
-from memory.cli.backends import AsJson
+from memory.plugins.console import STYLES, AsJson, print_json, say
 
 if TYPE_CHECKING:
-    from memory.smoke import GateResult, SmokeReport
+    from memory.doctor import CheckResult, DoctorReport
 
 __all__ = ["doctor"]
 
@@ -28,23 +27,23 @@ def doctor(
     ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Check a configuration against its real backend, gate by gate.
+    """Check a configuration against its real backend, check by check.
 
-    Uses two synthetic scopes and resets them. Exits with 1 if the backend fails a gate, with 2 if the
-    configuration or the plugin cannot be used. A pending gate is no failure, and not green either.
+    Uses two synthetic scopes and resets them. Exits with 1 if the backend fails a check, with 2 if the
+    configuration or the plugin cannot be used. A pending check is no failure, and not green either.
     """
     import anyio
 
-    from memory.registry import MemoryAdapterRegistry
-    from memory.smoke import run_gates
+    from memory.doctor import run_doctor
+    from memory.plugins.registry import MemoryAdapterRegistry
 
     registry = MemoryAdapterRegistry()
 
-    async def check() -> SmokeReport:
-        return await run_gates(
+    async def check() -> DoctorReport:
+        return await run_doctor(
             config,
             registry=registry,
-            on_gate=None if as_json else _show,
+            on_check=None if as_json else _show,
             ready_timeout_s=timeout,
         )
 
@@ -56,25 +55,25 @@ def doctor(
         _conclude(report)
         for problem in broken.values():
             say(f"note: this plugin is broken, and has no part in this: {problem}", "dim")
-    failed = [gate.name for gate in report.gates if gate.status == "failed"]
+    failed = [check.name for check in report.checks if check.status == "failed"]
     if failed:
         raise typer.Exit(UNUSABLE if failed[0] in _BEFORE_THE_BACKEND else FAILED)
 
 
-def _show(gate: GateResult) -> None:
-    if gate.status == "skipped":
+def _show(check: CheckResult) -> None:
+    if check.status == "skipped":
         return
-    took = f" ({gate.latency_ms:.0f} ms)" if gate.latency_ms is not None else ""
-    say(f"{gate.status:<8} {gate.name:<13} {gate.evidence}{took}", STYLES[gate.status])
-    if gate.fix:
-        say(f"{'':<8} {'':<13} fix: {gate.fix}")
+    took = f" ({check.latency_ms:.0f} ms)" if check.latency_ms is not None else ""
+    say(f"{check.status:<8} {check.name:<13} {check.evidence}{took}", STYLES[check.status])
+    if check.fix:
+        say(f"{'':<8} {'':<13} fix: {check.fix}")
 
 
-def _conclude(report: SmokeReport) -> None:
+def _conclude(report: DoctorReport) -> None:
     by_status: dict[str, list[str]] = {}
-    for gate in report.gates:
-        by_status.setdefault(gate.status, []).append(gate.name)
-    counts = [f"{len(by_status.get('passed', []))} of {len(report.gates)} gates passed"]
+    for check in report.checks:
+        by_status.setdefault(check.status, []).append(check.name)
+    counts = [f"{len(by_status.get('passed', []))} of {len(report.checks)} checks passed"]
     counts += [
         f"{status}: {', '.join(by_status[status])}"
         for status in ("failed", "pending", "skipped")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from memory.cli._output import say
-from memory.receipts import ConditionKind
+from memory.contract.receipts import ConditionKind
+from memory.plugins.console import say
 
 __all__ = ["init"]
 
@@ -25,9 +25,9 @@ def init(
 ) -> None:
     """Write a commented configuration: every option of the chosen backend, with its default."""
     from memory.cli._template import render
-    from memory.config import load_config
-    from memory.errors import ConfigError, InputError
-    from memory.registry import MemoryAdapterRegistry
+    from memory.contract.errors import ConfigError, InputError
+    from memory.plugins.config import load_config
+    from memory.plugins.registry import MemoryAdapterRegistry
 
     if backend is not None and condition is not None:
         raise InputError("--backend and --condition are both given; one provider is active at a time")

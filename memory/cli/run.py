@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.cli._output import print_json, progress, say
-from memory.cli.backends import AsJson
+from memory.plugins.console import AsJson, print_json, progress, say
 
 if TYPE_CHECKING:
     from memory.bench import RunOutcome, RunSettings
-    from memory.config import MemslotConfig
+    from memory.plugins.config import MemslotConfig
 
 __all__ = ["Data", "Limit", "Out", "report", "run", "settings_of"]
 
@@ -57,7 +56,7 @@ def run(
 
     from memory.bench import run_benchmark
     from memory.cli._results import end_badly, run_json, show_run, told
-    from memory.config import load_config
+    from memory.plugins.config import load_config
 
     loaded = load_config(config)
     settings = settings_of(loaded, data=data, output=out, limit_questions=limit)
@@ -84,8 +83,8 @@ def report(
     """Show the figures of a run or a comparison again, and write its report anew."""
     from memory.bench import read_metrics, summary_table, write_comparison_report, write_report
     from memory.bench.comparison_report import ComparisonRecord
+    from memory.bench.manifest import read_manifest
     from memory.cli._results import show_comparison, show_run
-    from memory.manifest import read_manifest
 
     directory = _newest(directory)
     compared = directory / "comparison.json"

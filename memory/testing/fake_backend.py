@@ -15,33 +15,35 @@ from typing import Any
 import anyio
 
 from memory import (
-    AdapterTraits,
     BackendHealth,
     BackendReadiness,
     BackendUnavailable,
-    BaseAdapter,
     CapabilityNotSupported,
-    ContextEntry,
-    FeedbackReceipt,
-    IdAlphabet,
     InputError,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
     Message,
-    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
-    NativeQueryResult,
     ProvenanceRequest,
-    ProvenanceResult,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
-    ScopeEncoder,
     WriteReceipt,
 )
-from memory.base import FILTER_OPERATORS
+from memory.adapter import (
+    AdapterTraits,
+    BaseAdapter,
+    ContextEntry,
+    FeedbackReceipt,
+    IdAlphabet,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    ProvenanceResult,
+    ResetReceipt,
+    ScopeEncoder,
+)
+from memory.contract.adapter import FILTER_OPERATORS
 from memory.testing.fake_store import FakeNativeStore
 
 __all__ = ["FakeBackend"]

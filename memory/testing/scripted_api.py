@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from memory.lexical import LexicalHashEmbedder
+from memory.adapter.lexical import LexicalHashEmbedder
 from memory.testing.scripted_rules import ChatMessage, ChatRequest, Choice, Reply, Rule, ToolCall, answer
 from memory.testing.scripted_text import estimate_tokens, lexical_overlap
 

@@ -5,7 +5,8 @@ import sys
 import types
 from importlib.metadata import EntryPoint
 
-from memory import BaseAdapter, MemoryAdapterRegistry, PluginInfo, PluginOptions, hookimpl
+from memory.adapter import BaseAdapter, PluginInfo, PluginOptions, hookimpl
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.fake_backend import FakeBackend
 
 SENTINEL = "zanzibar-quokka"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memory.bench import run_benchmark, run_settings
-from memory.config import load_config
+from memory.plugins.config import load_config
 
 DATA = os.environ.get("MEMSLOT_LOCOMO")
 CONFIGS = Path(__file__).parents[2] / "configs"

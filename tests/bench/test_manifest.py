@@ -7,8 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from memory import ConfigError
-from memory.bench.rundir import new_run_id
-from memory.manifest import (
+from memory.bench.manifest import (
     FORMAT_VERSION,
     ProviderRecord,
     RunManifest,
@@ -17,6 +16,7 @@ from memory.manifest import (
     write_atomic,
     write_manifest,
 )
+from memory.bench.rundir import new_run_id
 
 PUBLISHED = Path(__file__).parents[2] / "manifests"
 

@@ -7,10 +7,12 @@ import pytest
 from bench_support import SENTINEL, config_of, locomo_sample, registry_with, write_locomo
 from jsonschema import Draft202012Validator
 
-from memory import BackendUnavailable, ConfigError, ContextEntry, PluginNotFound
+from memory import BackendUnavailable, ConfigError
+from memory.adapter import ContextEntry
 from memory.bench import make_quickstart, run_benchmark, run_settings, write_report
-from memory.config import load_config
-from memory.manifest import manifest_schema, read_manifest
+from memory.bench.manifest import manifest_schema, read_manifest
+from memory.contract.errors import PluginNotFound
+from memory.plugins.config import load_config
 from memory.testing.fake_backend import FakeBackend
 from memory.testing.fake_store import FakeNativeStore
 from memory.testing.faults import FAKE_KEY

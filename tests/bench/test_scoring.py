@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memory import ContextEntry, MemoryScope, RetrieveRequest, RetrieveResult, Trace, render_section
+from memory import MemoryScope, RetrieveRequest, RetrieveResult, Trace
+from memory.adapter import ContextEntry, render_section
 from memory.bench import EvidenceTruth, PreferenceTruth
 from memory.bench.scoring import score_evidence, score_preference
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memory import MemoryAdapter
+from memory.adapter import MemoryAdapter
 from memory.testing import FakeBackend, FakeNativeStore
 from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
 

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import anyio
 
-from memory import (
+from memory import BackendError, BackendHealth, BackendReadiness, RetrieveResult, WriteReceipt
+from memory.adapter import (
     AdapterTraits,
-    BackendError,
-    BackendHealth,
-    BackendReadiness,
     BackendRejected,
     ContextEntry,
     IdAlphabet,
     ResetReceipt,
-    RetrieveResult,
     ScopeEncoder,
     SequentialBulk,
     ShieldedCalls,
-    WriteReceipt,
 )
-from memory.backends._http import JsonHttp
+from memory.adapter.http import JsonHttp
 from memory.testing import LoopbackAnswer, LoopbackServer
 
 

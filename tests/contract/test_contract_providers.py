@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from memory import Deadlines, MemoryAdapter, MemoryAdapterRegistry, load_config
+from memory import Deadlines
+from memory.adapter import MemoryAdapter
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 from memory.testing.contract import Fingerprint, Kit, MemoryContract, NativeFault
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from memory import MemoryAdapterRegistry, load_config
-from memory.smoke import run_gates
+from memory.doctor import run_doctor
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 TESTS = Path(__file__).parents[1]
@@ -96,9 +97,11 @@ async def test_the_same_agent_remembers_with_every_backend(
 
 
 async def test_the_doctor_passes_every_backend(config: dict[str, Any]) -> None:
-    report = await run_gates(load_config(config))
-    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
-    assert len(report.gates) == 10
+    report = await run_doctor(load_config(config))
+    assert {
+        check.name: (check.status, check.evidence) for check in report.checks if check.status != "passed"
+    } == {}
+    assert len(report.checks) == 10
 
 
 def test_every_backend_of_ours_is_switched_to() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from memory import (
-    BackendRejected,
     MemoryScope,
     NativeMutationRequest,
     ReadOnlyError,
@@ -20,6 +19,7 @@ from memory import (
     SupportsBulkIngest,
     SupportsNativeMutation,
 )
+from memory.adapter import BackendRejected
 from memory.testing import FakeBackend, FakeNativeStore
 from memory.testing.contract import Kit, marker
 

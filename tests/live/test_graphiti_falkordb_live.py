@@ -42,19 +42,11 @@ from graphiti_support import (
     sources,
 )
 
-from memory import (
-    AdapterMode,
-    BackendAuthError,
-    BackendTimeout,
-    BackendUnavailable,
-    MemoryAdapter,
-    MemoryAdapterRegistry,
-    MemorySlot,
-    ScopeError,
-    SupportsBulkIngest,
-    load_config,
-)
-from memory.smoke import run_gates
+from memory import AdapterMode, BackendTimeout, BackendUnavailable, MemorySlot, ScopeError, SupportsBulkIngest
+from memory.adapter import BackendAuthError, MemoryAdapter
+from memory.doctor import run_doctor
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
 
@@ -377,8 +369,10 @@ async def test_a_wrong_password_is_said_and_not_shown(
 async def test_the_doctor_is_content(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     given = config(llm.base_url, tmp_path, driver="falkordb", falkordb=server)
     given["memory"]["scope"] = {"run_id": "live", "persona_id": "ada"}
-    report = await run_gates(given)
-    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+    report = await run_doctor(given)
+    assert {
+        check.name: (check.status, check.evidence) for check in report.checks if check.status != "passed"
+    } == {}
 
 
 @pytest.mark.anyio

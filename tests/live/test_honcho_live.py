@@ -24,10 +24,10 @@ from memory import (
     Message,
     RetrieveRequest,
     SupportsReadiness,
-    build_slot,
     open_memory,
 )
-from memory.smoke import run_gates
+from memory.doctor import run_doctor
+from memory.plugins.opening import build_slot
 from memory.testing.contract import MemoryContract
 
 URL = os.environ.get("HONCHO_URL")
@@ -83,8 +83,10 @@ def scope() -> MemoryScope:
 
 @pytest.mark.anyio
 async def test_the_doctor_is_content() -> None:
-    report = await run_gates(_config())
-    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+    report = await run_doctor(_config())
+    assert {
+        check.name: (check.status, check.evidence) for check in report.checks if check.status != "passed"
+    } == {}
 
 
 @pytest.mark.anyio

@@ -15,15 +15,10 @@ import pytest
 from memos_rig import MemosProcess
 from test_memos_live import config
 
-from memory import (
-    BackendError,
-    MemoryAdapter,
-    MemoryAdapterRegistry,
-    MemoryScope,
-    RetrieveRequest,
-    load_config,
-    open_memory,
-)
+from memory import BackendError, MemoryScope, RetrieveRequest, open_memory
+from memory.adapter import MemoryAdapter
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract import Fingerprint, MemoryContract
 
 _REGISTRY = MemoryAdapterRegistry()

@@ -17,8 +17,10 @@ from typing import Any, ClassVar
 import pytest
 from memos_rig import MemosProcess
 
-from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
-from memory.smoke import run_gates
+from memory.adapter import MemoryAdapter
+from memory.doctor import run_doctor
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract import Fingerprint, MemoryContract
 
 _REGISTRY = MemoryAdapterRegistry()
@@ -87,5 +89,7 @@ class TestRedis(_OnServer):
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_doctor_is_content(memos_url: str) -> None:
-    report = await run_gates(config(memos_url))
-    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+    report = await run_doctor(config(memos_url))
+    assert {
+        check.name: (check.status, check.evidence) for check in report.checks if check.status != "passed"
+    } == {}

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("httpx")
 
 from memory import InputError
-from memory.backends.stigmem.abi import StigmemAbi
-from memory.backends.stigmem.client import StigmemNode
-from memory.backends.stigmem.writers import Write, carry_out
+from memory.stigmem.abi import StigmemAbi
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.writers import Write, carry_out
 
 URL = os.environ.get("STIGMEM_URL")
 KEY = os.environ.get("STIGMEM_API_KEY")

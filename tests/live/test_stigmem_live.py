@@ -23,7 +23,7 @@ from memory import (
     SupportsProvenance,
     open_memory,
 )
-from memory.smoke import run_gates
+from memory.doctor import run_doctor
 from memory.testing.contract import MemoryContract
 
 URL = os.environ.get("STIGMEM_URL")
@@ -58,8 +58,10 @@ def anyio_backend() -> str:
 
 @pytest.mark.anyio
 async def test_the_doctor_is_content() -> None:
-    report = await run_gates(CONFIG)
-    assert {gate.name: (gate.status, gate.evidence) for gate in report.gates if gate.status != "passed"} == {}
+    report = await run_doctor(CONFIG)
+    assert {
+        check.name: (check.status, check.evidence) for check in report.checks if check.status != "passed"
+    } == {}
 
 
 @pytest.mark.anyio

@@ -25,21 +25,18 @@ import psutil
 
 from memory import (
     BackendHealth,
-    BaseAdapter,
     ContextBudget,
-    ContextEntry,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
     Message,
-    NativeWorker,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     SupportsBulkIngest,
     WriteReceipt,
-    build_slot,
 )
+from memory.adapter import BaseAdapter, ContextEntry, NativeWorker, ResetReceipt
+from memory.plugins.opening import build_slot
 
 SCOPE = MemoryScope(run_id="perf", persona_id="p")
 START = datetime(2024, 1, 1, tzinfo=UTC)

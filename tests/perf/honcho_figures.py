@@ -22,7 +22,8 @@ from figures import event, percentile, request, show
 from honcho import Honcho
 from honcho_double import HonchoDouble
 
-from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest, SupportsReadiness, build_slot
+from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest, SupportsReadiness
+from memory.plugins.opening import build_slot
 from memory.testing.loopback_process import LoopbackProcess
 
 ADDED_MS = 0.5

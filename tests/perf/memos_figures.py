@@ -23,14 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends" / "memos"))
 from figures import event, paired, percentile, request, show
 from memos_double import MemosDouble
 
-from memory import (
-    MemoryEvent,
-    MemoryScope,
-    MemorySlot,
-    SupportsBulkIngest,
-    SupportsReadiness,
-    open_memory,
-)
+from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest, SupportsReadiness, open_memory
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.requests import Requests, home_of
 from memory.testing import LoopbackProcess

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends" / "stigmem"))
 from figures import show
 from stigmem_double import StigmemDouble
 
-from memory.backends.stigmem.abi import StigmemAbi
-from memory.backends.stigmem.facts import Fact, StoredValue
-from memory.backends.stigmem.queue import MAX_QUEUED_FACTS, Ticket
-from memory.backends.stigmem.rendering import render_context
+from memory.stigmem.abi import StigmemAbi
+from memory.stigmem.facts import Fact, StoredValue
+from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket
+from memory.stigmem.rendering import render_context
 from memory.testing import LoopbackProcess
 
 AGENT = "stigmem://node.example/agent/"

@@ -44,7 +44,7 @@ def add_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     directory.mkdir()
     monkeypatch.syspath_prepend(str(directory))
     monkeypatch.setattr(
-        "memory.registry.entry_points",
+        "memory.plugins.registry.entry_points",
         lambda group: [*entry_points(group=group), *(point for point in added if point.group == group)],
     )
 
@@ -59,8 +59,8 @@ def add_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 FAKE = """
-from memory import PluginInfo, hookimpl
-from memory.base import CAPABILITIES
+from memory.adapter import PluginInfo, hookimpl
+from memory.contract.adapter import CAPABILITIES
 from memory.testing import FakeBackend, FakeNativeStore
 {before}
 @hookimpl

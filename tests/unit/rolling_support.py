@@ -24,9 +24,9 @@ from memory import (
     RetrieveResult,
     SupportsNativeQuery,
     SupportsReadiness,
-    Utf8TokenCounter,
     WriteReceipt,
 )
+from memory.adapter import Utf8TokenCounter
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")

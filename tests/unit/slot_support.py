@@ -7,20 +7,17 @@ import anyio.lowlevel
 import pytest
 
 from memory import (
-    AdapterTraits,
     BackendHealth,
-    BaseAdapter,
-    ContextEntry,
     Deadlines,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
     Message,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
+from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
 
 ALICE = MemoryScope(run_id="r", persona_id="alice")
 BOB = MemoryScope(run_id="r", persona_id="bob")

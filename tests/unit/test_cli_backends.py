@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import memory
-from memory import MemoryAdapterRegistry
-from memory.cli._output import _parts, _width
+from memory.plugins.console import _parts, _width
+from memory.plugins.registry import MemoryAdapterRegistry
 
 __all__ = ["add_plugin"]
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cli_support import error_line, invoke
 
-from memory import load_config
+from memory.plugins.config import load_config
 
 SECRETS = ("sk-literal", "sk-from-env", "hunter2", "topsecret", "from-dsn")
 

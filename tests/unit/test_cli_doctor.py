@@ -1,4 +1,4 @@
-"""``memslot doctor``: every gate with its evidence, an honest ``pending``, and exit codes one can build on."""
+"""``memslot doctor``: every check with its evidence, an honest ``pending``, and exit codes one can build on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_support import FULL_HISTORY, add_plugin, fake_plugin, invoke
 
-from memory.smoke import GATES
+from memory.doctor import CHECKS
 
 __all__ = ["add_plugin"]
 
@@ -25,29 +25,29 @@ def test_a_good_configuration_is_green(tmp_path: Path) -> None:
     result = invoke("doctor", path)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert [line.split()[:2] for line in lines[: len(GATES)]] == [["passed", gate] for gate in GATES]
-    assert lines[len(GATES)] == f"{len(GATES)} of {len(GATES)} gates passed"
+    assert [line.split()[:2] for line in lines[: len(CHECKS)]] == [["passed", check] for check in CHECKS]
+    assert lines[len(CHECKS)] == f"{len(CHECKS)} of {len(CHECKS)} checks passed"
     assert "\x1b" not in result.stdout
 
 
-def test_json_has_every_gate(tmp_path: Path) -> None:
+def test_json_has_every_check(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(FULL_HISTORY, encoding="utf-8")
     result = invoke("doctor", path, "--json")
     report = json.loads(result.stdout)
     assert report["ok"] is True
     assert report["provider"] == "full_history"
-    assert [gate["name"] for gate in report["gates"]] == list(GATES)
-    assert all(gate["evidence"] and gate["latency_ms"] is not None for gate in report["gates"])
+    assert [check["name"] for check in report["checks"]] == list(CHECKS)
+    assert all(check["evidence"] and check["latency_ms"] is not None for check in report["checks"])
 
 
-def test_a_backend_that_is_down_fails_its_gate(add_plugin, tmp_path: Path) -> None:
+def test_a_backend_that_is_down_fails_its_check(add_plugin, tmp_path: Path) -> None:
     add_plugin("down", fake_plugin("down", then="store.faults.add('500', times=None)"))
     result = invoke("doctor", config_for("down", tmp_path))
     assert result.exit_code == 1
     assert "failed   health" in result.stdout
     assert "fix: start the backend" in result.stdout
-    assert "2 of 10 gates passed; failed: health; skipped: setup" in result.stdout
+    assert "2 of 10 checks passed; failed: health; skipped: setup" in result.stdout
 
 
 def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_p
     assert result.exit_code == 0
     assert "pending  readiness" in result.stdout
     assert "pending  write_read" in result.stdout
-    assert "8 of 10 gates passed; pending: readiness, write_read" in result.stdout
+    assert "8 of 10 checks passed; pending: readiness, write_read" in result.stdout
 
 
 def test_a_leaking_backend_is_caught(add_plugin, tmp_path: Path) -> None:
@@ -72,20 +72,20 @@ class FakeBackend(FakeBackend):
 
 
 @pytest.mark.parametrize(
-    ("text", "gate", "said"),
+    ("text", "check", "said"),
     [
         ("memory: {backend: fullhistory, backends: {fullhistory: {}}}", "plugin", "no plugin is named"),
         ("memory: {condition: full_history, conditions: {full_history: {pat: x}}}", "plugin", "did you mean path?"),
         ("memory: [", "config", "not valid YAML"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_exits_with_2(tmp_path: Path, text: str, gate: str, said: str) -> None:
+def test_what_cannot_be_used_exits_with_2(tmp_path: Path, text: str, check: str, said: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text, encoding="utf-8")
     result = invoke("doctor", path)
     assert result.exit_code == 2
     (line,) = (line for line in result.stdout.splitlines() if line.startswith("failed"))
-    assert line.split()[1] == gate
+    assert line.split()[1] == check
     assert said in line
 
 

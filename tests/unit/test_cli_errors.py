@@ -166,7 +166,7 @@ def test_an_unexpected_error_names_type_and_place_only(monkeypatch: pytest.Monke
     def fail(self: object) -> None:
         raise KeyError("what the user said, and sk-secret")
 
-    monkeypatch.setattr("memory.registry.MemoryAdapterRegistry.rows", fail)
+    monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
     result = invoke("backends")
     line = error_line(result, 1)
     assert line.startswith("unexpected KeyError in test_cli_errors.py:")
@@ -182,7 +182,7 @@ def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -
     def fail(self: object) -> None:
         raise ExceptionGroup("tasks", [ExceptionGroup("tasks", [memory.BackendTimeout("no answer in 3 s")])])
 
-    monkeypatch.setattr("memory.registry.MemoryAdapterRegistry.rows", fail)
+    monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
     assert error_line(invoke("backends"), 1) == "no answer in 3 s"
 
 
@@ -190,7 +190,7 @@ def test_errors_of_several_lines_become_one(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(self: object) -> None:
         raise memory.ConfigError("a: first\n  second")
 
-    monkeypatch.setattr("memory.registry.MemoryAdapterRegistry.rows", fail)
+    monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
     assert error_line(invoke("backends"), 2) == "a: first second"
 
 

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from cli_support import LACKING, add_plugin, error_line, fake_plugin, invoke, lacking_plugin
 
-from memory import MemoryAdapterRegistry, PluginInfo, PluginOptions, load_config
+from memory.adapter import PluginInfo, PluginOptions
 from memory.bench import RunSettings, run_settings
 from memory.cli._template import render
-from memory.config import MemorySettings
+from memory.plugins.config import MemorySettings, load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 
 __all__ = ["add_plugin"]
 
@@ -83,7 +84,7 @@ def test_a_third_party_with_every_kind_of_field(add_plugin, tmp_path: Path) -> N
     options = '''
 from pathlib import Path
 from pydantic import Field, SecretStr
-from memory import PluginOptions
+from memory.adapter import PluginOptions
 
 class Part(PluginOptions):
     url: str
@@ -128,7 +129,7 @@ def test_a_list_of_blocks_is_shown_as_the_list_it_is() -> None:
 
 def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:
     options = (
-        "from pydantic import Field\nfrom memory import PluginOptions\n"
+        "from pydantic import Field\nfrom memory.adapter import PluginOptions\n"
         "class Options(PluginOptions):\n    port: int = Field(gt=1024)\n"
     )
     add_plugin("picky", fake_plugin("picky", before=options, info='summary="", options=Options'))

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from cli_support import FULL_HISTORY, add_plugin, error_line, fake_plugin, invoke
 
+from memory.bench.manifest import read_manifest
 from memory.cli.compare import DEMO
-from memory.manifest import read_manifest
 
 __all__ = ["add_plugin"]
 

@@ -1,4 +1,4 @@
-"""The ready configurations of the conditions pass every gate of the doctor, as they are shipped."""
+"""The ready configurations of the conditions pass every check of the doctor, as they are shipped."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from conditions.rolling_summary import RollingSummaryOptions
-from memory import load_config
-from memory.smoke import run_gates
+from memory.doctor import run_doctor
+from memory.plugins.config import load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "oracle_ipas")
@@ -18,9 +18,9 @@ NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "orac
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", NAMES)
-async def test_every_gate_passes(name: str) -> None:
-    report = await run_gates(CONFIGS / f"{name}.yaml")
-    assert {gate.name: gate.status for gate in report.gates if gate.status != "passed"} == {}
+async def test_every_check_passes(name: str) -> None:
+    report = await run_doctor(CONFIGS / f"{name}.yaml")
+    assert {check.name: check.status for check in report.checks if check.status != "passed"} == {}
     assert (report.provider, report.kind) == (name, "control")
 
 

@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 
 from conditions.full_history import FullHistory, FullHistoryOptions
 from memory import (
-    BackendProtocolError,
     BackendUnavailable,
-    CallableTokenCounter,
     CapabilityNotSupported,
     ContextBudget,
-    ContextEntry,
-    IsolationError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -28,11 +24,17 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     TokenCounter,
+    open_memory,
+)
+from memory.adapter import (
+    BackendProtocolError,
+    ContextEntry,
+    IsolationError,
     Utf8TokenCounter,
     entry_cost,
-    open_memory,
     section_overhead,
 )
+from memory.contract.tokens import CallableTokenCounter
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")

@@ -17,13 +17,13 @@ from memory import (
     MemoryScope,
     MemorySlot,
     NativeQueryRequest,
-    PluginLoadError,
     RetrieveRequest,
     SupportsNativeQuery,
     SupportsReadiness,
-    build_slot,
     open_memory,
 )
+from memory.adapter import PluginLoadError
+from memory.plugins.opening import build_slot
 from memory.testing.faults import FAKE_KEY
 from memory.testing.scripted_api import BadRequest
 from memory.testing.scripted_llm import ScriptedLLM

@@ -15,12 +15,7 @@ from rolling_support import COUNTER, START, Host, event
 from conditions import rolling_summary
 from conditions._extractive import ExtractiveSummariser
 from conditions._notebook import Line
-from memory import (
-    ContextBudget,
-    MemoryEvent,
-    Message,
-    RetrieveResult,
-)
+from memory import ContextBudget, MemoryEvent, Message, RetrieveResult
 
 
 @pytest.fixture(autouse=True)

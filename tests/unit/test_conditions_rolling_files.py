@@ -9,11 +9,8 @@ import pytest
 from rolling_support import ALICE, BOB, Host, Noting, event
 
 from conditions import rolling_summary
-from memory import (
-    BackendProtocolError,
-    ConfigError,
-    open_memory,
-)
+from memory import ConfigError, open_memory
+from memory.adapter import BackendProtocolError
 
 
 @pytest.fixture(autouse=True)

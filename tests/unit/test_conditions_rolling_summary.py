@@ -7,11 +7,7 @@ import pytest
 from rolling_support import ALICE, BOB, Host, Noting, event
 
 from conditions import rolling_summary
-from memory import (
-    AdapterMode,
-    CapabilityNotSupported,
-    Message,
-)
+from memory import AdapterMode, CapabilityNotSupported, Message
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from memory import ConfigError, load_config, parse_block
-from memory.config import HIDDEN, load_token_counter
+from memory import ConfigError
+from memory.plugins.config import HIDDEN, load_config, load_token_counter, parse_block
 
 GOOD = """\
 memory:

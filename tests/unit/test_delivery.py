@@ -10,10 +10,10 @@ from memory import (
     BackendUnavailable,
     InputError,
     MemorySlot,
-    SequentialBulk,
     SupportsBulkIngest,
     WriteReceipt,
 )
+from memory.adapter import SequentialBulk
 
 __all__ = ["anyio_backend"]  # fixtures
 
@@ -136,7 +136,7 @@ class Box:
     async def append(self, one):
         self.kept.append(one.event_id)
 
-    async def settle(self, receipt):
+    async def reconcile(self, receipt):
         self.settled.append(receipt.event_id)
 
 

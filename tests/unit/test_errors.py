@@ -7,16 +7,13 @@ import re
 import httpx
 import pytest
 
-import memory.errors
-from memory import (
+import memory.contract.errors
+from memory import BackendError, BackendTimeout, BackendUnavailable, MemslotError
+from memory.adapter import (
     BackendAuthError,
-    BackendError,
     BackendProtocolError,
     BackendRateLimited,
     BackendRejected,
-    BackendTimeout,
-    BackendUnavailable,
-    MemslotError,
     normalise_error,
 )
 
@@ -149,7 +146,7 @@ def test_a_circle_of_causes_ends():
 
 def test_the_drawn_tree_is_the_real_one():
     drawn = []
-    for line in memory.errors.__doc__.splitlines():
+    for line in memory.contract.errors.__doc__.splitlines():
         match = re.match(
             r"    ([│ ├└─]*)(\w+(?:Error|Found|Supported|Unavailable|Timeout|Limited|Rejected))\b", line
         )
@@ -157,14 +154,14 @@ def test_the_drawn_tree_is_the_real_one():
             drawn.append((len(match[1]) // 4, match[2]))
     parents = []
     for depth, name in drawn:
-        kind = getattr(memory.errors, name)
+        kind = getattr(memory.contract.errors, name)
         parents[depth:] = [kind]
         if depth:
             assert kind.__mro__[1] is parents[depth - 1], name
     classes = {
         name
-        for name, kind in inspect.getmembers(memory.errors, inspect.isclass)
-        if issubclass(kind, MemslotError) and kind.__module__ == "memory.errors"
+        for name, kind in inspect.getmembers(memory.contract.errors, inspect.isclass)
+        if issubclass(kind, MemslotError) and kind.__module__ == "memory.contract.errors"
     }
     assert {name for _, name in drawn} == classes
-    assert classes <= set(memory.errors.__all__)
+    assert classes <= set(memory.contract.errors.__all__)

@@ -3,8 +3,8 @@
 import pytest
 
 from memory import CapabilityNotSupported, InputError, MemoryScope, RetrieveRequest, ScopeError
-from memory.base import FILTER_OPERATORS
-from memory.filters import check_filters
+from memory.contract.adapter import FILTER_OPERATORS
+from memory.slot.filters import check_filters
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 

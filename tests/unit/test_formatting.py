@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory import (
-    ContextBudget,
+from memory import ContextBudget
+from memory.adapter import (
     ContextEntry,
     Utf8TokenCounter,
     clean_text,
@@ -18,7 +18,7 @@ from memory import (
     section_overhead,
     strip_context,
 )
-from memory.formatting import is_well_formed
+from memory.contract.formatting import is_well_formed
 
 COUNTER = Utf8TokenCounter()
 FENCES = [

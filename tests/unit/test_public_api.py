@@ -1,5 +1,6 @@
 """What users may rely on: the flat namespace, and an import that costs little (DESIGN sections 3 and 10)."""
 
+import ast
 import inspect
 import json
 import pathlib
@@ -9,7 +10,10 @@ import sys
 import types
 from importlib.metadata import version
 
+import pytest
+
 import memory
+import memory.adapter
 
 SDKS = {
     "mem0", "qdrant_client", "openai", "graphiti_core", "kuzu", "honcho", "memos", "nanobot", "httpx", "numpy",
@@ -17,21 +21,67 @@ SDKS = {
 }  # fmt: skip
 
 
-def test_everything_exported_exists_and_is_documented():
-    assert len(set(memory.__all__)) == len(memory.__all__)
-    for name in memory.__all__:
-        value = getattr(memory, name)
+PAGES = pytest.mark.parametrize("page", [memory, memory.adapter], ids=lambda page: page.__name__)
+
+
+@PAGES
+def test_everything_exported_exists_and_is_documented(page):
+    assert len(set(page.__all__)) == len(page.__all__)
+    for name in page.__all__:
+        value = getattr(page, name)
         if inspect.isclass(value) or inspect.isfunction(value):
             assert inspect.getdoc(value), f"{name} has no docstring"
 
 
-def test_nothing_public_is_left_out():
+def test_the_page_of_hosts_is_short_and_pinned():
+    """What a host may rely on; a name that comes or goes is a decision, and shows here."""
+    assert " ".join(sorted(memory.__all__, key=str.lower)) == (
+        "AdapterMode BackendError BackendHealth BackendReadiness BackendTimeout BackendUnavailable "
+        "CapabilityNotSupported ConfigError ContextBudget Deadlines InputError JsonlTraceSink MemoryEvent "
+        "MemoryFeedback MemoryScope MemorySlot MemslotError Message NativeMutationRequest NativeQueryRequest "
+        "open_memory OpenTelemetrySink ProvenanceRequest ReadOnlyError RetrieveRequest RetrieveResult ScopeError "
+        "SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery SupportsProvenance "
+        "SupportsReadiness TokenCounter Trace WriteReceipt"
+    )
+
+
+def test_no_name_stands_on_both_pages():
+    assert set(memory.__all__).isdisjoint(memory.adapter.__all__)
+
+
+@PAGES
+def test_nothing_public_is_left_out(page):
     public = {
         name
-        for name, value in vars(memory).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+        for name, value in vars(page).items()
+        if not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and name not in ("annotations", "TYPE_CHECKING", "Any")
     }
-    assert public == set(memory.__all__)
+    late = set(getattr(page, "_LATE", ()))
+    assert public | late == set(page.__all__)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'open_memory("memory.yaml", trace_snk=None)',
+        'slot.before_turn("hello", session_id="s", budgt=None)',
+        'slot.after_turn(user="hello", session_id="s", sesion="s")',
+    ],
+)
+def test_a_misspelt_argument_is_refused_before_anything_runs(line):
+    calls = {"open_memory": memory.open_memory, "slot": memory.MemorySlot}
+    call = ast.parse(line, mode="eval").body
+    target = (
+        calls["open_memory"]
+        if isinstance(call.func, ast.Name)
+        else getattr(memory.MemorySlot, call.func.attr)
+    )
+    signature = inspect.signature(target)
+    names = {keyword.arg for keyword in call.keywords}
+    assert names - signature.parameters.keys()
+    assert all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
 
 
 def test_one_version():
@@ -42,7 +92,7 @@ def test_one_version():
 
 def test_importing_and_listing_load_no_sdk():
     code = (
-        "import sys, json, memory; memory.MemoryAdapterRegistry().rows();"
+        "import sys, json; from memory.plugins.registry import MemoryAdapterRegistry as R; R().rows();"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,10 +6,14 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from memory import ConfigError, MemoryAdapterRegistry, PluginLoadError, PluginNotFound, load_config
+from memory import ConfigError
+from memory.adapter import PluginLoadError
+from memory.contract.errors import PluginNotFound
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 
 PLUGIN = """
-from memory import AdapterTraits, BaseAdapter, PluginInfo, PluginOptions, hookimpl
+from memory.adapter import AdapterTraits, BaseAdapter, PluginInfo, PluginOptions, hookimpl
 
 class Options(PluginOptions):
     top_k: int = 5
@@ -96,21 +100,30 @@ def test_names_import_nothing(plugin):
         ("raise SystemExit(3)", "SystemExit"),
         ("this is no python", "SyntaxError"),
         ("", "no memslot_describe"),
-        ("from memory import hookimpl\n@hookimpl\ndef memslot_descrbe(): ...", "PluginValidationError"),
-        ("from memory import hookimpl\n@hookimpl\ndef memslot_create(setings): ...", "PluginValidationError"),
-        ("from memory import hookimpl\n@hookimpl\ndef memslot_describe(): return 5", "returns a PluginInfo"),
         (
-            "from memory import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
+            "from memory.adapter import hookimpl\n@hookimpl\ndef memslot_descrbe(): ...",
+            "PluginValidationError",
+        ),
+        (
+            "from memory.adapter import hookimpl\n@hookimpl\ndef memslot_create(setings): ...",
+            "PluginValidationError",
+        ),
+        (
+            "from memory.adapter import hookimpl\n@hookimpl\ndef memslot_describe(): return 5",
+            "returns a PluginInfo",
+        ),
+        (
+            "from memory.adapter import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
             "    return PluginInfo(name='broken', kind='architecture', summary='')",
             "no memslot_create",
         ),
         (
-            "from memory import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
+            "from memory.adapter import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
             "    return PluginInfo(name='other', kind='architecture', summary='')",
             "describes itself as architecture 'other'",
         ),
         (
-            "from memory import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
+            "from memory.adapter import hookimpl, PluginInfo\n@hookimpl\ndef memslot_describe():\n"
             "    return PluginInfo('broken', 'architecture', '', capabilities=frozenset({'telepathy'}))",
             "telepathy",
         ),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from memory import IdAlphabet, MemoryScope, ScopeEncoder, ScopeError
+from memory import MemoryScope, ScopeError
+from memory.adapter import IdAlphabet, ScopeEncoder
 
 ALPHABETS = {
     "default": IdAlphabet(),

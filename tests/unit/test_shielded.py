@@ -1,19 +1,11 @@
-"""Shielded calls: a write that was given up still ends before the switch to read-only, and never overtakes."""
+"""Shielded calls: a write that was abandoned still ends before the switch to read-only, and never overtakes."""
 
 import anyio
 import pytest
 from slot_support import ALICE, anyio_backend, event
 
-from memory import (
-    AdapterMode,
-    AdapterTraits,
-    BaseAdapter,
-    ConfigError,
-    Deadlines,
-    MemorySlot,
-    ShieldedCalls,
-    WriteReceipt,
-)
+from memory import AdapterMode, ConfigError, Deadlines, MemorySlot, WriteReceipt
+from memory.adapter import AdapterTraits, BaseAdapter, ShieldedCalls
 
 __all__ = ["anyio_backend"]  # fixtures
 

@@ -19,21 +19,23 @@ from slot_support import (
 
 from memory import (
     AdapterMode,
-    BackendAuthError,
     BackendError,
-    BackendProtocolError,
     BackendTimeout,
     BackendUnavailable,
     ContextBudget,
-    ContextEntry,
     InputError,
-    IsolationError,
-    LifecycleError,
     MemoryScope,
     MemorySlot,
     ReadOnlyError,
     RetrieveResult,
     ScopeError,
+)
+from memory.adapter import (
+    BackendAuthError,
+    BackendProtocolError,
+    ContextEntry,
+    IsolationError,
+    LifecycleError,
 )
 
 __all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures

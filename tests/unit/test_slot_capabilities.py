@@ -11,15 +11,14 @@ from memory import (
     BackendUnavailable,
     InputError,
     MemorySlot,
-    NativeMutationReceipt,
     NativeMutationRequest,
     ScopeError,
-    SequentialBulk,
     SupportsBulkIngest,
     SupportsFeedback,
     SupportsNativeMutation,
     SupportsReadiness,
 )
+from memory.adapter import NativeMutationReceipt, SequentialBulk
 
 __all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
 
@@ -108,7 +107,7 @@ class Box:
     async def append(self, one):
         self.log.append(("append", one.event_id))
 
-    async def settle(self, receipt):
+    async def reconcile(self, receipt):
         self.log.append(("settle", receipt.event_id))
 
 

@@ -1,4 +1,4 @@
-"""The native worker: one call at a time where one is allowed, even when a caller has given up."""
+"""The native worker: one call at a time where one is allowed, even when a caller has abandoned."""
 
 import threading
 import time
@@ -6,7 +6,8 @@ import time
 import anyio
 import pytest
 
-from memory import BackendUnavailable, NativeWorker
+from memory import BackendUnavailable
+from memory.adapter import NativeWorker
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,8 @@ import anyio
 import pytest
 from memslot_sqlite_fts import SqliteFts
 
-from memory import MemoryAdapter, open_memory
+from memory import open_memory
+from memory.adapter import MemoryAdapter
 from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
 
 CONFIG = {

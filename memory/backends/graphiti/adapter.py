@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from memory import (
-    AdapterSettings,
-    AdapterTraits,
     BackendHealth,
-    BackendProtocolError,
     BackendReadiness,
     ConfigError,
     MemoryEvent,
     MemoryScope,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
-    SequentialBulk,
     WriteReceipt,
+)
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendProtocolError,
+    ResetReceipt,
+    SequentialBulk,
     normalise_error,
 )
 from memory.backends.graphiti.options import GROUP_IDS, GraphitiModel, GraphitiOptions
@@ -41,11 +43,11 @@ from memory.backends.graphiti.translate import (
     to_entries,
     triplets_of,
 )
-from memory.backends.graphiti.turn import NotSaved
 from memory.backends.graphiti.types import Ontology, build_ontology
+from memory.backends.graphiti.write import NotSaved
 
 if TYPE_CHECKING:
-    from memory.backends.graphiti.native import NativeGraph, Stored
+    from memory.backends.graphiti.client import NativeGraph, Stored
 
 __all__ = ["GraphitiAdapter"]
 
@@ -119,7 +121,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         return graph
 
     async def _opened(self, group_id: str) -> NativeGraph:
-        from memory.backends.graphiti.native import NativeGraph
+        from memory.backends.graphiti.client import NativeGraph
 
         graph = NativeGraph(
             self._store.graph(group_id), group_id, self._options, self._models, self._ontology
@@ -160,8 +162,8 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
                 f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
             ) from error
 
-    async def settle(self) -> None:
-        """Wait for writes of every graph that were given up at their deadline."""
+    async def join_abandoned(self) -> None:
+        """Wait for writes of every graph that were abandoned at their deadline."""
         for graph in list(self._graphs.values()):
             await graph.idle()
 
@@ -232,7 +234,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         )
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's episode and facts, once no write that was given up is still under way.
+        """Ids of the event's episode and facts, once no write that was abandoned is still under way.
 
         Raises:
             BackendProtocolError: only part of it is stored, which a server without transactions leaves behind.

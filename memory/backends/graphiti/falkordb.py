@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from memory import PluginLoadError
+from memory.adapter import PluginLoadError
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.stores import ServerGraph, equip
 

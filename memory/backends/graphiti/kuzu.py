@@ -19,10 +19,11 @@ from graphiti_core.driver.driver import GraphDriver, GraphProvider
 from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES, KuzuDriver, KuzuDriverSession
 from graphiti_core.graph_queries import get_fulltext_indices
 
-from memory import BackendError, BackendUnavailable, NativeWorker
+from memory import BackendError, BackendUnavailable
+from memory.adapter import NativeWorker
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.stores import FACTS_OF_KUZU, equip
-from memory.backends.graphiti.turn import Turn
+from memory.backends.graphiti.write import Write
 
 __all__ = ["KuzuStore", "ScopeDriver", "make"]
 
@@ -154,9 +155,9 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
 
         Raises:
             BackendError: the graph has outgrown its buffer.
-            GivenUp: nobody waits for this write any more.
+            Abandoned: nobody waits for this write any more.
         """
-        Turn.check()
+        Write.check()
         return await self._run(cypher_query_, kwargs), None, None
 
     async def _run(self, query: str, kwargs: Mapping[str, Any]) -> Any:
@@ -202,7 +203,7 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             pass  # Kuzu has already done so itself, as it does when a query fails
 
     async def idle(self) -> None:
-        """Wait for queries that go on although they were given up."""
+        """Wait for queries that go on although they were abandoned."""
         await self.worker.idle()
 
     async def renew(self) -> None:

@@ -18,9 +18,9 @@ from graphiti_core.llm_client.errors import EmptyResponseError
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 from openai import AsyncOpenAI
 
+from memory.adapter import LexicalHashEmbedder
 from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
-from memory.backends.graphiti.turn import Turn
-from memory.lexical import LexicalHashEmbedder
+from memory.backends.graphiti.write import Write
 
 __all__ = ["Models"]
 
@@ -33,7 +33,7 @@ class BoundedLlm(OpenAIGenericClient):  # type: ignore[misc]
     async def _generate_response_with_retry(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                answer: dict[str, Any] = await Turn.call(self._generate_response(*args, **kwargs))
+                answer: dict[str, Any] = await Write.call(self._generate_response(*args, **kwargs))
                 return answer
             except (json.JSONDecodeError, EmptyResponseError):
                 if attempt == _ATTEMPTS:

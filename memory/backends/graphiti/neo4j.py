@@ -110,7 +110,7 @@ class Neo4jGraph(ServerGraph, Neo4jDriver):  # type: ignore[misc]
         await self._store.open(self)
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
-        """Graphiti's indexes, one after the other: given up, the parent's gathering leaves queries unawaited."""
+        """Graphiti's indexes, one after the other: abandoned, the parent's gathering leaves queries unawaited."""
         if delete_existing:
             await self.delete_all_indexes()
         for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):

@@ -10,14 +10,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from memory import PluginLoadError
+from memory.adapter import PluginLoadError
 from memory.backends.graphiti.options import Driver
 from memory.backends.graphiti.stores import STORES
 
 __all__ = ["import_sdk"]
 
 _TELEMETRY = "GRAPHITI_TELEMETRY_ENABLED"
-_MODULES = ("memory.backends.graphiti.models", "memory.backends.graphiti.native")
+_MODULES = ("memory.backends.graphiti.models", "memory.backends.graphiti.client")
 
 
 def import_sdk(driver: Driver = "kuzu") -> None:

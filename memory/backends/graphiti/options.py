@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory import IdAlphabet, PluginOptions
+from memory.adapter import IdAlphabet, PluginOptions
 from memory.backends.graphiti.types import EdgeRule, TypeName, TypeSource, check_names
 
 __all__ = ["GROUP_IDS", "Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]

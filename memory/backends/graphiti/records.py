@@ -7,22 +7,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memory import (
-    BaseAdapter,
     CapabilityNotSupported,
     InputError,
     MemoryScope,
-    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
-    NativeQueryResult,
     ProvenanceRequest,
-    ProvenanceResult,
     ScopeError,
 )
+from memory.adapter import BaseAdapter, NativeMutationReceipt, NativeQueryResult, ProvenanceResult
 from memory.backends.graphiti.translate import event_id_of, in_utc, json_ready
 
 if TYPE_CHECKING:
-    from memory.backends.graphiti.native import NativeGraph
+    from memory.backends.graphiti.client import NativeGraph
 
 __all__ = ["LISTS", "GraphitiRecords"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.turn import Turn
+from memory.backends.graphiti.write import Write
 
 __all__ = ["FACTS_OF_KUZU", "STORES", "ScopeGraph", "ServerGraph", "Store", "equip", "make_store"]
 
@@ -42,12 +42,12 @@ class ScopeGraph(Protocol):
         """Rows, and two more things nobody needs.
 
         Raises:
-            GivenUp: nobody waits for this write any more.
+            Abandoned: nobody waits for this write any more.
         """
         ...
 
     async def idle(self) -> None:
-        """Wait for queries that go on although they were given up."""
+        """Wait for queries that go on although they were abandoned."""
         ...
 
     async def renew(self) -> None:
@@ -72,9 +72,9 @@ class ServerGraph:
         """As the native driver.
 
         Raises:
-            GivenUp: nobody waits for this write any more.
+            Abandoned: nobody waits for this write any more.
         """
-        Turn.check()
+        Write.check()
         native: Any = super()
         return await native.execute_query(cypher_query_, **kwargs)
 
@@ -82,14 +82,14 @@ class ServerGraph:
         """For saving, into this graph whatever the caller says.
 
         Raises:
-            GivenUp: nobody waits for this write any more.
+            Abandoned: nobody waits for this write any more.
         """
-        Turn.save()
+        Write.save()
         native: Any = super()
         return native.session(self._database)
 
     async def idle(self) -> None:
-        """A query that is given up ends on the server by itself, unheard."""
+        """A query that is abandoned ends on the server by itself, unheard."""
 
     async def renew(self) -> None:
         """Nothing is left: servers delete what they are told to."""

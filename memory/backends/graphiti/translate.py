@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from memory import ContextEntry, InputError, MemoryEvent, RetrieveRequest
+from memory import InputError, MemoryEvent, RetrieveRequest
+from memory.adapter import ContextEntry
 from memory.backends.graphiti.options import Ingest
 
 __all__ = [

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
-from memory import ConfigError, PluginOptions
+from memory import ConfigError
+from memory.adapter import PluginOptions
 
 __all__ = ["EdgeRule", "Ontology", "TypeName", "TypeSource", "build_ontology", "check_names"]
 

@@ -5,7 +5,7 @@ The plugin module of the entry point ``honcho``. The SDK is imported by the fact
 
 from __future__ import annotations
 
-from memory import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.honcho.options import IDS, HonchoOptions
 
 __all__ = ["HONCHO_CAPABILITIES", "HonchoOptions", "memslot_create", "memslot_describe"]

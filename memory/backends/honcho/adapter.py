@@ -13,28 +13,30 @@ from typing import Any
 import anyio
 
 from memory import (
-    AdapterSettings,
-    AdapterTraits,
     BackendError,
     BackendHealth,
-    BackendProtocolError,
     BackendReadiness,
-    BackendRejected,
     BackendUnavailable,
-    ContextEntry,
     MemoryEvent,
     MemoryScope,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
-    ShieldedCalls,
     WriteReceipt,
 )
-from memory.backends.honcho.connection import Connections
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendProtocolError,
+    BackendRejected,
+    ContextEntry,
+    ResetReceipt,
+    ShieldedCalls,
+)
+from memory.backends.honcho.client import Connections
+from memory.backends.honcho.ids import Homes, HonchoScope
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import QUERIES, HonchoRecords
 from memory.backends.honcho.resetting import clear
-from memory.backends.honcho.scopes import Home, Homes
 from memory.backends.honcho.translate import (
     Part,
     card_entries,
@@ -82,7 +84,7 @@ class HonchoAdapter(HonchoRecords):
         """``workspace_id``, and in it the user's ``peer_id``."""
         return self._homes.native_scope(scope)
 
-    def home(self, scope: MemoryScope) -> Home:
+    def home(self, scope: MemoryScope) -> HonchoScope:
         """The scope's workspace, as this adapter knows it."""
         return self._homes.home(scope)
 
@@ -109,27 +111,27 @@ class HonchoAdapter(HonchoRecords):
         return await self.shielded.run(home.workspace_id, lambda: self._write(home, events, said))
 
     async def _write(
-        self, home: Home, events: Sequence[MemoryEvent], said: Mapping[str, list[Part]]
+        self, home: HonchoScope, events: Sequence[MemoryEvent], said: Mapping[str, list[Part]]
     ) -> list[WriteReceipt]:
         stored: dict[str, dict[tuple[int, int], str]] = {event.event_id: {} for event in events}
         for event in events:
-            if event.event_id in home.doubtful:
+            if event.event_id in home.uncertain:
                 stored[event.event_id] = await home.stored(event.session_id, event.event_id)
         for batch in _batches(events, said, stored):
-            doubtful = {event.event_id for event, _ in batch}
+            uncertain = {event.event_id for event, _ in batch}
             try:
                 ids = await self._add(home, batch)
             except BackendError as error:
-                home.doubtful |= doubtful
+                home.uncertain |= uncertain
                 done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]
                 error.receipts = tuple(self._receipt(event, stored) for event in done)
                 raise
             for (event, part), native_id in zip(batch, ids, strict=True):
                 stored[event.event_id][part.key] = native_id
-        home.doubtful -= said.keys()
+        home.uncertain -= said.keys()
         return [self._receipt(event, stored) for event in events]
 
-    async def _add(self, home: Home, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
+    async def _add(self, home: HonchoScope, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
         session_id = batch[0][0].session_id
         times = [event.timestamp for event, _ in batch]
         try:
@@ -161,7 +163,7 @@ class HonchoAdapter(HonchoRecords):
         stored = await home.stored(event.session_id, event.event_id)
         if len(stored) < len(event_parts(event)):
             return None
-        home.doubtful.discard(event.event_id)
+        home.uncertain.discard(event.event_id)
         return tuple(native_id for _, native_id in sorted(stored.items()))
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ class HonchoAdapter(HonchoRecords):
         return RetrieveResult(request=request, raw=raw, entries=found, trace=trace)
 
     async def _context(
-        self, home: Home, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
+        self, home: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
         options = self.options
         asked: dict[str, Any] = {
@@ -224,14 +226,16 @@ class HonchoAdapter(HonchoRecords):
         return [] if context is None else list(_context_entries(context, home.peer_id))
 
     async def _search(
-        self, home: Home, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
+        self, home: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
         filters = native_filters(request) if self.traits.filter_operators else None
         messages = await home.reader.aio.search(text, filters=filters, limit=limit)
         raw["messages"] = native_json(messages)
         return [message_entry(message) for message in messages]
 
-    async def _supplement(self, home: Home, text: str, limit: int, raw: dict[str, Any]) -> list[ContextEntry]:
+    async def _supplement(
+        self, home: HonchoScope, text: str, limit: int, raw: dict[str, Any]
+    ) -> list[ContextEntry]:
         options = self.options
         if options.supplement == "conclusions":
             view, farthest = home.user.conclusions.aio, options.search_max_distance

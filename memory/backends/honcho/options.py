@@ -8,8 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory import IdAlphabet, PluginOptions
-from memory.backends._address import server_address
+from memory.adapter import IdAlphabet, PluginOptions, server_address
 
 __all__ = ["IDS", "MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
 
@@ -60,7 +59,7 @@ class HonchoOptions(PluginOptions):
     poll_s: float = Field(default=0.25, gt=0)
     """Pause between looks at the server while waiting, seconds."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """For each request, seconds. A write given up at the slot's deadline ends within it."""
+    """For each request, seconds. A write abandoned at the slot's deadline ends within it."""
     retry_pause_s: float = Field(default=0.5, ge=0)
     """Wait before the one retry of a read that was answered with 5xx or not at all, seconds."""
 

@@ -6,21 +6,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from memory import (
-    BaseAdapter,
     CapabilityNotSupported,
     InputError,
     MemoryScope,
-    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
-    NativeQueryResult,
     ProvenanceRequest,
-    ProvenanceResult,
     ScopeError,
+)
+from memory.adapter import (
+    BaseAdapter,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    ProvenanceResult,
     ShieldedCalls,
 )
+from memory.backends.honcho.ids import HonchoScope, all_rows, unless_missing
 from memory.backends.honcho.options import MAX_ROWS
-from memory.backends.honcho.scopes import Home, all_rows, unless_missing
 from memory.backends.honcho.translate import METADATA_PREFIX, native_json
 
 __all__ = ["QUERIES", "HonchoRecords"]
@@ -52,7 +54,7 @@ class HonchoRecords(BaseAdapter):
 
     shielded: ShieldedCalls
 
-    def home(self, scope: MemoryScope) -> Home:
+    def home(self, scope: MemoryScope) -> HonchoScope:
         """The scope's workspace."""
         raise NotImplementedError
 
@@ -85,18 +87,18 @@ class HonchoRecords(BaseAdapter):
             trace=self.trace(request.scope, "Conclusions.list", native_ids=tuple(ids)),
         )
 
-    async def _derived_between(self, home: Home, request: ProvenanceRequest) -> dict[str, Any]:
+    async def _derived_between(self, home: HonchoScope, request: ProvenanceRequest) -> dict[str, Any]:
         times = {"gte": request.since, "lte": request.until}
         filters = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
         return {"conclusions": await _conclusions(home, {"created_at": filters} if filters else None)}
 
-    async def _of_peer(self, home: Home, peer_id: str) -> dict[str, Any]:
+    async def _of_peer(self, home: HonchoScope, peer_id: str) -> dict[str, Any]:
         found = await _conclusions(home, {"observed_id": peer_id})
         sessions = dict.fromkeys(one["session_id"] for one in found if one["session_id"])
         said = [row for native_id in sessions for row in await _said(home, native_id, peer_id)]
         return {"peer_id": peer_id, "conclusions": found, "said_in_those_sessions": said}
 
-    async def _of_record(self, home: Home, native_id: str) -> dict[str, Any]:
+    async def _of_record(self, home: HonchoScope, native_id: str) -> dict[str, Any]:
         found = await _conclusions(home, {"id": native_id})
         if found:
             one = found[0]
@@ -175,19 +177,19 @@ def _text(arguments: Mapping[str, Any], name: str) -> str:
     return value
 
 
-async def _conclusions(home: Home, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
+async def _conclusions(home: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
     """The newest conclusions, at most a thousand."""
     page = await home.reader.aio.conclusions.list(size=MAX_ROWS, filters=filters)
     return [native_json(one) for one in await all_rows(page, _MOST)]
 
 
-async def _said(home: Home, native_id: str, peer_id: str) -> list[dict[str, Any]]:
+async def _said(home: HonchoScope, native_id: str, peer_id: str) -> list[dict[str, Any]]:
     """What a peer said in a session, at most the first thousand messages."""
     page = await home.native_session(native_id).aio.messages(filters={"peer_id": peer_id}, size=MAX_ROWS)
     return [native_json(one) for one in await all_rows(page, _MOST)]
 
 
-async def _query(home: Home, operation: str, given: dict[str, Any]) -> Any:
+async def _query(home: HonchoScope, operation: str, given: dict[str, Any]) -> Any:
     reader, user = home.reader.aio, home.user.aio
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "card": user.get_card,
@@ -220,7 +222,7 @@ def _row(record: Any) -> Any:
     return native_json(record)
 
 
-async def _chat(home: Home, given: dict[str, Any]) -> dict[str, Any]:
+async def _chat(home: HonchoScope, given: dict[str, Any]) -> dict[str, Any]:
     query = _text(given, "query")
     await home.user.aio.get_card()  # 404 for a user Honcho does not know; the chat would make one
     session_id = given.get("session_id")
@@ -232,7 +234,7 @@ async def _chat(home: Home, given: dict[str, Any]) -> dict[str, Any]:
     return {"content": content}
 
 
-async def _mutate(home: Home, request: NativeMutationRequest, given: dict[str, Any]) -> Any:
+async def _mutate(home: HonchoScope, request: NativeMutationRequest, given: dict[str, Any]) -> Any:
     view = home.user.conclusions.aio
     if request.operation == "delete":
         return await view.delete(request.native_id)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import anyio
 from honcho import Peer
 
+from memory.backends.honcho.ids import HonchoScope, unless_missing
 from memory.backends.honcho.options import MAX_ROWS
-from memory.backends.honcho.scopes import Home, unless_missing
 
 __all__ = ["clear"]
 
 _LOOKS = 2
 
 
-async def clear(home: Home, timeout_s: float, poll_s: float) -> tuple[int, bool]:
+async def clear(home: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int, bool]:
     """Delete what a workspace holds.
 
     Returns:
@@ -38,12 +38,12 @@ async def clear(home: Home, timeout_s: float, poll_s: float) -> tuple[int, bool]
             if empty < _LOOKS:
                 await anyio.sleep(poll_s)
     home.forget()
-    home.doubtful.clear()
+    home.uncertain.clear()
     home.watch.cleared()
     return removed, empty >= _LOOKS
 
 
-async def _delete_sessions(home: Home) -> dict[str, int]:
+async def _delete_sessions(home: HonchoScope) -> dict[str, int]:
     """Delete every session that is listed; how many messages each had."""
     deleted: dict[str, int] = {}
     while True:
@@ -56,19 +56,19 @@ async def _delete_sessions(home: Home) -> dict[str, int]:
             await unless_missing(session.aio.delete())
 
 
-async def _messages(home: Home, native_id: str) -> int:
+async def _messages(home: HonchoScope, native_id: str) -> int:
     page = await home.native_session(native_id).aio.messages(size=1)
     return page.total or 0
 
 
-async def _delete_conclusions(home: Home) -> int:
+async def _delete_conclusions(home: HonchoScope) -> int:
     page = await home.reader.aio.conclusions.list(size=MAX_ROWS)
     for conclusion in page.items:
         await unless_missing(home.user.conclusions.aio.delete(conclusion.id))
     return len(page.items)
 
 
-async def _clear_cards(home: Home) -> int:
+async def _clear_cards(home: HonchoScope) -> int:
     """Empty the cards; only those with lines, because setting one would make a workspace that is not there."""
     lines = 0
     for peer_id in home.observed:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import ContextEntry, InputError, MemoryEvent, Message, RetrieveRequest, clean_text
+from memory import InputError, MemoryEvent, Message, RetrieveRequest
+from memory.adapter import ContextEntry, clean_text
 
 __all__ = [
     "MAX_CONTENT",

@@ -5,7 +5,7 @@ The plugin module of the entry point ``mem0``. The SDK is imported by the factor
 
 from __future__ import annotations
 
-from memory import AdapterSettings, AdapterTraits, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, AdapterTraits, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.mem0.options import Mem0Options
 
 __all__ = ["MEM0_CAPABILITIES", "Mem0Options", "memslot_create", "memslot_describe"]

@@ -17,28 +17,30 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from memory import (
-    AdapterSettings,
-    AdapterTraits,
     BackendHealth,
     BackendReadiness,
-    BackendRejected,
     BackendUnavailable,
-    BaseAdapter,
     CapabilityNotSupported,
     InputError,
     MemoryEvent,
     MemoryScope,
-    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
-    NativeQueryResult,
-    NativeWorker,
     ProvenanceRequest,
-    ProvenanceResult,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
+)
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendRejected,
+    BaseAdapter,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    NativeWorker,
+    ProvenanceResult,
+    ResetReceipt,
     normalise_error,
 )
 from memory.backends.mem0.options import Mem0Options
@@ -55,7 +57,7 @@ from memory.backends.mem0.translate import (
 )
 
 if TYPE_CHECKING:
-    from memory.backends.mem0.native import Added
+    from memory.backends.mem0.client import Added
 
 __all__ = ["Mem0Adapter", "build_mem0"]
 
@@ -94,7 +96,7 @@ class Mem0Adapter(BaseAdapter):
     def __init__(
         self, settings: AdapterSettings[Mem0Options], traits: AdapterTraits, directory: Path, where: str
     ) -> None:
-        from memory.backends.mem0.native import NativeMem0
+        from memory.backends.mem0.client import NativeMem0
 
         options = settings.options
         self.backend_name = settings.name

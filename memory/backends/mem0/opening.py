@@ -20,13 +20,14 @@ from mem0.configs.base import MemoryConfig
 from pydantic import BaseModel, ValidationError
 from qdrant_client.local.persistence import CollectionPersistence
 
-from memory import BackendUnavailable, ConfigError, PluginLoadError
+from memory import BackendUnavailable, ConfigError
+from memory.adapter import PluginLoadError
 from memory.backends.mem0.options import Mem0Model, Mem0Options
 from memory.backends.mem0.watch import (
     LexicalEmbedding,
     NoLlm,
     Notes,
-    Turn,
+    StoreLock,
     WatchedEmbedder,
     WatchedLlm,
     WatchedReranker,
@@ -97,7 +98,7 @@ def open_native(
     config: MemoryConfig,
     options: Mem0Options,
     notes: Notes,
-    turn: Turn,
+    turn: StoreLock,
     where: str,
     deadlines: Mapping[str, float],
 ) -> Memory:
@@ -170,7 +171,7 @@ def _check_dimensions(memory: Memory, options: Mem0Options, where: str) -> None:
 
 
 def _equip(
-    memory: Memory, options: Mem0Options, notes: Notes, turn: Turn, deadlines: Mapping[str, float]
+    memory: Memory, options: Mem0Options, notes: Notes, turn: StoreLock, deadlines: Mapping[str, float]
 ) -> None:
     """Our embedder or bounded clients in place, everything mem0 swallows noted."""
     write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)

@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory import ConfigError, IdAlphabet, PluginOptions
+from memory import ConfigError
+from memory.adapter import IdAlphabet, PluginOptions
 
 __all__ = ["STORES", "Mem0Model", "Mem0Options", "NativePart", "StoreProfile", "store_profile"]
 

@@ -9,15 +9,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from memory import (
-    ContextEntry,
-    IdAlphabet,
-    InputError,
-    MemoryEvent,
-    MemoryScope,
-    RetrieveRequest,
-    ScopeEncoder,
-)
+from memory import InputError, MemoryEvent, MemoryScope, RetrieveRequest
+from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder
 from memory.backends.mem0.options import Mem0Options, StoreProfile
 
 __all__ = [

@@ -15,15 +15,15 @@ from typing import Any
 
 from mem0.memory.utils import extract_json, remove_code_blocks
 
-from memory import BackendError, BackendProtocolError
+from memory import BackendError
+from memory.adapter import BackendProtocolError, LexicalHashEmbedder
 from memory.backends.mem0.translate import never_connected
-from memory.lexical import LexicalHashEmbedder
 
 __all__ = [
     "LexicalEmbedding",
     "NoLlm",
     "Notes",
-    "Turn",
+    "StoreLock",
     "WatchedEmbedder",
     "WatchedLlm",
     "WatchedReranker",
@@ -53,7 +53,7 @@ class Notes(threading.local):
         self.inserted: list[str] = []
 
 
-class Turn:
+class StoreLock:
     """Whose turn it is with a store that is not thread-safe.
 
     A call holds the turn from start to end but for the time it waits for a model, so that one extraction does
@@ -109,7 +109,7 @@ class LexicalEmbedding:
 class WatchedEmbedder:
     """A native embedder whose final failures are noted: mem0 skips the memory and goes on."""
 
-    def __init__(self, native: Any, notes: Notes, turn: Turn) -> None:
+    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
         self.native = native
         self._notes = notes
         self._turn = turn
@@ -131,7 +131,7 @@ class WatchedEmbedder:
 class WatchedLlm:
     """A native model whose unusable answers are errors instead of "nothing extracted"."""
 
-    def __init__(self, native: Any, notes: Notes, turn: Turn) -> None:
+    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
         self.native = native
         self._notes = notes
         self._turn = turn
@@ -181,7 +181,7 @@ class NoLlm:
 class WatchedReranker:
     """A native reranker whose failures are noted: mem0 falls back to its own order."""
 
-    def __init__(self, native: Any, notes: Notes, turn: Turn) -> None:
+    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
         self.native = native
         self._notes = notes
         self._turn = turn

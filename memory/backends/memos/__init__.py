@@ -5,7 +5,7 @@ The plugin module of the entry point ``memos``. The factory imports the transpor
 
 from __future__ import annotations
 
-from memory import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.requests import CUBE_IDS
 from memory.backends.memos.transport import Transport

@@ -14,37 +14,39 @@ from typing import Any, Literal
 import anyio
 
 from memory import (
-    AdapterSettings,
-    AdapterTraits,
     BackendHealth,
-    BackendProtocolError,
     BackendReadiness,
     BackendTimeout,
     CapabilityNotSupported,
-    FeedbackReceipt,
     InputError,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
-    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
-    NativeQueryResult,
     ProvenanceRequest,
-    ProvenanceResult,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
+    WriteReceipt,
+)
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendProtocolError,
+    FeedbackReceipt,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    ProvenanceResult,
+    ResetReceipt,
     SequentialBulk,
     ShieldedCalls,
-    WriteReceipt,
 )
 from memory.backends.memos.canary import Canary
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
-from memory.backends.memos.readiness import Fate, Readiness, Written
+from memory.backends.memos.readiness import Readiness, Status, Written
 from memory.backends.memos.requests import OPERATORS, dropped_roles, home_of
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
@@ -115,13 +117,13 @@ class MemosAdapter(SequentialBulk):
                 self._checked = True
         await self._readiness.meet(home_of(scope))
 
-    async def settle(self) -> None:
-        """Wait for writes given up at their deadline, and for the scheduler, which still changes what was written.
+    async def join_abandoned(self) -> None:
+        """Wait for writes abandoned at their deadline, and for the scheduler, which still changes what was written.
 
         Raises:
             BackendTimeout: the scheduler is not done within ``idle_timeout_s``.
         """
-        await super().settle()
+        await super().join_abandoned()
         if not await self._readiness.idle(self._options.idle_timeout_s):
             raise BackendTimeout(
                 f"the MemOS scheduler still changes memory, {self._options.idle_timeout_s:g} s on",
@@ -143,11 +145,11 @@ class MemosAdapter(SequentialBulk):
         self._readiness.wrote(home, written)
         warnings = dropped_roles(event)
         queued = options.async_mode == "async"
-        status: Fate | Literal["queued"] = "queued" if queued else "committed"
+        status: Status | Literal["queued"] = "queued" if queued else "committed"
         if not memories:
             if queued or options.mode == "fast":
                 raise BackendProtocolError("add: MemOS answered 200 and stored nothing; see the server's log")
-            await self._canary.vouch("add")
+            await self._canary.probe("add")
             warnings += (_NOTHING,)
         elif queued:
             warnings += (_REPLACED,)
@@ -239,7 +241,7 @@ class MemosAdapter(SequentialBulk):
         data = await self._native.search(request, home_of(request.scope))
         entries = to_entries(data)
         if not entries:
-            await self._canary.vouch("search")
+            await self._canary.probe("search")
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,

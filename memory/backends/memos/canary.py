@@ -13,12 +13,12 @@ from memory import BackendUnavailable, ConfigError
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.parsing import metadata_of, relativity_of
-from memory.backends.memos.requests import Home, native_filter
+from memory.backends.memos.requests import MemosScope, native_filter
 
 __all__ = ["CANARY", "Canary"]
 
-CANARY = Home("memslot-canary")  # the cube of a scope has a "." or "_" in its name
-_EMPTY = Home("memslot-empty")
+CANARY = MemosScope("memslot-canary")  # the cube of a scope has a "." or "_" in its name
+_EMPTY = MemosScope("memslot-empty")
 _TEXT = "This memory shows memslot that writing and searching work."
 _CONTEXT = "memslot-canary"
 _UNRANKED = {
@@ -60,13 +60,13 @@ class Canary:
         self.filters: str | None = None
         self.relativity: float | None = None
 
-    async def sings(self) -> bool:
+    async def answers_probe(self) -> bool:
         """Whether a search finds the canary. Writes nothing."""
         return await self._found()
 
     async def report(self) -> Report:
         """What a search for the canary shows of the server. Writes nothing."""
-        if await self.sings():
+        if await self.answers_probe():
             if self.relativity not in _UNRANKED or not self._options.rerank:
                 return Report("ok", "found")
             return Report("degraded", "found, unranked", (_UNRANKED[self.relativity],))
@@ -76,13 +76,13 @@ class Canary:
             "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
         )
 
-    async def vouch(self, operation: str) -> None:
+    async def probe(self, operation: str) -> None:
         """MemOS answered with nothing: whether that may be so, or it failed.
 
         Raises:
             BackendUnavailable: the canary is stored, and not found either.
         """
-        if not await self.sings() and await self.exists():
+        if not await self.answers_probe() and await self.exists():
             raise BackendUnavailable(
                 f"{operation}: MemOS answered 200 with nothing, and {_LOST}", diagnostics={"status": 200}
             )
@@ -126,7 +126,7 @@ class Canary:
         if not await self._found():
             raise BackendUnavailable(f"setup_scope: {_LOST}")
 
-    async def _found(self, home: Home = CANARY, context: str | None = None) -> bool:
+    async def _found(self, home: MemosScope = CANARY, context: str | None = None) -> bool:
         where = None
         if context is not None:
             where = native_filter({"context": {"eq": context}}, self._options.graph_db)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memory import ConfigError, InputError
-from memory.backends._http import JsonHttp, bearer
+from memory.adapter import JsonHttp, bearer
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
 

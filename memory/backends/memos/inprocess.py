@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from memory import ConfigError, NativeWorker, PluginLoadError, normalise_error
+from memory import ConfigError
+from memory.adapter import NativeWorker, PluginLoadError, normalise_error
 from memory.backends.memos.guard import contained
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import Operation

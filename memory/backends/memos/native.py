@@ -19,7 +19,7 @@ from memory.backends.memos.parsing import (
     items,
     task_states,
 )
-from memory.backends.memos.requests import Body, Home, Requests
+from memory.backends.memos.requests import Body, MemosScope, Requests
 from memory.backends.memos.transport import Transport
 
 __all__ = ["Listing", "Native"]
@@ -68,22 +68,22 @@ class Native:
         answer = await self._transport.call("health", {})
         return answer if isinstance(answer, dict) else {}
 
-    async def add(self, event: MemoryEvent, home: Home) -> tuple[Added, ...]:
+    async def add(self, event: MemoryEvent, home: MemosScope) -> tuple[Added, ...]:
         """``/product/add``; empty where MemOS kept nothing."""
         return added(await self._transport.call("add", self.requests.add(event, home)))
 
-    async def note(self, text: str, home: Home, info: dict[str, str]) -> tuple[Added, ...]:
+    async def note(self, text: str, home: MemosScope, info: dict[str, str]) -> tuple[Added, ...]:
         """``/product/add`` of a text as it is."""
         return added(await self._transport.call("add", self.requests.note(text, home, info)))
 
-    async def search(self, request: RetrieveRequest, home: Home) -> Any:
+    async def search(self, request: RetrieveRequest, home: MemosScope) -> Any:
         """``/product/search``: the groups."""
         return data_of(await self._transport.call("search", self.requests.search(request, home)), "search")
 
     async def found(
         self,
         text: str,
-        home: Home,
+        home: MemosScope,
         *,
         session_id: str | None = None,
         where: Body | None = None,
@@ -94,25 +94,25 @@ class Native:
         data = data_of(await self._transport.call("search", body), "search")
         return {str(item.get("id")): item for _, _, item in items(data, "search")}
 
-    async def listing(self, home: Home, native_id: str | None = None) -> Listing:
+    async def listing(self, home: MemosScope, native_id: str | None = None) -> Listing:
         """``/product/get_memory``: the cube's memories, or at least the one of ``native_id``."""
         body = self.requests.listing(home, native_id=native_id)
         data = data_of(await self._transport.call("get_memory", body), "get_memory")
         return Listing(data, {str(item.get("id")): item for _, _, item in items(data, "get_memory")})
 
-    async def clear(self, home: Home) -> bool:
+    async def clear(self, home: MemosScope) -> bool:
         """``/product/delete_memory`` for the whole cube; what MemOS says of it is wrong more often than not."""
         return deleted(await self._transport.call("delete_memory", self.requests.clear(home)))
 
-    async def delete(self, native_ids: Sequence[str], home: Home) -> Any:
+    async def delete(self, native_ids: Sequence[str], home: MemosScope) -> Any:
         """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""
         return await self._transport.call("delete_memory", self.requests.delete(native_ids, home))
 
-    async def feedback(self, feedback: MemoryFeedback, home: Home) -> tuple[str, ...]:
+    async def feedback(self, feedback: MemoryFeedback, home: MemosScope) -> tuple[str, ...]:
         """``/product/feedback``, carried out: ids of the memories it changed."""
         return feedback_ids(await self._transport.call("feedback", self.requests.feedback(feedback, home)))
 
-    async def busy(self, homes: Sequence[Home]) -> int:
+    async def busy(self, homes: Sequence[MemosScope]) -> int:
         """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
         if not self._redis:
             return await self.busy_for_all()
@@ -123,7 +123,7 @@ class Native:
         """Tasks of all users that wait or run."""
         return count_busy(await self._transport.call("all_status", {}))
 
-    async def tasks(self, home: Home) -> dict[str, str]:
+    async def tasks(self, home: MemosScope) -> dict[str, str]:
         """State of each task of a user; always empty without Redis."""
         return task_states(await self._transport.call("task_status", {"user_id": home.user_id}))
 

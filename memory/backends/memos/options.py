@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory import PluginOptions
-from memory.backends._address import server_address
+from memory.adapter import PluginOptions, server_address
 
 __all__ = ["GraphDb", "MemosOptions"]
 

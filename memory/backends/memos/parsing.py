@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import BackendProtocolError, ContextEntry
+from memory.adapter import BackendProtocolError, ContextEntry
 from memory.backends.memos.requests import EVENT_KEYS
 
 __all__ = [

@@ -12,14 +12,15 @@ from typing import Literal
 
 import anyio
 
-from memory import BackendError, BackendProtocolError, BackendReadiness
+from memory import BackendError, BackendReadiness
+from memory.adapter import BackendProtocolError
 from memory.backends.memos.native import Native
 from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted
-from memory.backends.memos.requests import Home
+from memory.backends.memos.requests import MemosScope
 
-__all__ = ["Fate", "Readiness", "Written"]
+__all__ = ["Status", "Readiness", "Written"]
 
-Fate = Literal["committed", "pending", "unknown"]
+Status = Literal["committed", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _DOUBTS = 4
@@ -53,67 +54,67 @@ class Readiness:
     def __init__(self, native: Native, *, redis: bool) -> None:
         self._native = native
         self._redis = redis
-        self._last: dict[Home, Written] = {}
-        self._old_failures: dict[Home, frozenset[str]] = {}
-        self._unsettled: dict[Home, object] = {}  # each write leaves a mark of its own
+        self._last: dict[MemosScope, Written] = {}
+        self._old_failures: dict[MemosScope, frozenset[str]] = {}
+        self._unreconciled: dict[MemosScope, object] = {}  # each write leaves a mark of its own
 
-    async def begin(self, home: Home) -> None:
+    async def begin(self, home: MemosScope) -> None:
         """A new or an emptied scope: what failed before is not held against what will be written."""
         self.forget(home)
-        self._unsettled.pop(home, None)
+        self._unreconciled.pop(home, None)
         if self._redis:
             self._old_failures[home] = await self._failures(home)
 
-    async def meet(self, home: Home) -> None:
+    async def meet(self, home: MemosScope) -> None:
         """:meth:`begin`, but for a scope that is known already."""
         if self._redis and home not in self._old_failures:
             await self.begin(home)
 
-    def forget(self, home: Home) -> None:
+    def forget(self, home: MemosScope) -> None:
         """What was written last may be gone, and shall be."""
         self._last.pop(home, None)
 
-    def wrote(self, home: Home, written: Written | None = None) -> None:
+    def wrote(self, home: MemosScope, written: Written | None = None) -> None:
         """Something was written: the scheduler may be at work on it, and readiness is about it."""
-        self._unsettled[home] = object()
+        self._unreconciled[home] = object()
         if written is not None and written.added:
             self._last[home] = written
 
     # -- the scheduler ----------------------------------------------------------------------------------
 
-    async def idle(self, timeout_s: float, homes: Sequence[Home] | None = None) -> bool:
+    async def idle(self, timeout_s: float, homes: Sequence[MemosScope] | None = None) -> bool:
         """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
         with anyio.move_on_after(timeout_s):
             pause = _FIRST_PAUSE_S
             while True:
-                before = dict(self._unsettled)
+                before = dict(self._unreconciled)
                 asked = tuple(before if homes is None else homes)
                 if not asked or not await self._busy(asked):
-                    self._settle(asked, before)
+                    self._reconcile(asked, before)
                     return True
                 await anyio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return False
 
-    async def _busy(self, homes: Sequence[Home]) -> int:
+    async def _busy(self, homes: Sequence[MemosScope]) -> int:
         """Tasks under way. The local queue counts none while it hands one over, so none is looked at twice."""
         busy = await self._native.busy(homes)
-        if busy or self._redis or self._unsettled.keys().isdisjoint(homes):
+        if busy or self._redis or self._unreconciled.keys().isdisjoint(homes):
             return busy
         await anyio.sleep(_SECOND_LOOK_S)
         return await self._native.busy(homes)
 
-    def _settle(self, homes: Sequence[Home], before: Mapping[Home, object]) -> None:
+    def _reconcile(self, homes: Sequence[MemosScope], before: Mapping[MemosScope, object]) -> None:
         """Nothing is under way for them, but what was written since they were asked about."""
         for home in homes:
-            if home in before and self._unsettled.get(home) is before[home]:
-                del self._unsettled[home]
+            if home in before and self._unreconciled.get(home) is before[home]:
+                del self._unreconciled[home]
 
     # -- the answer -------------------------------------------------------------------------------------
 
-    async def ask(self, home: Home) -> BackendReadiness:
+    async def ask(self, home: MemosScope) -> BackendReadiness:
         """The scope's state now."""
-        before = dict(self._unsettled)
+        before = dict(self._unreconciled)
         busy = await self._busy((home,))
         if busy:
             whose = "" if self._redis else ", of all users of this server"
@@ -126,10 +127,10 @@ class Readiness:
             failed = await self._failures(home) - self._old_failures.get(home, frozenset())
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
-        self._settle((home,), before)
+        self._reconcile((home,), before)
         return await self._findable(home)
 
-    async def wait(self, home: Home, timeout_s: float) -> BackendReadiness:
+    async def wait(self, home: MemosScope, timeout_s: float) -> BackendReadiness:
         """Ask until the answer is ``ready``, or stays ``unknown`` or ``failed``; at most ``timeout_s`` seconds."""
         answer = BackendReadiness(state="pending", detail="no answer yet")
         started = anyio.current_time()
@@ -145,7 +146,7 @@ class Readiness:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})
 
-    async def look_up(self, home: Home, written: Written) -> tuple[Fate, tuple[str, ...]]:
+    async def look_up(self, home: MemosScope, written: Written) -> tuple[Status, tuple[str, ...]]:
         """Whether a search finds all that was just written: the status of its receipt, and what that should say.
 
         Raises:
@@ -171,7 +172,7 @@ class Readiness:
         why = f"it is not among the first {len(found)} found" if found else _LOST
         return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
-    async def _findable(self, home: Home) -> BackendReadiness:
+    async def _findable(self, home: MemosScope) -> BackendReadiness:
         """Idle: now what was written last must be found, as it was or as what MemOS made of it."""
         written = self._last.get(home)
         if written is None:
@@ -188,7 +189,7 @@ class Readiness:
         why = f"what was written last is stored, and not among the first {len(found)} found"
         return BackendReadiness(state="unknown", detail=why)
 
-    async def _anything(self, home: Home) -> BackendReadiness:
+    async def _anything(self, home: MemosScope) -> BackendReadiness:
         """Nothing was written through this adapter: whether any memory that there is can be found."""
         stored = await self._native.listing(home)
         if not stored.by_id:
@@ -198,7 +199,7 @@ class Readiness:
             _ready("memories are found", found) if found else BackendReadiness(state="failed", detail=_LOST)
         )
 
-    async def _failures(self, home: Home) -> frozenset[str]:
+    async def _failures(self, home: MemosScope) -> frozenset[str]:
         return frozenset(
             task for task, state in (await self._native.tasks(home)).items() if state == "failed"
         )

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from memory import IdAlphabet, InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
+from memory import InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
+from memory.adapter import IdAlphabet
 from memory.backends.memos.options import GraphDb, MemosOptions
 
-__all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "Home", "Requests", "dropped_roles", "home_of"]
+__all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "MemosScope", "Requests", "dropped_roles", "home_of"]
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -36,7 +37,7 @@ _NATIVE_OPERATOR = {"contains": "like"}
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class MemosScope:
     """A scope's place in MemOS. The user is the cube: where MemOS takes one for the other, nothing changes."""
 
     cube_id: str
@@ -46,9 +47,11 @@ class Home:
         return self.cube_id
 
 
-def home_of(scope: MemoryScope) -> Home:
+def home_of(scope: MemoryScope) -> MemosScope:
     """The scope's cube, injectively."""
-    return Home(CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id))
+    return MemosScope(
+        CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
+    )
 
 
 class Requests:
@@ -63,7 +66,7 @@ class Requests:
 
     # -- writing ----------------------------------------------------------------------------------------
 
-    def add(self, event: MemoryEvent, home: Home) -> Body:
+    def add(self, event: MemoryEvent, home: MemosScope) -> Body:
         """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``."""
         options = self._options
         body: Body = {
@@ -83,7 +86,7 @@ class Requests:
             body["mode"] = options.mode
         return without_nul(body)
 
-    def note(self, text: str, home: Home, info: Mapping[str, str]) -> Body:
+    def note(self, text: str, home: MemosScope, info: Mapping[str, str]) -> Body:
         """``APIADDRequest`` of a text kept as it is, at once: the canary."""
         return {
             "user_id": home.user_id,
@@ -95,7 +98,7 @@ class Requests:
             "info": dict(info),
         }
 
-    def feedback(self, feedback: MemoryFeedback, home: Home) -> Body:
+    def feedback(self, feedback: MemoryFeedback, home: MemosScope) -> Body:
         """``APIFeedbackRequest``, answered once carried out. A history may come as ``metadata["history"]``."""
         history = feedback.metadata.get("history")
         said = [feedback.content, *([feedback.corrected_answer] if feedback.corrected_answer else [])]
@@ -119,7 +122,7 @@ class Requests:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def search(self, request: RetrieveRequest, home: Home) -> Body:
+    def search(self, request: RetrieveRequest, home: MemosScope) -> Body:
         """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
 
         Raises:
@@ -141,7 +144,7 @@ class Requests:
     def ask(
         self,
         query: str,
-        home: Home,
+        home: MemosScope,
         *,
         session_id: str | None = None,
         most: int | None = None,
@@ -180,7 +183,7 @@ class Requests:
             "neighbor_discovery": False,
         }
 
-    def listing(self, home: Home, *, native_id: str | None = None) -> Body:
+    def listing(self, home: MemosScope, *, native_id: str | None = None) -> Body:
         """``GetMemoryRequest``: all of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
         by_id = {"and": [{"id": native_id}]} if native_id is not None and self._options.filters else None
         return {
@@ -197,12 +200,12 @@ class Requests:
     # -- deleting ---------------------------------------------------------------------------------------
 
     @staticmethod
-    def clear(home: Home) -> Body:
+    def clear(home: MemosScope) -> Body:
         """``DeleteMemoryRequest`` for all of one cube. Without the cube, MemOS would delete in every cube."""
         return {"writable_cube_ids": [home.cube_id], "user_id": home.user_id}
 
     @staticmethod
-    def delete(native_ids: Sequence[str], home: Home) -> Body:
+    def delete(native_ids: Sequence[str], home: MemosScope) -> Body:
         """``DeleteMemoryRequest`` for single memories; MemOS does not ask whose they are."""
         return {"writable_cube_ids": [home.cube_id], "memory_ids": list(native_ids)}
 

@@ -5,7 +5,7 @@ The plugin module of the entry point ``stigmem``. The HTTP client is imported by
 
 from __future__ import annotations
 
-from memory import AdapterSettings, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.stigmem.options import StigmemOptions
 
 __all__ = ["StigmemOptions", "memslot_create", "memslot_describe"]

@@ -14,9 +14,6 @@ from typing import Any, TypeVar
 import anyio
 
 from memory import (
-    AdapterSettings,
-    AdapterTraits,
-    BackendAuthError,
     BackendError,
     BackendHealth,
     BackendReadiness,
@@ -25,22 +22,25 @@ from memory import (
     MemoryEvent,
     MemoryScope,
     NativeQueryRequest,
-    NativeQueryResult,
     ProvenanceRequest,
-    ProvenanceResult,
-    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
-    SequentialBulk,
-    ShieldedCalls,
     WriteReceipt,
 )
-from memory.backends.stigmem.client import MAX_LIMIT
-from memory.backends.stigmem.facts import Fact, NewFact
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    BackendAuthError,
+    NativeQueryResult,
+    ProvenanceResult,
+    ResetReceipt,
+    SequentialBulk,
+    ShieldedCalls,
+)
+from memory.backends.stigmem.ids import Scopes, StigmemScope, scope_id
 from memory.backends.stigmem.options import StigmemOptions
-from memory.backends.stigmem.scopes import Home, Scopes, scope_id
-from memory.backends.stigmem.utterances import (
+from memory.backends.stigmem.translate import (
     FACT_SCOPE,
     MAX_TERMS,
     message_facts,
@@ -48,6 +48,8 @@ from memory.backends.stigmem.utterances import (
     search_terms,
     to_entry,
 )
+from memory.stigmem.client import MAX_LIMIT
+from memory.stigmem.facts import Fact, NewFact
 
 __all__ = ["StigmemAdapter"]
 
@@ -96,13 +98,13 @@ class StigmemAdapter(SequentialBulk):
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``POST /v1/facts`` for each message, in order. The same event again gives the same facts."""
 
-        async def write(home: Home) -> WriteReceipt:
+        async def write(home: StigmemScope) -> WriteReceipt:
             facts = message_facts(event, home)
             return await self.shielded.run(home.scope_id, lambda: self._post(event, home, facts))
 
         return await self._at_home(event.scope, write)
 
-    async def _post(self, event: MemoryEvent, home: Home, facts: Sequence[NewFact]) -> WriteReceipt:
+    async def _post(self, event: MemoryEvent, home: StigmemScope, facts: Sequence[NewFact]) -> WriteReceipt:
         stored: list[Fact] = []
         for fact in facts:
             try:
@@ -158,8 +160,8 @@ class StigmemAdapter(SequentialBulk):
         )
 
     async def _recall(
-        self, home: Home, terms: Sequence[str], request: RetrieveRequest
-    ) -> tuple[Home, dict[str, Any]]:
+        self, home: StigmemScope, terms: Sequence[str], request: RetrieveRequest
+    ) -> tuple[StigmemScope, dict[str, Any]]:
         budget, semantic = request.budget, self._options.semantic_weight
         weights = {
             "lexical": 0.95 - semantic,
@@ -197,7 +199,7 @@ class StigmemAdapter(SequentialBulk):
         Times are the node's clock: when a fact was stored, not when it was said.
         """
 
-        async def ask(home: Home) -> ProvenanceResult:
+        async def ask(home: StigmemScope) -> ProvenanceResult:
             facts: list[Fact]
             if request.native_id is not None:
                 facts = [await self._own_fact(home, request.native_id)]
@@ -236,14 +238,14 @@ class StigmemAdapter(SequentialBulk):
             known = ", ".join(sorted(_QUERY_ARGUMENTS))
             raise InputError(f"arguments.{min(unknown)}: is not known; 'facts' takes {known}")
 
-        async def ask(home: Home) -> NativeQueryResult:
+        async def ask(home: StigmemScope) -> NativeQueryResult:
             found = await home.node.query(source=home.source, scope=FACT_SCOPE, **request.arguments)
             raw = {"facts": [fact.model_dump(mode="json") for fact in found]}
             return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
 
         return await self._at_home(request.scope, ask)
 
-    async def _own_fact(self, home: Home, native_id: str) -> Fact:
+    async def _own_fact(self, home: StigmemScope, native_id: str) -> Fact:
         fact = await home.node.get_fact(native_id)
         if fact.source != home.source:
             raise ScopeError("native_id: belongs to another scope, or to none")
@@ -260,7 +262,7 @@ class StigmemAdapter(SequentialBulk):
         await self.shielded.idle(scope_id(scope))
         await self._scopes.enter(scope, again=True)
 
-        async def look(home: Home) -> tuple[Home, list[Fact]]:
+        async def look(home: StigmemScope) -> tuple[StigmemScope, list[Fact]]:
             return home, await home.node.query(
                 source=home.source, scope=FACT_SCOPE, include_contradicted=True
             )
@@ -325,7 +327,7 @@ class StigmemAdapter(SequentialBulk):
         await super().aclose()
         await self._scopes.aclose()
 
-    async def _at_home(self, scope: MemoryScope, call: Callable[[Home], Awaitable[T]]) -> T:
+    async def _at_home(self, scope: MemoryScope, call: Callable[[StigmemScope], Awaitable[T]]) -> T:
         """``call`` with the scope's home; once more where its key has ended, say by another host's reset."""
         home = await self._scopes.enter(scope)
         try:

@@ -6,8 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory import PluginOptions
-from memory.backends._address import server_address
+from memory.adapter import PluginOptions, server_address
 
 __all__ = ["SCOPE_FIELD", "NodeAddress", "StigmemOptions"]
 

@@ -11,14 +11,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from memory import (
-    ContextEntry,
-    MemoryAdapter,
-    MemoryAdapterRegistry,
-    MemoryScope,
-    NativeMutationRequest,
-    load_config,
-)
+from memory import MemoryScope, NativeMutationRequest
+from memory.adapter import ContextEntry, MemoryAdapter
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract._kit import Fingerprint, Kit
 
 __all__ = ["ContractBase", "NativeFault", "installed_plugins"]

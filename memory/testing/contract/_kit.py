@@ -17,8 +17,6 @@ from memory import (
     AdapterMode,
     BackendReadiness,
     ContextBudget,
-    LifecycleError,
-    MemoryAdapter,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -29,6 +27,7 @@ from memory import (
     Trace,
     WriteReceipt,
 )
+from memory.adapter import LifecycleError, MemoryAdapter
 
 __all__ = ["Fingerprint", "Kit", "TraceList", "marker"]
 
@@ -147,7 +146,7 @@ class Kit:
         receipt = await self.slot.record_event(event)
         assert receipt.status in STORED, f"a plain write was {receipt.status}: {receipt.warnings}"
         self._told.append(name)
-        await self.settle(event.scope)
+        await self.until_ready(event.scope)
         return receipt
 
     async def ask(self, name: str, **fields: Any) -> RetrieveResult:
@@ -158,7 +157,7 @@ class Kit:
         """Whether the fact ``name`` reaches the prompt."""
         return marker(name) in (await self.ask(name, **fields)).formatted_context
 
-    async def settle(
+    async def until_ready(
         self, scope: MemoryScope | None = None, *, required: bool = True
     ) -> BackendReadiness | None:
         """Wait until what was written can be recalled, where the provider can tell; it must, if required."""

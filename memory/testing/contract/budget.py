@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memory import CallableTokenCounter, ContextBudget, MemorySlot
+from memory import ContextBudget, MemorySlot
+from memory.contract.tokens import CallableTokenCounter
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
 
@@ -20,7 +21,7 @@ class BudgetContract(ContractBase):
     async def _fill(self, kit: Kit) -> None:
         for name in _NAMES:
             await kit.slot.record_event(kit.event(kit.fact(name)))
-        await kit.settle()
+        await kit.until_ready()
 
     async def test_the_section_carries_the_backends_label(self, kit: Kit) -> None:
         """Spec 9.5: one fence, naming backend and scope; an adapter formats it without I/O."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from memory import (
-    CAPABILITIES,
     BackendReadiness,
     InputError,
     MemoryFeedback,
@@ -23,9 +22,9 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
     SupportsReadiness,
-    capabilities_of,
-    load_config,
 )
+from memory.contract.adapter import CAPABILITIES, capabilities_of
+from memory.plugins.config import load_config
 from memory.testing.contract._base import ContractBase, installed_plugins
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
 
@@ -105,7 +104,7 @@ class CapabilityContract(ContractBase):
         assert time.monotonic() - started < 2.0
         if answer.state == "ready":
             assert await kit.recalls("blue") == kit.recalls_writes
-        await kit.settle()
+        await kit.until_ready()
 
     async def test_bulk_ingest_gives_one_receipt_per_event_in_order(self, kit: Kit) -> None:
         """Spec 2: faster, and otherwise the same as single writes; also over several scopes."""
@@ -124,7 +123,7 @@ class CapabilityContract(ContractBase):
         ids = [native_id for receipt in receipts for native_id in receipt.native_ids]
         assert len(set(ids)) == len(ids)
         for scope in (kit.scope, other):
-            await kit.settle(scope)
+            await kit.until_ready(scope)
         for number, event in enumerate(events):
             assert await kit.recalls(f"bulk{number}", scope=event.scope) == kit.recalls_writes
         assert not await kit.recalls("bulk1")
@@ -169,7 +168,7 @@ class CapabilityContract(ContractBase):
             )
             assert receipt.status in STORED
             as_json(receipt.raw)
-            await kit.settle()
+            await kit.until_ready()
             after = (await kit.ask(f"to {operation}")).entries
             assert (entry.native_id, entry.text) not in [(one.native_id, one.text) for one in after]
 

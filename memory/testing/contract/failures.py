@@ -7,14 +7,8 @@ import time
 import anyio
 import pytest
 
-from memory import (
-    BackendError,
-    BackendTimeout,
-    ContextBudget,
-    Deadlines,
-    MemorySlot,
-    SupportsEventLookup,
-)
+from memory import BackendError, BackendTimeout, ContextBudget, Deadlines, MemorySlot
+from memory.adapter import SupportsEventLookup
 from memory.testing.contract._base import ContractBase, NativeFault
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
 from memory.testing.faults import FAKE_KEY

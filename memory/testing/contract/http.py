@@ -10,20 +10,22 @@ from typing import Any, ClassVar
 import pytest
 
 from memory import (
-    BackendAuthError,
     BackendError,
-    BackendProtocolError,
-    BackendRateLimited,
-    BackendRejected,
     BackendTimeout,
     BackendUnavailable,
     Deadlines,
-    MemoryAdapter,
     MemoryScope,
     SupportsBulkIngest,
     SupportsReadiness,
-    load_config,
 )
+from memory.adapter import (
+    BackendAuthError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    MemoryAdapter,
+)
+from memory.plugins.config import load_config
 from memory.testing.contract._base import ContractBase, NativeFault, installed_plugins
 from memory.testing.contract._kit import STORED, Fingerprint, Kit, as_json, marker
 from memory.testing.faults import FAKE_KEY
@@ -157,7 +159,7 @@ class LoopbackContract(ContractBase):
             assert error.ambiguous
         else:
             assert receipt.status in STORED or receipt.warnings
-        await kit.settle()
+        await kit.until_ready()
         found = await kit.ask("green")
         assert sum(marker("green") in entry.text for entry in found.entries) <= 1
 
@@ -184,12 +186,12 @@ class LoopbackContract(ContractBase):
             receipts = error.receipts
         stored = [receipt.event_id for receipt in receipts]
         assert stored == [event.event_id for event in events[: len(stored)]]
-        await kit.settle()
+        await kit.until_ready()
         for name in names[: len(stored)]:
             assert await kit.recalls(name) == kit.recalls_writes
         if len(stored) < len(events):
             await bulk.record_events(events[len(stored) :])
-            await kit.settle()
+            await kit.until_ready()
         for name in names:
             shown = sum(marker(name) in entry.text for entry in (await kit.ask(name)).entries)
             assert shown >= 1 or not kit.recalls_writes

@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from memory import AdapterMode, LifecycleError, MemoryAdapter, MemorySlot
+from memory import AdapterMode, MemorySlot
+from memory.adapter import LifecycleError, MemoryAdapter
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit
 from memory.testing.contract.isolation import _calls

@@ -45,7 +45,7 @@ class ReadOnlyContract(ContractBase):
             assert receipt.status == "skipped_read_only"
         assert await kit.observe() == before
         await kit.read_only(False)
-        await kit.settle()
+        await kit.until_ready()
         assert await kit.observe() == before
         for name in _ARTIFACTS:
             assert not await kit.recalls(name)
@@ -130,7 +130,7 @@ class ReadOnlyContract(ContractBase):
                 tasks.start_soon(write, name, kit.event(kit.fact(name)))
             mode = await kit.slot.set_mode(AdapterMode(read_only=True, reason="race"))
         assert (mode.read_only, mode.reason) == (True, "race")
-        await kit.settle(required=False)
+        await kit.until_ready(required=False)
         flipped = await kit.observe()
         statuses = {name: receipt.status for name, receipt in receipts.items()}
         assert set(statuses.values()) <= {*STORED, "skipped_read_only"}
@@ -141,7 +141,7 @@ class ReadOnlyContract(ContractBase):
         await anyio.sleep(0.02)
         assert await kit.observe() == flipped, "something was written after the flip"
         await kit.read_only(False)
-        await kit.settle()
+        await kit.until_ready()
         for name in names:
             expected = kit.recalls_writes and statuses[name] in STORED
             assert await kit.recalls(name) == expected, f"{name} was {statuses[name]}"

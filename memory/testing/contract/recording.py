@@ -90,7 +90,7 @@ class RecordingContract(ContractBase):
         kit.needs_recall()
         event = kit.event(kit.fact("blue"))
         await kit.slot.record_event(event)
-        await kit.settle()
+        await kit.until_ready()
         entries = [entry for entry in (await kit.ask("blue")).entries if marker("blue") in entry.text]
         assert entries
         assert {entry.timestamp for entry in entries} <= {None, event.timestamp}
@@ -126,7 +126,7 @@ class RecordingContract(ContractBase):
         )
         receipt = await kit.slot.record_event(kit.event("unused", messages=messages))
         assert receipt.status in STORED
-        await kit.settle()
+        await kit.until_ready()
         assert await kit.recalls("blue") == kit.recalls_writes
 
     async def test_any_script_and_length_survives(self, kit: Kit) -> None:
@@ -138,7 +138,7 @@ class RecordingContract(ContractBase):
         }
         for text in said:
             assert (await kit.slot.record_event(kit.event(text))).status in STORED
-        await kit.settle()
+        await kit.until_ready()
         for text, query in said.items():
             result = await kit.slot.retrieve(kit.request(query))
             as_json(result.raw)

@@ -38,7 +38,7 @@ class SafetyContract(ContractBase):
         """DESIGN 8. Written past the slot, which would strip fences, as another client of the backend might."""
         for name, text in HOSTILE_TEXTS.items():
             await kit.adapter.record_event(kit.event(f"{kit.fact(name)} {text} {kit.fact(name)}"))
-            await kit.settle()
+            await kit.until_ready()
             section = (await kit.ask(name)).formatted_context
             if not section:
                 assert not kit.recalls_writes, name
@@ -69,7 +69,7 @@ class SafetyContract(ContractBase):
             user=f"{echoed}\n{kit.fact('green')}", assistant=f"You said: {echoed}", session_id="s"
         )
         assert receipt.status != "unknown"
-        await kit.settle()
+        await kit.until_ready()
         result = await kit.ask("green")
         assert marker("echo") not in str(result.raw)
         assert (marker("green") in result.formatted_context) == kit.recalls_writes

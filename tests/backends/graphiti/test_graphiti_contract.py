@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from graphiti_support import NEEDS_GRAPHITI, config, graph_fault
 
-from memory import MemoryAdapter, MemoryAdapterRegistry, load_config
+from memory.adapter import MemoryAdapter
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import ScriptedLLM
 from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
 

@@ -15,7 +15,7 @@ import pytest
 from graphiti_support import NEEDS_GRAPHITI
 
 from memory.backends.graphiti.options import GraphitiOptions
-from memory.config import parse_block
+from memory.plugins.config import parse_block
 
 pytestmark = NEEDS_GRAPHITI
 NEEDS_FALKORDB = pytest.mark.skipif(find_spec("falkordb") is None, reason="falkordb is not installed")

@@ -1,4 +1,4 @@
-"""Graphiti on embedded Kuzu, when the model or the graph fails, hangs, or is given up."""
+"""Graphiti on embedded Kuzu, when the model or the graph fails, hangs, or is abandoned."""
 
 from __future__ import annotations
 
@@ -20,17 +20,8 @@ from graphiti_support import (
     opened,
 )
 
-from memory import (
-    AdapterMode,
-    BackendAuthError,
-    BackendError,
-    BackendProtocolError,
-    BackendRateLimited,
-    BackendRejected,
-    BackendTimeout,
-    BackendUnavailable,
-    SupportsBulkIngest,
-)
+from memory import AdapterMode, BackendError, BackendTimeout, BackendUnavailable, SupportsBulkIngest
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 __all__ = ["anyio_backend", "llm"]  # fixtures

@@ -23,7 +23,7 @@ from memory.backends.graphiti.translate import (
     parse_triplet,
     search_query,
 )
-from memory.config import parse_block
+from memory.plugins.config import parse_block
 
 LLM = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from graphiti_support import ALICE, NEEDS_GRAPHITI, anyio_backend, ask, event, found, llm, opened
 
-from memory import BackendAuthError
+from memory.adapter import BackendAuthError
 from memory.testing import ScriptedLLM
 
 __all__ = ["anyio_backend", "llm"]  # fixtures

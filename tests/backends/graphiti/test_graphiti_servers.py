@@ -17,18 +17,11 @@ import anyio
 import pytest
 from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, anyio_backend, config, event, found, opened
 
-from memory import (
-    BackendError,
-    BackendTimeout,
-    BackendUnavailable,
-    MemoryAdapterRegistry,
-    MemorySlot,
-    PluginLoadError,
-    ScopeError,
-    load_config,
-    open_memory,
-)
-from memory.backends.graphiti.turn import GivenUp, Turn
+from memory import BackendError, BackendTimeout, BackendUnavailable, MemorySlot, ScopeError, open_memory
+from memory.adapter import PluginLoadError
+from memory.backends.graphiti.write import Abandoned, Write
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 __all__ = ["anyio_backend"]  # fixtures
@@ -138,14 +131,14 @@ async def test_a_write_that_was_given_up_asks_no_server(
 ) -> None:
     adapter: Any = MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path)))
     graph = adapter._store.graph("any")
-    turn = Turn()
+    turn = Write()
     turn.give_up()
-    token = Turn.current.set(turn)
-    with pytest.raises(GivenUp):
+    token = Write.current.set(turn)
+    with pytest.raises(Abandoned):
         await graph.execute_query("RETURN 1")
-    with pytest.raises(GivenUp):
+    with pytest.raises(Abandoned):
         graph.session()
-    Turn.current.reset(token)
+    Write.current.reset(token)
     await adapter.aclose()
 
 
@@ -231,7 +224,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
     """As on Neo4j; here on Kuzu, with one scope's database lent to another."""
     with ScriptedLLM() as llm:
         async with opened(llm, tmp_path) as slot:
-            from memory.backends.graphiti.native import NativeGraph
+            from memory.backends.graphiti.client import NativeGraph
             from memory.backends.graphiti.neo4j import Neo4jGraph
 
             adapter: Any = slot._adapter

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from memory import ConfigError, SupportsBulkIngest
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.types import build_ontology
-from memory.config import parse_block
+from memory.plugins.config import parse_block
 from memory.testing import ScriptedLLM
 
 __all__ = ["anyio_backend", "llm"]  # fixtures

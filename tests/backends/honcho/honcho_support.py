@@ -9,8 +9,9 @@ from typing import Any
 
 from honcho_double import HonchoDouble
 
-from memory import MemoryEvent, MemoryScope, MemorySlot, Message, RetrieveRequest, RetrieveResult, build_slot
+from memory import MemoryEvent, MemoryScope, MemorySlot, Message, RetrieveRequest, RetrieveResult
 from memory.backends.honcho.adapter import HonchoAdapter
+from memory.plugins.opening import build_slot
 
 ADA = MemoryScope(run_id="r", persona_id="ada")
 BOB = MemoryScope(run_id="r", persona_id="bob")

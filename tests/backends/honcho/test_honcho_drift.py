@@ -27,7 +27,7 @@ from honcho.pagination import AsyncPage
 from honcho.session_context import SessionContext, Summary
 from honcho_double import HonchoDouble
 
-from memory.backends.honcho.connection import Connections, Transport
+from memory.backends.honcho.client import Connections, Transport
 from memory.backends.honcho.options import HonchoOptions
 
 Call = Callable[[Any], Awaitable[Any]]

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memory import ConfigError, ContextEntry, MemoryScope, ScopeError, load_config, render_section
-from memory.backends.honcho.connection import Connections
+from memory import ConfigError, MemoryScope, ScopeError
+from memory.adapter import ContextEntry, render_section
+from memory.backends.honcho.client import Connections
+from memory.backends.honcho.ids import Homes
 from memory.backends.honcho.options import HonchoOptions
-from memory.backends.honcho.scopes import Homes
 from memory.backends.honcho.translate import MAX_CONTENT, card_entries, prose_entries, split_text
-from memory.registry import MemoryAdapterRegistry
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 URL = "http://127.0.0.1:1"
@@ -93,7 +95,8 @@ def test_the_example_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_listing_imports_no_sdk() -> None:
     told = (
-        "import sys; from memory.registry import MemoryAdapterRegistry as R; R().info('honcho', 'architecture'); "
+        "import sys; from memory.plugins.registry import MemoryAdapterRegistry as R; "
+        "R().info('honcho', 'architecture'); "
         "sys.exit(bool({'honcho', 'httpx'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0

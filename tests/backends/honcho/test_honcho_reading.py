@@ -10,8 +10,6 @@ from honcho_support import ADA, FACT, adapter_of, ask, config, event, sent, slot
 
 from memory import (
     AdapterMode,
-    BackendRateLimited,
-    BackendRejected,
     BackendUnavailable,
     CapabilityNotSupported,
     ContextBudget,
@@ -23,9 +21,10 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
     SupportsReadiness,
-    build_slot,
 )
+from memory.adapter import BackendRateLimited, BackendRejected
 from memory.backends.honcho.records import QUERIES
+from memory.plugins.opening import build_slot
 
 pytestmark = pytest.mark.anyio
 

@@ -12,16 +12,15 @@ from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, sent, slot_on
 
 from memory import (
     BackendReadiness,
-    BackendRejected,
     CapabilityNotSupported,
     InputError,
     MemorySlot,
     Message,
-    NativeMutationReceipt,
     NativeMutationRequest,
     SupportsNativeMutation,
     SupportsReadiness,
 )
+from memory.adapter import BackendRejected, NativeMutationReceipt
 
 pytestmark = pytest.mark.anyio
 NEVER = 1e9

@@ -11,13 +11,13 @@ from honcho_support import ADA, BOB, FACT, adapter_of, event, sent, slot_on, sto
 from memory import (
     AdapterMode,
     BackendError,
-    BackendRejected,
     InputError,
     MemoryScope,
     Message,
     SupportsBulkIngest,
     SupportsReadiness,
 )
+from memory.adapter import BackendRejected
 
 pytestmark = pytest.mark.anyio
 
@@ -228,7 +228,7 @@ async def test_a_session_that_another_client_deleted_is_made_again(double: Honch
 async def test_a_session_that_haunts_the_cache_is_one_clear_error(
     double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.backends.honcho.scopes._DELETION_S", 0.02)
+    monkeypatch.setattr("memory.backends.honcho.ids._DELETION_S", 0.02)
     async with slot_on(double) as slot:
         workspace = double.model.workspace("r_xada")
         workspace.ghosts["s1"] = float("inf")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from mem0_support import NEEDS_MEM0, config
 
-from memory import MemoryAdapterRegistry, load_config
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 
 pytestmark = NEEDS_MEM0
 

@@ -23,10 +23,7 @@ from mem0_support import (
     stored,
 )
 
-from memory import (
-    MemoryScope,
-    Message,
-)
+from memory import MemoryScope, Message
 
 pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
 

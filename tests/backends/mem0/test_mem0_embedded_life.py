@@ -23,13 +23,7 @@ from mem0_support import (
     stored,
 )
 
-from memory import (
-    BackendUnavailable,
-    ConfigError,
-    MemoryEvent,
-    MemoryScope,
-    open_memory,
-)
+from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, open_memory
 
 pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
 

@@ -12,10 +12,7 @@ import pytest
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, opened, stored
 
 from memory import (
-    BackendAuthError,
     BackendError,
-    BackendProtocolError,
-    BackendRateLimited,
     BackendTimeout,
     BackendUnavailable,
     MemoryScope,
@@ -23,6 +20,7 @@ from memory import (
     Message,
     SupportsBulkIngest,
 )
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 pytestmark = [pytest.mark.anyio, NEEDS_MEM0]

@@ -15,15 +15,10 @@ import anyio
 import pytest
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, config, event, found, opened, stored
 
-from memory import (
-    BackendUnavailable,
-    InputError,
-    MemoryAdapter,
-    MemoryAdapterRegistry,
-    MemoryScope,
-    load_config,
-    open_memory,
-)
+from memory import BackendUnavailable, InputError, MemoryScope, open_memory
+from memory.adapter import MemoryAdapter
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract import MemoryContract
 
 pytestmark = [

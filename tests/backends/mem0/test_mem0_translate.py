@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mem0_support import ALICE, ask, event
 
-from memory import InputError, MemoryScope, Message, ScopeError, parse_block
+from memory import InputError, MemoryScope, Message, ScopeError
 from memory.backends.mem0.options import STORES, Mem0Options, store_profile
 from memory.backends.mem0.translate import (
     ScopeIds,
@@ -23,6 +23,7 @@ from memory.backends.mem0.translate import (
     to_entry,
     user_metadata,
 )
+from memory.plugins.config import parse_block
 
 IDS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="*"), min_size=1, max_size=60).filter(
     lambda text: bool(text.strip())

@@ -17,13 +17,7 @@ import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, ask, event, opened, ready, verdict
 
-from memory import (
-    ContextBudget,
-    Message,
-    NativeMutationRequest,
-    SupportsFeedback,
-    SupportsNativeMutation,
-)
+from memory import ContextBudget, Message, NativeMutationRequest, SupportsFeedback, SupportsNativeMutation
 from memory.backends.memos.adapter import MEMORY_TYPES
 from memory.backends.memos.http import ROUTES
 from memory.backends.memos.requests import EVENT_KEYS

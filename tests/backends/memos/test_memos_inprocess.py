@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
-from memory import ConfigError, MemoryAdapterRegistry, PluginLoadError, load_config
+from memory import ConfigError
+from memory.adapter import PluginLoadError
 from memory.backends.memos import inprocess
 from memory.backends.memos.guard import contained
 from memory.backends.memos.inprocess import check_environment
 from memory.backends.memos.options import MemosOptions
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 
 ENVIRONMENT = {
     "GRAPH_DB_BACKEND": "postgres",

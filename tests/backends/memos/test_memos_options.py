@@ -8,9 +8,11 @@ import sys
 import pytest
 from memos_support import config, options
 
-from memory import ConfigError, MemoryAdapterRegistry, load_config
+from memory import ConfigError
 from memory.backends.memos import MEMOS_CAPABILITIES
-from memory.base import CAPABILITIES
+from memory.contract.adapter import CAPABILITIES
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 
 _REGISTRY = MemoryAdapterRegistry()
 _URL = "http://127.0.0.1:1"
@@ -96,7 +98,9 @@ def test_neither_listing_nor_building_imports_memos():
         "from memory.backends.memos import memslot_describe\n"
         "memslot_describe()\n"
         "assert 'httpx' not in sys.modules, 'describing needs no client'\n"
-        f"memory.MemoryAdapterRegistry().create(memory.load_config({config(_URL)!r}))\n"
+        "from memory.plugins.config import load_config\n"
+        "from memory.plugins.registry import MemoryAdapterRegistry\n"
+        f"MemoryAdapterRegistry().create(load_config({config(_URL)!r}))\n"
         "assert 'httpx' in sys.modules and 'memos' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memory import BackendProtocolError, render_section
+from memory.adapter import BackendProtocolError, render_section
 from memory.backends.memos.parsing import (
     added,
     count_busy,

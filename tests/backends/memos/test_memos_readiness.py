@@ -7,12 +7,7 @@ import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, ready
 
-from memory import (
-    AdapterMode,
-    BackendTimeout,
-    MemorySlot,
-    SupportsReadiness,
-)
+from memory import AdapterMode, BackendTimeout, MemorySlot, SupportsReadiness
 from memory.backends.memos.canary import CANARY
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +145,7 @@ async def test_stored_and_not_found_is_failed(double):
 
 
 def opened_while_down(double):
-    """A slot that has written nothing itself; its canary sings, the scope's memories have no vector."""
+    """A slot that has written nothing itself; its canary answers_probe, the scope's memories have no vector."""
     double.model.embedder_down = False
     for row in double.model.rows:
         row.embedded = row.cube_id == CANARY.cube_id

@@ -6,10 +6,8 @@ import pytest
 from memos_support import ALICE, BOB, ask, event, opened, ready, verdict
 
 from memory import (
-    BackendProtocolError,
     CapabilityNotSupported,
     InputError,
-    IsolationError,
     NativeMutationRequest,
     NativeQueryRequest,
     ProvenanceRequest,
@@ -20,6 +18,7 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
 )
+from memory.adapter import BackendProtocolError, IsolationError
 
 pytestmark = pytest.mark.anyio
 

@@ -6,11 +6,8 @@ import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, ready
 
-from memory import (
-    BackendProtocolError,
-    BackendUnavailable,
-    ConfigError,
-)
+from memory import BackendUnavailable, ConfigError
+from memory.adapter import BackendProtocolError
 from memory.backends.memos.canary import CANARY
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ from typing import Any
 
 from stigmem_double import StigmemDouble
 
-from memory.backends.stigmem.abi import StigmemAbi
-from memory.backends.stigmem.writers import Surfaces
+from memory.stigmem.abi import StigmemAbi
+from memory.stigmem.writers import Surfaces
 from memory.testing import LoopbackAnswer, LoopbackRequest
 
 AGENT = "stigmem://node/agent/coder"

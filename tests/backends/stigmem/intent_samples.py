@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memory.backends.stigmem.facts import FactValue
-from memory.backends.stigmem.intents import CHANNELS, PRIORITIES, IntentEnvelope
+from memory.stigmem.facts import FactValue
+from memory.stigmem.intents import CHANNELS, PRIORITIES, IntentEnvelope
 
 AGENT = "stigmem://node.example/agent/"
 SENDER, READER, BOSS = AGENT + "sender", AGENT + "reader", AGENT + "boss"

@@ -10,10 +10,10 @@ from abi_support import AGENT, OTHER, USER, FaultyNode, agent, silent_port, surf
 from stigmem_double import StigmemDouble
 
 from memory import BackendError, ConfigError
-from memory.backends.stigmem.abi import BootContext, StigmemAbi
-from memory.backends.stigmem.client import StigmemNode
-from memory.backends.stigmem.facts import FactValue, NewFact
-from memory.backends.stigmem.writers import carry_out
+from memory.stigmem.abi import BootContext, StigmemAbi
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.facts import FactValue, NewFact
+from memory.stigmem.writers import carry_out
 from memory.testing import LoopbackAnswer, LoopbackRequest
 
 PROJECT = "stigmem://node/project/x"

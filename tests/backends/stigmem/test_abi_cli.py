@@ -237,7 +237,7 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_line_imports_no_http_client() -> None:
-    loaded = "{'httpx', 'memory.backends.stigmem'} & set(sys.modules)"
+    loaded = "{'httpx', 'memory.stigmem.client', 'memory.backends.stigmem'} & set(sys.modules)"
     assert python(f"import sys, memory.cli.app; sys.exit(bool({loaded}))").returncode == 0
 
 

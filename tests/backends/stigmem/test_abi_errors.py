@@ -9,7 +9,7 @@ import pytest
 from abi_support import AGENT, USER, FaultyNode, agent, closed_port, surfaces
 
 from memory import BackendError, BackendUnavailable, ConfigError
-from memory.backends.stigmem.abi import BootContext, StigmemAbi
+from memory.stigmem.abi import BootContext, StigmemAbi
 
 pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("archetype", ["middleware", "process"])

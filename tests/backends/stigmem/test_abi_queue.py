@@ -17,9 +17,9 @@ from abi_support import OTHER, FaultyNode, agent, closed_port, silent_port, surf
 from stigmem_double import StigmemDouble
 
 from memory import BackendError, InputError
-from memory.backends.stigmem.abi import StigmemAbi
-from memory.backends.stigmem.client import StigmemNode
-from memory.backends.stigmem.queue import QueueReport, WriteQueue
+from memory.stigmem.abi import StigmemAbi
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.queue import QueueReport, WriteQueue
 
 
 def threads() -> list[str]:
@@ -211,7 +211,7 @@ def test_closing_in_the_middle_of_a_handoff_counts_it_and_knows_what_exists(
 def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: StigmemDouble) -> None:
     def script(url: str) -> subprocess.CompletedProcess[str]:
         code = (
-            "from memory.backends.stigmem.abi import StigmemAbi; "
+            "from memory.stigmem.abi import StigmemAbi; "
             f"abi = StigmemAbi({url!r}); abi.done('t-1'); abi.checkout('t-2'); raise SystemExit(7)"
         )
         return subprocess.run(
@@ -232,7 +232,7 @@ def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: Stig
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
     code = (
-        "import os, sys; from memory.backends.stigmem.abi import StigmemAbi; "
+        "import os, sys; from memory.stigmem.abi import StigmemAbi; "
         f"abi = StigmemAbi({double.url!r}); assert abi.done('parent').wait(10); child = os.fork(); "
         "ticket = abi.done('child') if not child else None; "
         "sys.exit(0 if (ticket.wait(10) if ticket else os.waitpid(child, 0)[1] == 0) else 1)"

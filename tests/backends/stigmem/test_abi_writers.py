@@ -10,10 +10,11 @@ from abi_support import AGENT, OTHER, FaultyNode, surfaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import BackendError, BackendRejected, BackendUnavailable, InputError
-from memory.backends.stigmem.client import StigmemNode
-from memory.backends.stigmem.facts import Fact, FactValue, NewFact
-from memory.backends.stigmem.writers import (
+from memory import BackendError, BackendUnavailable, InputError
+from memory.adapter import BackendRejected
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.facts import Fact, FactValue, NewFact
+from memory.stigmem.writers import (
     MAX_FACT_REFS,
     PING_LIFETIME,
     IncompleteWrite,

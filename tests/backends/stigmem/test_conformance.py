@@ -15,17 +15,17 @@ import pytest
 from stigmem_double import ADMIN_KEY, StigmemDouble
 from stigmem_node_model import ROUTES
 
-from memory.backends.stigmem import conformance_gate
-from memory.backends.stigmem.conformance import (
+from memory.contract.errors import BackendUnavailable, InputError
+from memory.stigmem.conformance import gate as conformance_gate
+from memory.stigmem.conformance.gate import GATE_IDS
+from memory.stigmem.conformance.own import DECAY_IDS, SYNTHESIS_IDS
+from memory.stigmem.conformance.run import (
     KNOWN_DEVIATIONS,
     Status,
     load_vectors,
     render_table,
     run_conformance,
 )
-from memory.backends.stigmem.conformance_gate import GATE_IDS
-from memory.backends.stigmem.conformance_own import DECAY_IDS, SYNTHESIS_IDS
-from memory.errors import BackendUnavailable, InputError
 
 pytestmark = pytest.mark.anyio
 

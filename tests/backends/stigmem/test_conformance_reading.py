@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memory.backends.stigmem.conformance import Row, Status, render_table
-from memory.backends.stigmem.conformance_vectors import check_expectations, check_findings, retagged
-from memory.backends.stigmem.conformance_wire import Answer, Problem
+from memory.stigmem.conformance.run import Row, Status, render_table
+from memory.stigmem.conformance.vectors import check_expectations, check_findings, retagged
+from memory.stigmem.conformance.wire import Answer, Problem
 
 
 @pytest.mark.parametrize(

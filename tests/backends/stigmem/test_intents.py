@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from intent_samples import AGENT, BOSS, ENVELOPES, READER, SENDER, fields, full
 
-from memory.backends.stigmem.facts import MAX_GOAL_BYTES, MAX_SUMMARY_BYTES, MAX_VALUE_BYTES, Fact
-from memory.backends.stigmem.intent_facts import (
+from memory.contract.errors import BackendProtocolError, InputError
+from memory.stigmem.facts import MAX_GOAL_BYTES, MAX_SUMMARY_BYTES, MAX_VALUE_BYTES, Fact
+from memory.stigmem.intent_facts import (
     GOAL,
     MAX_FACTS,
     envelope_write,
@@ -21,9 +22,8 @@ from memory.backends.stigmem.intent_facts import (
     native_body,
     timeout_fact,
 )
-from memory.backends.stigmem.intents import MAX_PARTS, IntentEnvelope, IntentRecord
-from memory.backends.stigmem.writers import Surfaces
-from memory.errors import BackendProtocolError, InputError
+from memory.stigmem.intents import MAX_PARTS, IntentEnvelope, IntentRecord
+from memory.stigmem.writers import Surfaces
 
 SURFACES = Surfaces(READER, "node.example")
 BUDGET = {"kind": "budget", "limit": {"type": "number", "v": 5}}

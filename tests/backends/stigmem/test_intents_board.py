@@ -10,18 +10,18 @@ from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
 from stigmem_double import StigmemDouble
 from stigmem_node_model import NodeModel
 
-from memory.backends.stigmem.client import StigmemNode
-from memory.backends.stigmem.facts import FactValue, NewFact
-from memory.backends.stigmem.intent_board import IntentBoard
-from memory.backends.stigmem.intents import IntentEnvelope, IntentRecord
-from memory.backends.stigmem.writers import IncompleteWrite
-from memory.errors import (
+from memory.contract.errors import (
     BackendAuthError,
     BackendProtocolError,
     BackendTimeout,
     BackendUnavailable,
     InputError,
 )
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.facts import FactValue, NewFact
+from memory.stigmem.intent_board import IntentBoard
+from memory.stigmem.intents import IntentEnvelope, IntentRecord
+from memory.stigmem.writers import IncompleteWrite
 
 pytestmark = pytest.mark.anyio
 

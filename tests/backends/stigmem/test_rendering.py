@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.backends.stigmem.facts import Fact
-from memory.backends.stigmem.rendering import render_context, render_value
+from memory.stigmem.facts import Fact
+from memory.stigmem.rendering import render_context, render_value
 
 USER = "stigmem://node/user/alice"
 
@@ -77,12 +77,12 @@ def test_the_confident_come_first_and_among_equals_the_newest_by_integers_not_by
         fact("old", hlc="999.12"),
         fact("counter 9", hlc="1000.9"),
         fact("counter 10", hlc="1000.10"),
-        fact("doubtful", hlc="9999.0", confidence=0.99),
+        fact("uncertain", hlc="9999.0", confidence=0.99),
         fact("no clock", hlc=None),
         fact("unreadable clock", hlc="soon"),
     ]
     values = re.findall(r": ([a-z0-9 ]+?)(?: _\(|$)", render_context(facts, USER), re.M)
-    assert values == ["counter 10", "counter 9", "old", "no clock", "unreadable clock", "doubtful"]
+    assert values == ["counter 10", "counter 9", "old", "no clock", "unreadable clock", "uncertain"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from memory import (
     ConfigError,
     ContextBudget,
     InputError,
-    IsolationError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -33,7 +32,8 @@ from memory import (
     SupportsProvenance,
     open_memory,
 )
-from memory.backends.stigmem.facts import MAX_VALUE_BYTES
+from memory.adapter import IsolationError
+from memory.stigmem.facts import MAX_VALUE_BYTES
 from memory.testing import LoopbackAnswer, LoopbackRequest
 
 pytestmark = pytest.mark.anyio

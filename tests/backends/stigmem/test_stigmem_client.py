@@ -6,17 +6,10 @@ import anyio
 import pytest
 from stigmem_double import ADMIN_KEY, StigmemDouble
 
-from memory import (
-    BackendAuthError,
-    BackendError,
-    BackendProtocolError,
-    BackendRateLimited,
-    BackendRejected,
-    BackendUnavailable,
-    InputError,
-)
-from memory.backends.stigmem.client import StigmemNode
-from memory.backends.stigmem.facts import FactValue, NewFact
+from memory import BackendError, BackendUnavailable, InputError
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.facts import FactValue, NewFact
 
 pytestmark = pytest.mark.anyio
 

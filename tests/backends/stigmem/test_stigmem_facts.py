@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.backends.stigmem.facts import (
+from memory.contract.errors import BackendProtocolError, InputError
+from memory.stigmem.facts import (
     MAX_GOAL_BYTES,
     MAX_SUMMARY_BYTES,
     MAX_URI_BYTES,
@@ -24,7 +25,6 @@ from memory.backends.stigmem.facts import (
     check_uri,
     encode_uri_part,
 )
-from memory.errors import BackendProtocolError, InputError
 
 AGENT = "stigmem://node.example/agent/a"
 GOOD = {

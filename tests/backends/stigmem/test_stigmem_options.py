@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory import ConfigError, MemoryEvent, MemoryScope, Message, ScopeError, load_config
-from memory.backends.stigmem.client import StigmemNode
-from memory.backends.stigmem.facts import FactValue
+from memory import ConfigError, MemoryEvent, MemoryScope, Message, ScopeError
+from memory.backends.stigmem.ids import Scopes, StigmemScope, scope_id
 from memory.backends.stigmem.options import StigmemOptions
-from memory.backends.stigmem.scopes import Home, Scopes, scope_id
-from memory.backends.stigmem.utterances import message_facts, recall_query, search_terms, to_entry
-from memory.registry import MemoryAdapterRegistry
+from memory.backends.stigmem.translate import message_facts, recall_query, search_terms, to_entry
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.facts import FactValue
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 KEY = "k" * 40
 NODE = StigmemNode("http://127.0.0.1:1")
-HOME = Home("s-" + "0" * 40, 0, NODE, marked=True)
+HOME = StigmemScope("s-" + "0" * 40, 0, NODE, marked=True)
 scopes = st.builds(
     MemoryScope,
     run_id=st.sampled_from(["a", "A", "a:b", "a-b", "é", "e\u0301", "run" * 60]),
@@ -93,7 +94,7 @@ def test_the_commented_ways_are_valid() -> None:
 
 def test_listing_imports_no_http_client() -> None:
     code = (
-        "import sys; from memory.registry import MemoryAdapterRegistry as R;"
+        "import sys; from memory.plugins.registry import MemoryAdapterRegistry as R;"
         "assert R().info('stigmem', 'architecture').name == 'stigmem';"
         "print(sorted({'httpx', 'memory.backends.stigmem.adapter'} & set(sys.modules)))"
     )
@@ -124,10 +125,10 @@ def test_a_scope_without_a_node() -> None:
 
 @given(scopes, scopes)
 def test_two_scopes_never_share_a_tenant_or_a_mark(one: MemoryScope, two: MemoryScope) -> None:
-    homes = [Home(scope_id(scope), 0, NODE, marked=True) for scope in (one, two)]
+    homes = [StigmemScope(scope_id(scope), 0, NODE, marked=True) for scope in (one, two)]
     assert (homes[0].name == homes[1].name) == (one == two) == (homes[0].mark == homes[1].mark)
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", homes[0].name), "what the node accepts as a tenant"
-    assert homes[0].mark != Home(scope_id(one), 1, NODE, marked=True).mark
+    assert homes[0].mark != StigmemScope(scope_id(one), 1, NODE, marked=True).mark
 
 
 texts = st.text(
@@ -143,7 +144,7 @@ def test_what_was_said_comes_back_as_it_was(text: str) -> None:
     entry = to_entry(hit, HOME)
     assert entry.text == text
     assert entry.scope_ids == {"scope": HOME.scope_id}
-    other = Home(HOME.scope_id, 1, NODE, marked=True)
+    other = StigmemScope(HOME.scope_id, 1, NODE, marked=True)
     assert to_entry(hit, other).scope_ids != {"scope": HOME.scope_id}, (
         "an earlier generation is another memory"
     )
@@ -156,7 +157,7 @@ def test_no_question_is_an_error_or_reaches_another_mark(asked: list[str], marke
     terms = search_terms(asked)
     if not terms:
         return
-    home = Home(HOME.scope_id, 0, NODE, marked=marked)
+    home = StigmemScope(HOME.scope_id, 0, NODE, marked=marked)
     query = recall_query(terms, home)
     assert re.sub(r'["()\^*\-:,]+', " ", query) == query, "nothing that the node would strip"
     with sqlite3.connect(":memory:") as database:
@@ -197,7 +198,7 @@ def test_a_value_of_any_type_is_shown() -> None:
         },
         "score": "high",
     }  # fmt: skip
-    entry = to_entry(hit, Home(HOME.scope_id, 0, NODE, marked=False))
+    entry = to_entry(hit, StigmemScope(HOME.scope_id, 0, NODE, marked=False))
     assert entry.text == "shop:open: True"
     assert entry.labels == (("about", "stigmem://x/shop/1"),)
     assert entry.score is None

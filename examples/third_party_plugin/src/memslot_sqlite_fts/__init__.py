@@ -17,23 +17,18 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from memory import (
+from memory import BackendHealth, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    BackendHealth,
     BaseAdapter,
     ContextEntry,
     IdAlphabet,
-    MemoryEvent,
-    MemoryScope,
     NativeWorker,
     PluginInfo,
     PluginOptions,
     ResetReceipt,
-    RetrieveRequest,
-    RetrieveResult,
     ScopeEncoder,
-    WriteReceipt,
     hookimpl,
 )
 

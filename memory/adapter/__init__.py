@@ -1,0 +1,133 @@
+"""For whoever writes a plugin: what an adapter is built from, beside the types of :mod:`memory`.
+
+Enters: what two adapters would otherwise both write. Stays out: rules the slot applies, and SDKs. The HTTP client
+and the lexical embedder load on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from memory.adapter.address import server_address
+from memory.adapter.base import BaseAdapter, SequentialBulk
+from memory.adapter.shielded import ShieldedCalls
+from memory.adapter.worker import NativeWorker
+from memory.contract._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
+from memory.contract.adapter import (
+    CAPABILITIES,
+    FILTER_OPERATORS,
+    AdapterTraits,
+    MemoryAdapter,
+    SupportsEventLookup,
+)
+from memory.contract.errors import (
+    BackendAuthError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    IsolationError,
+    LifecycleError,
+    PluginError,
+    PluginLoadError,
+    normalise_error,
+)
+from memory.contract.formatting import (
+    clean_text,
+    entry_cost,
+    fit_entries,
+    render_entry,
+    render_section,
+    section_overhead,
+    strip_context,
+    wrap_section,
+)
+from memory.contract.receipts import (
+    ConditionKind,
+    ConsistencyModel,
+    ContextEntry,
+    CsFiltering,
+    FeedbackReceipt,
+    ModeReceipt,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    ProvenanceResult,
+    ResetReceipt,
+)
+from memory.contract.scope import IdAlphabet, ScopeEncoder
+from memory.contract.tokens import Utf8TokenCounter
+from memory.plugins.hookspecs import AdapterSettings, PluginInfo, PluginOptions, hookimpl
+
+if TYPE_CHECKING:
+    from memory.adapter.http import JsonHttp, bearer, check_url, may_pass, route
+    from memory.adapter.lexical import LexicalHashEmbedder
+
+__all__ = [
+    "CAPABILITIES",
+    "FILTER_OPERATORS",
+    "AdapterSettings",
+    "AdapterTraits",
+    "AwareDatetime",
+    "BackendAuthError",
+    "BackendProtocolError",
+    "BackendRateLimited",
+    "BackendRejected",
+    "BaseAdapter",
+    "ConditionKind",
+    "ConsistencyModel",
+    "ContextEntry",
+    "CsFiltering",
+    "FeedbackReceipt",
+    "Frozen",
+    "IdAlphabet",
+    "IsolationError",
+    "JsonHttp",
+    "JsonObject",
+    "LexicalHashEmbedder",
+    "LifecycleError",
+    "MemoryAdapter",
+    "ModeReceipt",
+    "NativeMutationReceipt",
+    "NativeQueryResult",
+    "NativeWorker",
+    "PluginError",
+    "PluginInfo",
+    "PluginLoadError",
+    "PluginOptions",
+    "ProvenanceResult",
+    "ResetReceipt",
+    "ScopeEncoder",
+    "SequentialBulk",
+    "ShieldedCalls",
+    "SupportsEventLookup",
+    "Text",
+    "Utf8TokenCounter",
+    "bearer",
+    "check_aware",
+    "check_text",
+    "check_url",
+    "clean_text",
+    "entry_cost",
+    "fit_entries",
+    "hookimpl",
+    "may_pass",
+    "normalise_error",
+    "render_entry",
+    "render_section",
+    "route",
+    "section_overhead",
+    "server_address",
+    "strip_context",
+    "wrap_section",
+]
+
+_LATE = {
+    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "may_pass", "route"), "http"),
+    "LexicalHashEmbedder": "lexical",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)

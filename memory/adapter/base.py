@@ -1,0 +1,120 @@
+"""What most adapters share. Subclassing is a convenience: the contract is the protocol ``MemoryAdapter``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import anyio
+
+from memory.adapter.shielded import ShieldedCalls
+from memory.adapter.worker import NativeWorker
+from memory.contract.adapter import AdapterTraits
+from memory.contract.errors import BackendError, MemslotError, normalise_error
+from memory.contract.events import MemoryEvent
+from memory.contract.formatting import render_section
+from memory.contract.receipts import ModeReceipt, RetrieveResult, Trace, WriteReceipt
+from memory.contract.requests import AdapterMode
+from memory.contract.scope import MemoryScope
+
+__all__ = ["BaseAdapter", "SequentialBulk"]
+
+_CLOSE_S = 8.0
+
+
+class BaseAdapter:
+    """What most adapters share. Subclassing is a convenience; the protocol is the contract.
+
+    Set ``backend_name`` and ``traits``; implement ``native_scope``, ``record_event``, ``retrieve``,
+    ``reset_scope`` and ``health``.
+    """
+
+    backend_name: str = ""
+    traits: AdapterTraits = AdapterTraits()
+    withheld_capabilities: ClassVar[frozenset[str]] = frozenset()
+
+    worker: NativeWorker | None = None
+    """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""
+
+    shielded: ShieldedCalls | None = None
+    """For an asynchronous SDK: the writes that go on when abandoned. Mode switches and closing wait for them."""
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Nothing to prepare, unless overridden."""
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Wait for native calls that were abandoned at their deadline: none may write after the switch."""
+        await self.join_abandoned()
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    async def join_abandoned(self) -> None:
+        """Wait until native calls that were abandoned have ended. Override where others keep them."""
+        if self.shielded is not None:
+            await self.shielded.idle()
+        if self.worker is not None:
+            await self.worker.idle()
+
+    def format_context(self, result: RetrieveResult) -> str:
+        """The shared section; override only where the backend prescribes its own rendering."""
+        return render_section(self.backend_name, result.request.scope.label, result.context_entries)
+
+    async def aclose(self) -> None:
+        """Wait for calls under way, at most eight seconds; close what the SDK holds, end the worker. Idempotent.
+
+        :meth:`close_native` runs on the worker once its calls have ended; an asynchronous SDK is closed by an
+        override that calls this first.
+        """
+        if self.shielded is not None:
+            with anyio.move_on_after(_CLOSE_S):
+                await self.shielded.idle()
+        if self.worker is not None:
+            await self.worker.aclose(self.close_native)
+
+    def close_native(self) -> None:
+        """Release what the SDK holds: clients, locks, files. Runs on the worker, where there is one."""
+
+    def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
+        """A trace naming the native call; the slot completes it."""
+        return Trace(backend_name=self.backend_name, scope=scope, native_operation=native_operation, **fields)
+
+    @contextmanager
+    def keeping(self, receipts: Sequence[WriteReceipt]) -> Iterator[None]:
+        """Around a bulk write: should it fail, its error carries the receipts there are by then.
+
+        Raises:
+            MemslotError: the error of the body, mapped like any native one.
+        """
+        try:
+            yield
+        except Exception as error:
+            failure: MemslotError
+            if isinstance(error, MemslotError) and not isinstance(error, BackendError):
+                failure = error
+            else:
+                failure = normalise_error(error, backend_name=self.backend_name, operation="record_events")
+            failure.receipts = tuple(receipts)
+            raise failure from (error.__cause__ if failure is error else error)
+
+
+class SequentialBulk(BaseAdapter):
+    """Bulk ingest where the backend has no batch call that keeps its meaning: one event after the other.
+
+    Declare ``bulk_size=1`` in the traits, so that each event has the deadline of a single write.
+    """
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Write one event by the backend's native path."""
+        raise NotImplementedError
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """``record_event`` of each. After a failure, later events are not sent.
+
+        Raises:
+            MemslotError: an event failed; ``receipts`` are of those written before it.
+        """
+        receipts: list[WriteReceipt] = []
+        with self.keeping(receipts):
+            for event in events:
+                receipts.append(await self.record_event(event))
+        return receipts

@@ -1,0 +1,344 @@
+"""One scope's graph: its driver, its ``Graphiti``, its lock, and the native calls the adapter needs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from graphiti_core import Graphiti
+from graphiti_core.edges import EntityEdge
+from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node
+from graphiti_core.search.search_config import SearchConfig, SearchResults
+from graphiti_core.utils.bulk_utils import RawEpisode
+from graphiti_core.utils.maintenance.graph_data_operations import clear_data
+
+from memory import MemoryEvent, MemslotError, ScopeError
+from memory.backends.graphiti.lookups import GraphLookups
+from memory.backends.graphiti.models import Models
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.search import make_filter, make_recipe
+from memory.backends.graphiti.stores import ScopeGraph
+from memory.backends.graphiti.translate import Triplet, description, event_id_of
+from memory.backends.graphiti.types import Ontology
+from memory.backends.graphiti.write import NotSaved, Write
+
+__all__ = ["NativeGraph", "Stored"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What an event became: its episode, the facts that name it as a source, and facts it put an end to."""
+
+    episode: str
+    facts: tuple[str, ...]
+    invalidated: tuple[str, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return (self.episode, *self.facts)
+
+
+class NativeGraph(GraphLookups):
+    """A scope's graph.
+
+    Args:
+        driver: to its database.
+        group_id: the scope's native id; sent with every call, because none searches everything.
+        options: the configuration block.
+        models: shared by all scopes.
+        ontology: the types of entities and facts to tell apart.
+    """
+
+    def __init__(
+        self,
+        driver: ScopeGraph,
+        group_id: str,
+        options: GraphitiOptions,
+        models: Models,
+        ontology: Ontology,
+    ) -> None:
+        super().__init__(driver, group_id)
+        self._options = options
+        self._ontology = ontology
+        self.graphiti = Graphiti(
+            graph_driver=self.driver,
+            llm_client=models.llm,
+            embedder=models.embedder,
+            cross_encoder=models.cross_encoder,
+        )
+        self._lock = asyncio.Lock()
+        self._jobs: set[asyncio.Task[Any]] = set()
+        self._recipes: dict[int, SearchConfig] = {}
+        self._filter = make_filter(options)
+        self.users = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way, abandoned or not."""
+        return self.users > 0 or bool(self._jobs)
+
+    # -- order and life ---------------------------------------------------------------------------------
+
+    async def alone(
+        self, call: Callable[[], Awaitable[T]], *, turn: Write | None = None, saves_last: bool = False
+    ) -> T:
+        """A write, after the one before it has ended. Concurrent ones would duplicate entities and invalidate
+        nothing. When abandoned it ends early, and what it was saving is rolled back.
+
+        Raises:
+            NotSaved: a write that saves at its end did not get there.
+        """
+        turn = turn or Write()
+
+        async def in_turn() -> T:
+            Write.current.set(turn)
+            async with self._lock:
+                return await call()
+
+        try:
+            return await self._outlasting(in_turn())
+        except asyncio.CancelledError:
+            turn.abandon()
+            raise
+        except MemslotError:
+            raise
+        except Exception as error:
+            if saves_last and not turn.saving:
+                raise NotSaved from error
+            raise
+
+    async def _outlasting(self, call: Coroutine[Any, Any, T]) -> T:
+        """A call in a task of its own, which ends by itself when nobody waits for it any more."""
+        job = asyncio.ensure_future(call)
+        self._jobs.add(job)
+        job.add_done_callback(self._ended)
+        return await asyncio.shield(job)
+
+    def _ended(self, job: asyncio.Task[Any]) -> None:
+        self._jobs.discard(job)
+        if not job.cancelled():
+            job.exception()  # else asyncio complains of what nobody waited for
+
+    async def idle(self) -> None:
+        """Wait until writes that were abandoned, and queries they had sent, have ended."""
+        if self._jobs:
+            await asyncio.wait(set(self._jobs))
+        await self.driver.idle()
+
+    async def close(self) -> None:
+        """Free the database's files and its thread."""
+        await self.idle()
+        await self.driver.close()
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def add_episode(self, event: MemoryEvent, body: str) -> Stored:
+        """``add_episode``: extraction, reconciliation, and one save."""
+        options = self._options
+
+        async def add() -> Stored:
+            added = await self.graphiti.add_episode(
+                name=event.event_id,
+                episode_body=body,
+                source_description=description(event),
+                reference_time=event.timestamp,
+                source=EpisodeType[options.ingest],
+                group_id=self.group_id,
+                custom_extraction_instructions=options.custom_instructions,
+                saga=self._saga(event),
+                **self._ontology.arguments,
+            )
+            return self._stored(added.episode, added.edges)
+
+        return await self.alone(add, saves_last=True)
+
+    def _saga(self, event: MemoryEvent) -> str | None:
+        return event.session_id if self._options.saga == "session" else None
+
+    async def add_batch(self, events: Sequence[MemoryEvent], bodies: Sequence[str]) -> list[Stored]:
+        """``add_episode_bulk``: one extraction over many episodes; contradictions among them stay.
+
+        It saves the episodes before it extracts; should it fail then, they are taken back. A saga takes whole
+        batches, so sessions that become sagas are batches of their own.
+        """
+        stored: list[Stored] = []
+        pairs = zip(events, bodies, strict=True)
+        for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
+            stored.extend(await self._add_batch(list(batch)))
+        return stored
+
+    async def _add_batch(self, pairs: Sequence[tuple[MemoryEvent, str]]) -> list[Stored]:
+        source = EpisodeType[self._options.ingest]
+        batch = [
+            RawEpisode(
+                name=event.event_id,
+                content=body,
+                source_description=description(event),
+                source=source,
+                reference_time=event.timestamp,
+            )
+            for event, body in pairs
+        ]
+
+        async def add() -> list[Stored]:
+            added = await self.graphiti.add_episode_bulk(
+                batch,
+                group_id=self.group_id,
+                custom_extraction_instructions=self._options.custom_instructions,
+                saga=self._saga(pairs[0][0]),
+                strict_edge_types=self._options.strict_edge_types,
+                **self._ontology.arguments,
+            )
+            by_name = {episode.name: episode for episode in added.episodes}
+            return [self._stored(by_name[event.event_id], added.edges) for event, _ in pairs]
+
+        turn = Write(early_saves=1)
+        names = [event.event_id for event, _ in pairs]
+
+        async def add_or_take_back() -> list[Stored]:
+            before = await self.uuids_of_events(names)
+            try:
+                return await add()
+            except BaseException:
+                turn.saving = True  # also of a batch that was abandoned
+                left = await self.uuids_of_events(names)
+                await Node.delete_by_uuids(self.driver, sorted(set(left) - set(before)))
+                raise
+
+        return await self.alone(add_or_take_back, turn=turn)
+
+    def _stored(self, episode: Any, edges: Iterable[Any]) -> Stored:
+        self.remember(episode.uuid, event_id_of(episode.source_description))
+        facts = [edge.uuid for edge in edges if episode.uuid in edge.episodes]
+        ended = [edge.uuid for edge in edges if edge.invalid_at is not None and edge.uuid not in facts]
+        return Stored(episode.uuid, tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(ended)))
+
+    async def add_triplets(self, event: MemoryEvent, body: str, triplets: Sequence[Triplet]) -> Stored:
+        """``add_triplet`` of each, with an episode of the event as their source. Nothing is extracted."""
+
+        async def add() -> Stored:
+            episode = EpisodicNode(
+                name=event.event_id,
+                group_id=self.group_id,
+                source=EpisodeType.fact_triple,
+                source_description=description(event),
+                content=body,
+                valid_at=event.timestamp,
+                created_at=datetime.now(UTC),
+            )
+            edges = []
+            for triplet in triplets:
+                added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
+                edges.extend(added.edges)
+            stored = self._stored(episode, edges)
+            episode.entity_edges = list(stored.facts)
+            await episode.save(self.driver)
+            return stored
+
+        return await self.alone(add)
+
+    def _triple(self, triplet: Triplet, episode: Any) -> tuple[Any, Any, Any]:
+        source, target = (
+            EntityNode(name=name, group_id=self.group_id, labels=["Entity"], created_at=episode.created_at)
+            for name in (triplet.source, triplet.target)
+        )
+        edge = EntityEdge(
+            group_id=self.group_id,
+            source_node_uuid=source.uuid,
+            target_node_uuid=target.uuid,
+            created_at=episode.created_at,
+            name=triplet.relation,
+            fact=triplet.fact,
+            episodes=[episode.uuid],
+            valid_at=triplet.valid_at,
+            invalid_at=triplet.invalid_at,
+            reference_time=episode.valid_at,
+        )
+        return source, edge, target
+
+    async def remove(self, native_id: str) -> str:
+        """Delete a fact, or an episode with all that only it supports. Says which it was.
+
+        Raises:
+            ScopeError: this graph has neither.
+        """
+
+        async def delete() -> str:
+            edge, episode = await self.find(native_id)
+            if edge is not None:
+                await edge.delete(self.driver)
+                return "edge"
+            await self.graphiti.remove_episode(episode.uuid)
+            self._events.pop(episode.uuid, None)
+            return "episode"
+
+        return await self.alone(delete)
+
+    async def build_communities(self) -> int:
+        """``build_communities`` of the group, in place of those it had; how many there are.
+
+        ``add_episode(update_communities=True)`` is of no use: in 0.31 it fails after it has saved.
+        """
+
+        async def build() -> int:
+            communities, _ = await self.graphiti.build_communities(group_ids=[self.group_id])
+            return len(communities)
+
+        return await self.alone(build)
+
+    async def summarize_saga(self, saga: str) -> Any:
+        """``summarize_saga``: what its episodes said since the last time is added to its summary.
+
+        Raises:
+            ScopeError: this graph has no such saga.
+        """
+
+        async def summarize() -> Any:
+            if saga not in {one.uuid for one in await self.all_of("sagas")}:
+                raise ScopeError("native_id names no saga of this scope")
+            return await self.graphiti.summarize_saga(saga)
+
+        return await self.alone(summarize)
+
+    async def clear(self) -> tuple[int, bool]:
+        """``clear_data`` of the group and, where nothing is left of it, a blank file in place of the old one.
+
+        Returns how many nodes and facts went, and whether looking again found none.
+        """
+
+        async def delete() -> tuple[int, bool]:
+            before = sum((await self.counts()).values())
+            await clear_data(self.driver, [self.group_id])
+            self._events.clear()
+            if sum((await self.counts()).values()) == 0:
+                await self.driver.renew()
+            left = sum((await self.counts()).values())
+            return before - left, left == 0
+
+        return await self.alone(delete)
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def search(self, query: str, limit: int) -> SearchResults:
+        """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
+        # A search that is cancelled leaves coroutines behind that nobody awaits, and Python warns of each.
+        return await self._outlasting(
+            self.graphiti.search_(
+                query,
+                config=self._recipe(limit),
+                group_ids=[self.group_id],
+                search_filter=self._filter,
+            )
+        )
+
+    def _recipe(self, limit: int) -> SearchConfig:
+        """The configured recipe for so many results: a copy, which only this graph's searches see."""
+        if limit not in self._recipes:
+            self._recipes[limit] = make_recipe(self._options, limit)
+        return self._recipes[limit]

@@ -1,0 +1,140 @@
+"""The SDK's objects over our connection: one pool for all scopes, no write sent twice, nothing made by looking.
+
+``honcho-ai`` builds an HTTP client for every workspace, sends writes again that may have been carried out, has no
+public close, and makes the workspace it is to read from. Its objects take their transport from
+``Honcho._async_http`` ("used as is") and whether the workspace is made from ``Honcho._workspace_ensured``;
+``test_honcho_drift`` holds both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import httpx
+from honcho import Honcho
+
+from memory import BackendError
+from memory.adapter import JsonHttp, bearer, may_pass
+from memory.backends.honcho.options import HonchoOptions
+
+__all__ = ["Connections", "Transport"]
+
+_FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
+
+
+class Transport:
+    """What ``honcho.http.AsyncHonchoHTTPClient`` offers to the SDK's objects, over one :class:`JsonHttp`.
+
+    Args:
+        http: the way to the server.
+        headers: of every request.
+        retry_pause_s: wait before the one retry of what may pass by itself, seconds; None: nothing is sent twice.
+    """
+
+    def __init__(self, http: JsonHttp, headers: dict[str, str], retry_pause_s: float | None) -> None:
+        self._http = http
+        self._headers = headers
+        self._retry_pause_s = retry_pause_s
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """One request: the answer's JSON. ``timeout``, in seconds, is the SDK's and counts where it is given.
+
+        Raises:
+            BackendError: see :meth:`JsonHttp.request`.
+        """
+        call = {
+            "params": query,
+            "json": body,
+            "headers": {**self._headers, **(headers or {})},
+            "operation": _named(method, path),
+        }
+        with anyio.fail_after(timeout):
+            try:
+                return await self._http.request(method, path, **call)
+            except BackendError as error:
+                if self._retry_pause_s is None or not may_pass(error):
+                    raise
+            await anyio.sleep(self._retry_pause_s)
+            return await self._http.request(method, path, **call)
+
+    async def get(self, path: str, **call: Any) -> Any:
+        return await self.request("GET", path, **call)
+
+    async def post(self, path: str, **call: Any) -> Any:
+        return await self.request("POST", path, **call)
+
+    async def put(self, path: str, **call: Any) -> Any:
+        return await self.request("PUT", path, **call)
+
+    async def delete(self, path: str, **call: Any) -> Any:
+        return await self.request("DELETE", path, **call)
+
+
+class Connections:
+    """Makes the SDK's clients of one server.
+
+    Args:
+        options: whose ``base_url`` is set.
+        backend: name of the backend, for errors.
+    """
+
+    def __init__(self, options: HonchoOptions, backend: str) -> None:
+        assert options.base_url is not None
+        self._base_url = options.base_url
+        self._http = JsonHttp(
+            options.base_url,
+            backend=backend,
+            server="Honcho server",
+            timeout_s=options.timeout_s,
+            hints={
+                401: "the API key is missing, wrong or expired, or no admin key; every scope is a workspace"
+            },
+        )
+        headers = bearer(options.api_key.get_secret_value() if options.api_key else None)
+        self.reads = Transport(self._http, headers, options.retry_pause_s)
+        self.writes = Transport(self._http, headers, None)
+        # The synchronous half, which nothing here uses, would load certificates for every scope.
+        self._unused = httpx.Client(transport=httpx.MockTransport(_refuse))
+
+    def reader(self, workspace_id: str) -> Any:
+        """A client for reading: it takes the workspace for made, so that looking never makes it."""
+        client = self._client(workspace_id, self.reads)
+        client._workspace_ensured = True
+        return client
+
+    def writer(self, workspace_id: str) -> Any:
+        """A client for writing: its first call makes the workspace where there is none."""
+        return self._client(workspace_id, self.writes)
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent."""
+        self._unused.close()
+        await self._http.aclose()
+
+    def _client(self, workspace_id: str, transport: Transport) -> Any:
+        client = Honcho(
+            api_key="unused", base_url=self._base_url, workspace_id=workspace_id, http_client=self._unused
+        )
+        client._async_http = transport
+        return client
+
+
+def _refuse(request: httpx.Request) -> httpx.Response:
+    raise RuntimeError("the synchronous half of the SDK is not used")
+
+
+def _named(method: str, path: str) -> str:
+    """Method and path without ids, for errors: every second part below ``/v3/workspaces`` is one."""
+    parts = path.split("/")
+    shown = [part if at < 3 or at % 2 == 0 or part in _FIXED else "{id}" for at, part in enumerate(parts)]
+    return f"{method} {'/'.join(shown)}"

@@ -1,0 +1,395 @@
+"""mem0's calls as the adapter needs them, synchronous, for its worker threads."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mem0 import Memory
+from mem0.memory import telemetry
+from mem0.memory.main import _build_session_scope
+from mem0.vector_stores.base import VectorStoreBase
+
+from memory import BackendError, ScopeError
+from memory.adapter import IsolationError, normalise_error
+from memory.backends.mem0.opening import native_config, open_native, release
+from memory.backends.mem0.options import Mem0Options
+from memory.backends.mem0.translate import row_ids
+from memory.backends.mem0.watch import Notes, StoreLock
+
+__all__ = ["Added", "Found", "NativeMem0", "Purged"]
+
+_BATCH = 10_000
+_SQL_VARIABLES = 500
+_TOMBSTONE = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
+_CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
+_PACKAGES = {"qdrant": "qdrant-client", "pgvector": "psycopg", "chroma": "chromadb", "faiss": "faiss-cpu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Ids of the memories stored, and how many the model had extracted (None where it was not asked)."""
+
+    ids: tuple[str, ...]
+    extracted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The native answer to a search; whether a configured reranker failed."""
+
+    raw: dict[str, Any]
+    unranked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Memories removed, and whether looking again found nothing of the scope."""
+
+    removed: int
+    verified: bool
+
+
+class NativeMem0:
+    """One ``Memory``, opened with the first call.
+
+    Args:
+        options: the configuration block.
+        directory: where the embedded store and the history live.
+        where: path of the block, for messages.
+        deadlines: the slot's, in seconds.
+        name: the adapter's name, for errors.
+
+    Attributes:
+        turn: to be held around every call.
+
+    Raises:
+        ConfigError, PluginLoadError: mem0 refuses the configuration.
+    """
+
+    def __init__(
+        self, options: Mem0Options, directory: Path, where: str, deadlines: Mapping[str, float], name: str
+    ) -> None:
+        self._options = options
+        self._where = where
+        self._deadlines = deadlines
+        self._name = name
+        self._config = native_config(options, directory, where)
+        self._notes = Notes()
+        self.turn = StoreLock(needed=options.embedded)
+        self._opening = threading.Lock()
+        self._memory: Memory | None = None
+
+    def open(self) -> Memory:
+        """The open ``Memory``; errors as of :func:`open_native`."""
+        with self._opening:
+            if self._memory is None:
+                memory = open_native(
+                    self._config, self._options, self._notes, self.turn, self._where, self._deadlines
+                )
+                self._memory = memory
+            return self._memory
+
+    def _entities(self) -> Any:
+        """mem0's entity store, which it opens with the first entity. Deletions before that leave entities of
+        earlier processes behind (mem0 #7226)."""
+        memory = self.open()
+        with self._opening:
+            store = memory.entity_store
+        self._reach(store)
+        return store
+
+    def close(self) -> None:
+        """Free clients, pools, files and the store's lock."""
+        with self._opening:
+            memory, self._memory = self._memory, None
+        if memory is not None:
+            release(memory)
+
+    def probe(self) -> None:
+        """The cheapest call that reaches the collection, and creates it where that is left to the first call."""
+        self._reach(self.open().vector_store)
+
+    def _reach(self, store: Any) -> None:
+        """PostgreSQL fails when two connections create one table at a time: a lock for ours, a second try for
+        those of other processes."""
+        with self._opening:
+            try:
+                store.list(top_k=1)
+            except Exception as error:
+                if type(error).__name__ not in _CREATED_ELSEWHERE:
+                    raise
+                store.list(top_k=1)
+
+    # -- memories ---------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        messages: list[dict[str, str]],
+        ids: Mapping[str, str],
+        metadata: dict[str, Any],
+        prompt: str | None,
+    ) -> Added:
+        """``Memory.add`` of one event: all of its memories, or none and an error.
+
+        Raises:
+            BackendError: nothing is stored; ``sent`` where the store itself failed and that is not certain.
+        """
+        memory, notes = self.open(), self._notes
+        notes.clear()
+        try:
+            answer = memory.add(messages, **ids, metadata=metadata, infer=self._options.infers, prompt=prompt)
+            if notes.embedding_error is not None:
+                raise notes.embedding_error
+        except Exception as error:
+            failure = self._undone(memory, error)
+            raise failure from (None if failure is error.__cause__ else error)
+        return Added(tuple(row["id"] for row in answer["results"]), notes.extracted)
+
+    def _undone(self, memory: Memory, error: Exception) -> BackendError:
+        """The error to raise for a failed add, after the memories it had stored are taken back."""
+        written, uncertain = list(self._notes.inserted), self._notes.insert_error is not None
+        try:
+            for native_id in written:
+                memory.delete(native_id)
+            self._forget_history(memory, written)
+        except Exception:
+            uncertain = True
+        # mem0 wraps what its model raised in an LLMError; ours is the better answer.
+        own = error.__cause__ if isinstance(error.__cause__, BackendError) else error
+        failure = normalise_error(own, backend_name=self._name, operation="Memory.add")
+        failure.sent = uncertain
+        return failure
+
+    def search(self, query: str, filters: Mapping[str, Any], top_k: int) -> Found:
+        """``Memory.search``."""
+        memory, notes, options = self.open(), self._notes, self._options
+        notes.clear()
+        raw: dict[str, Any] = memory.search(
+            query, filters=dict(filters), top_k=top_k, threshold=options.least_score, rerank=options.rerank
+        )
+        return Found(raw, notes.reranking_error is not None)
+
+    def rows(
+        self, ids: Mapping[str, str], filters: Mapping[str, Any] | None = None, limit: int = _BATCH
+    ) -> list[dict[str, Any]]:
+        """``Memory.get_all`` of a scope, expired memories included.
+
+        Raises:
+            IsolationError: the store listed a row of another scope.
+        """
+        answer = self.open().get_all(filters={**ids, **(filters or {})}, top_k=limit, show_expired=True)
+        rows: list[dict[str, Any]] = answer["results"]
+        if any(row_ids(row) != ids for row in rows):
+            raise IsolationError(f"{self._name}: the store listed rows of another scope; nothing was done")
+        return rows
+
+    def row(self, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
+        """``Memory.get`` of one memory of the scope.
+
+        Raises:
+            ScopeError: the scope has no such memory.
+        """
+        row: dict[str, Any] | None = self.open().get(native_id) if _is_uuid(native_id) else None
+        if row is None or row_ids(row) != ids:
+            raise ScopeError(f"{self._name}: native_id names no memory of this scope")
+        return row
+
+    def update(
+        self, native_id: str | None, ids: Mapping[str, str], changes: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """``Memory.update`` of one memory of the scope."""
+        self.row(native_id, ids)
+        self._entities()
+        answer: dict[str, Any] = self.open().update(native_id, **changes)
+        return answer
+
+    def delete(self, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
+        """``Memory.delete`` of one memory of the scope, noting whose history is left behind."""
+        self.row(native_id, ids)
+        self._entities()
+        memory = self.open()
+        answer: dict[str, Any] = memory.delete(native_id)
+        with _sqlite(memory) as connection:
+            connection.execute(_TOMBSTONE)
+            connection.execute(
+                "INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)", (native_id, _build_session_scope(ids))
+            )
+        return answer
+
+    def history(
+        self, native_id: str | None, ids: Mapping[str, str]
+    ) -> tuple[dict[str, Any] | None, list[Any]]:
+        """The memory (None once deleted) and ``Memory.history`` of it.
+
+        Raises:
+            ScopeError: the memory is not, and was not, of this scope.
+        """
+        memory = self.open()
+        row: dict[str, Any] | None = None
+        if native_id not in self._tombstones(memory, ids):
+            row = self.row(native_id, ids)
+        return row, memory.history(native_id)
+
+    # -- clearing a scope -------------------------------------------------------------------------------
+
+    def purge(self, ids: Mapping[str, str]) -> Purged:
+        """Clear a scope: memories, entities, recent messages, history; then look again.
+
+        By ids, after each row's scope is checked, because ``Memory.delete_all`` takes ten times as long, writes
+        every deleted text into the history, and leaves entities of earlier processes.
+        """
+        memory = self.open()
+        entities = self._entities()
+
+        def forget(batch: list[str]) -> None:
+            self._delete_points(memory.vector_store, batch)
+            self._forget_history(memory, batch)
+
+        removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
+        _drain(lambda: self._entity_ids(entities, ids), lambda batch: self._delete_points(entities, batch))
+        session = _build_session_scope(ids)
+        self._forget_history(memory, self._tombstones(memory, ids))
+        with _sqlite(memory) as connection:
+            connection.execute("DELETE FROM messages WHERE session_scope = ?", (session,))
+            connection.execute("DELETE FROM memslot_deleted WHERE session_scope = ?", (session,))
+        left = (
+            self.rows(ids, limit=1)
+            or self._entity_ids(entities, ids)
+            or memory.db.get_last_messages(session, 1)
+        )
+        return Purged(removed, not left)
+
+    def _delete_points(self, store: Any, ids: Sequence[str]) -> None:
+        if self._options.vector_store.provider != "qdrant":
+            for native_id in ids:
+                store.delete(vector_id=native_id)
+            return
+        from qdrant_client.models import PointIdsList
+
+        for start in range(0, len(ids), 1000):
+            store.client.delete(
+                collection_name=store.collection_name,
+                points_selector=PointIdsList(points=list(ids[start : start + 1000])),
+            )
+
+    def _entity_ids(self, store: Any, ids: Mapping[str, str]) -> list[str]:
+        listed = store.list(filters=dict(ids), top_k=_BATCH)
+        rows = listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed
+        if any(row_ids(row.payload or {}) != ids for row in rows or ()):
+            raise IsolationError(
+                f"{self._name}: the store listed entities of another scope; nothing was done"
+            )
+        return [row.id for row in rows or ()]
+
+    def _forget_history(self, memory: Memory, ids: Sequence[str]) -> None:
+        with _sqlite(memory) as connection:
+            for start in range(0, len(ids), _SQL_VARIABLES):
+                some = list(ids[start : start + _SQL_VARIABLES])
+                marks = ",".join("?" * len(some))
+                connection.execute(f"DELETE FROM history WHERE memory_id IN ({marks})", some)
+
+    def _tombstones(self, memory: Memory, ids: Mapping[str, str]) -> list[str]:
+        with _sqlite(memory) as connection:
+            connection.execute(_TOMBSTONE)
+            rows = connection.execute(
+                "SELECT memory_id FROM memslot_deleted WHERE session_scope = ?", (_build_session_scope(ids),)
+            )
+            return [row[0] for row in rows]
+
+    # -- health -----------------------------------------------------------------------------------------
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+        """Details, versions and warnings for the health report, after a probe of the store."""
+        self.probe()
+        options, memory = self._options, self.open()
+        provider = options.vector_store.provider
+        keywords, entities = self._has_keywords(memory), importlib.util.find_spec("spacy") is not None
+        details = {
+            "vector_store": f"{provider} (embedded)" if options.embedded else provider,
+            "collection": memory.collection_name,
+            "dimensions": options.vector_dimensions,
+            "embedder": self._embedder_label(memory),
+            "infer": options.infers,
+            "llm": f"{options.llm.provider}:{memory.llm.config.model}" if options.llm else None,
+            "keyword_search": keywords,
+            "entity_linking": entities and options.infers,
+            "reranker": options.reranker.provider if options.reranker else None,
+            "threshold": options.least_score,
+        }
+        return details, _versions(provider), list(self._complaints(keywords, entities))
+
+    def _embedder_label(self, memory: Memory) -> str:
+        model = memory.embedding_model.config.model
+        if self._options.embedder == "lexical":
+            return f"lexical ({model}: shared words and character n-grams, no model)"
+        return f"{self._options.embedder.provider}:{model}"
+
+    def _has_keywords(self, memory: Memory) -> bool:
+        store = memory.vector_store
+        if self._options.vector_store.provider == "qdrant":
+            return bool(store._has_bm25_slot) and importlib.util.find_spec("fastembed") is not None
+        return type(store).keyword_search is not VectorStoreBase.keyword_search
+
+    def _complaints(self, keywords: bool, entities: bool) -> Iterator[str]:
+        options = self._options
+        store = options.vector_store
+        if not keywords:
+            hint = ': pip install "mem0ai[extras]"' if store.provider == "qdrant" else ""
+            yield f"keyword search (BM25) is off; search is by vectors alone{hint}"
+        if options.infers and not entities:
+            yield 'entity linking is off: pip install "mem0ai[nlp]"'
+        if entities and importlib.util.find_spec("en_core_web_sm") is None:
+            yield "mem0 will download spaCy's en_core_web_sm with the first call"
+        if options.rerank and options.reranker is None:
+            yield "rerank: true does nothing without a reranker"
+        if telemetry.MEM0_TELEMETRY:
+            yield "mem0 was imported with telemetry on; open memslot first, or set MEM0_TELEMETRY=False"
+        if not options.profile.known:
+            yield f"memslot has not been run on {store.provider}; filters are refused, rows are checked"
+        if store.provider == "faiss":
+            yield "faiss filters by scope after ranking; scopes that share a collection lose matches"
+        if store.config.get("hnsw") and store.provider == "pgvector":
+            yield "hnsw: true ranks before it filters by scope; scopes that share a table lose matches"
+
+
+def _drain(listed: Callable[[], list[str]], delete: Callable[[list[str]], None]) -> int:
+    """Delete what is listed until nothing is, or the store lists the same again; how many were deleted."""
+    removed = 0
+    previous: list[str] = []
+    while (batch := listed()) and batch != previous:
+        delete(batch)
+        removed += len(batch)
+        previous = batch
+    return removed
+
+
+def _versions(provider: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in ("mem0ai", _PACKAGES.get(provider, provider)):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def _sqlite(memory: Memory) -> Iterator[Any]:
+    """mem0's own SQLite connection, under its lock, committed at the end."""
+    with memory.db._lock, memory.db.connection as connection:
+        yield connection
+
+
+def _is_uuid(text: str | None) -> bool:
+    try:
+        return text is not None and str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

@@ -1,0 +1,136 @@
+"""Messages as facts, and what a recall returns as context entries.
+
+One entity per message: two facts on one entity and relation would contradict each other, and the node's cost of
+that grows with the square. Confidence 0.49: at 0.5 and more the node answers with a card of the entity, which has
+neither id, nor time, nor rank. Entities are hashes: the node matches their words like those of the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from memory import MemoryEvent, Message
+from memory.adapter import ContextEntry
+from memory.backends.stigmem.ids import AUTHORITY, StigmemScope
+from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact
+from memory.stigmem.rendering import render_value
+
+__all__ = [
+    "FACT_SCOPE",
+    "MAX_TERMS",
+    "UTTERANCE",
+    "message_facts",
+    "recall_query",
+    "search_terms",
+    "to_entry",
+]
+
+UTTERANCE = "memory:utterance"
+FACT_SCOPE: FactScope = "company"
+CONFIDENCE = 0.49
+MAX_TERMS = 128
+
+# FTS5 takes a run of Chinese, Japanese or Korean for one word; an invisible space makes each sign a word.
+_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_SPACE = "\u200b"
+_SPLIT = re.compile(f"([{_SIGN}])")
+_JOIN = re.compile(f"([{_SIGN}]){_SPACE}")
+_TERM = re.compile(rf"[{_SIGN}]|[^\W_{_SIGN}]+")
+
+
+def message_facts(event: MemoryEvent, home: StigmemScope) -> list[NewFact]:
+    """One fact for each message, in order.
+
+    Raises:
+        InputError: a message is longer than ``MAX_VALUE_BYTES``; nothing was sent.
+    """
+    return [_message_fact(event, index, message, home) for index, message in enumerate(event.messages)]
+
+
+def _message_fact(event: MemoryEvent, index: int, message: Message, home: StigmemScope) -> NewFact:
+    text = message.content or json.dumps(message.tool_calls, ensure_ascii=False)
+    digest = hashlib.sha256(json.dumps([event.event_id, index]).encode()).hexdigest()[:32]
+    return NewFact(
+        entity=f"stigmem://{AUTHORITY}/{home.mark}/{digest}",
+        relation=UTTERANCE,
+        value=FactValue(type="text", v=_SPLIT.sub(rf"\1{_SPACE}", text)),
+        source=home.source,
+        scope=FACT_SCOPE,
+        confidence=CONFIDENCE,
+        derived_from=(_provenance(event, index, message, home),),
+    )
+
+
+def _provenance(event: MemoryEvent, index: int, message: Message, home: StigmemScope) -> dict[str, Any]:
+    """What is known of the message besides its text; the node keeps it verbatim and never searches it."""
+    known = {
+        "scope": home.name,
+        "event_id": event.event_id,
+        "index": index,
+        "session_id": event.session_id,
+        "turn_id": event.turn_id,
+        "agent_id": event.agent_id,
+        "timestamp": event.timestamp.isoformat(),
+        "role": message.role,
+        "name": message.name,
+        "tool_call_id": message.tool_call_id,
+        "tool_calls": list(message.tool_calls) if message.content and message.tool_calls else None,
+        **event.cs_fields,
+        "metadata": event.metadata or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def search_terms(texts: Iterable[str]) -> list[str]:
+    """The words of a question as the node's tokenizer sees them, lower-case (capitals are operators), each once."""
+    words = (word for text in texts for word in _TERM.findall(unicodedata.normalize("NFC", text).lower()))
+    return list(dict.fromkeys(words))
+
+
+def recall_query(terms: Iterable[str], home: StigmemScope) -> str:
+    """Any of the terms; where others are on the same node, each together with the scope's mark.
+
+    The node strips parentheses, and AND binds tighter than OR.
+    """
+    return " OR ".join(f"{home.mark} AND {term}" if home.marked else term for term in terms)
+
+
+def to_entry(hit: Mapping[str, Any], home: StigmemScope) -> ContextEntry:
+    """A recalled fact. Utterances carry the time, role and event they were said in; other facts the node's own."""
+    fact = Fact(**hit["fact"])
+    score = hit.get("score")
+    score = float(score) if isinstance(score, (int, float)) else None
+    said = next((one for one in fact.derived_from if isinstance(one, dict) and "scope" in one), None)
+    if fact.relation != UTTERANCE or said is None:
+        return ContextEntry(
+            f"{fact.relation}: {render_value(fact)}",
+            native_id=fact.id,
+            score=score,
+            timestamp=fact.stored_at,
+            labels=(("about", fact.entity),),
+            # In the scope's own tenant nobody else writes unasked; on a node without tenants anybody may.
+            scope_ids={"scope": "unlabelled"} if home.marked else None,
+        )
+    return ContextEntry(
+        _JOIN.sub(r"\1", str(fact.value.v or "")),
+        native_id=fact.id,
+        score=score,
+        timestamp=_moment(said.get("timestamp")),
+        labels=tuple((name, str(said[name])) for name in ("role",) if said.get(name)),
+        event_ids=(str(said["event_id"]),) if said.get("event_id") else (),
+        scope_ids={"scope": home.scope_id if said["scope"] == home.name else str(said["scope"])},
+    )
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return moment if moment.tzinfo is not None else None

@@ -1,0 +1,86 @@
+"""Building blocks of the contract's types: the frozen base and the checked strings they share."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, ValidationError
+
+from memory.contract.errors import InputError, MemslotError
+
+MAX_ID_LENGTH = 512
+
+
+def first_problem(error: ValidationError) -> str:
+    """``field: what is wrong`` of a pydantic error's first problem, without the offending value."""
+    problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    what = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        what = "is required"
+    elif problem["type"] == "extra_forbidden":
+        what = "is not a known field"
+    return f"{where}: {what}" if where else what
+
+
+if TYPE_CHECKING:
+    _Meta = type
+else:
+
+    class _Meta(type(BaseModel)):
+        """Turns pydantic's error into ours, at the outermost construction only: nested paths stay whole."""
+
+        def __call__(cls, **data):
+            try:
+                return super().__call__(**data)
+            except ValidationError as error:
+                # `from None`: pydantic's own text would repeat what the user said.
+                raise cls._error(f"{cls.__name__}.{first_problem(error)}") from None
+
+
+class Frozen(BaseModel, metaclass=_Meta):
+    """Base of the contract's types: immutable, no unknown fields, values never repeated in errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    _error: ClassVar[type[MemslotError]] = InputError
+
+
+def _check_id(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank; give an id")
+    if len(value) > MAX_ID_LENGTH:
+        raise ValueError(f"is {len(value)} characters long; at most {MAX_ID_LENGTH} are allowed")
+    return check_text(value)
+
+
+def check_text(value: str) -> str:
+    """``value``, if it can be encoded as UTF-8; raises ValueError."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("holds half of a surrogate pair; decode the text correctly first") from None
+    return value
+
+
+def check_aware(value: datetime) -> datetime:
+    """``value`` in UTC, if it is timezone-aware; raises ValueError."""
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise ValueError("must be timezone-aware; write e.g. datetime.now(timezone.utc)")
+    return value.astimezone(UTC)
+
+
+def _check_json(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")
+    except (TypeError, ValueError):
+        raise ValueError("must be JSON: strings, finite numbers, booleans, null, lists, objects") from None
+    return value
+
+
+Id = Annotated[str, AfterValidator(_check_id)]
+Text = Annotated[str, AfterValidator(check_text)]
+AwareDatetime = Annotated[datetime, AfterValidator(check_aware)]
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]

@@ -1,0 +1,224 @@
+"""The contract: what an adapter does, and what it may additionally do (spec section 2).
+
+An adapter maps ids, builds native requests and formats native results. It never extracts, ranks, embeds,
+summarises or reasons. What holds for every adapter (mode gate, scope check, deadlines, retries, traces, error
+mapping, fence stripping, budgets) is the slot's work; an adapter does none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from memory.contract.errors import InputError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import (
+    BackendHealth,
+    BackendReadiness,
+    ConditionKind,
+    ConsistencyModel,
+    CsFiltering,
+    FeedbackReceipt,
+    ModeReceipt,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    ProvenanceResult,
+    ResetReceipt,
+    RetrieveResult,
+    WriteReceipt,
+)
+from memory.contract.requests import (
+    AdapterMode,
+    MemoryFeedback,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    RetrieveRequest,
+)
+from memory.contract.scope import MemoryScope
+
+__all__ = [
+    "CAPABILITIES",
+    "FILTER_OPERATORS",
+    "AdapterTraits",
+    "MemoryAdapter",
+    "SupportsBulkIngest",
+    "SupportsEventLookup",
+    "SupportsFeedback",
+    "SupportsNativeMutation",
+    "SupportsNativeQuery",
+    "SupportsProvenance",
+    "SupportsReadiness",
+    "capabilities_of",
+]
+
+FILTER_OPERATORS = frozenset({"eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains"})
+"""Operators a filter may use; all of them narrow."""
+
+
+@dataclass(frozen=True)
+class AdapterTraits:
+    """How an adapter behaves, declared once so that the slot can act on it.
+
+    Attributes:
+        kind: ``architecture``, or ``control`` for experimental conditions (spec 2.2).
+        consistency: when a write becomes retrievable.
+        cs_filtering: whether scenario/context/attribute filter natively (``hard``), influence ranking only
+            (``soft``), or have no effect (``none``).
+        filter_operators: what ``RetrieveRequest.filters`` may use; empty refuses every filter.
+        recalls_writes: False for conditions whose context does not come from what was written.
+        max_concurrency: native calls at a time over all scopes; None is unlimited.
+        max_scope_concurrency: native calls at a time within one scope. Writes of a scope are always one at a
+            time and in order.
+        write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only where the
+            backend deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
+        bulk_size: events handed over in one bulk call; None is all of them. Every call has a deadline of its own,
+            and what earlier calls wrote keeps its receipts whatever becomes of later ones.
+        asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
+    """
+
+    kind: ConditionKind = "architecture"
+    consistency: ConsistencyModel = "immediate"
+    cs_filtering: CsFiltering = "none"
+    filter_operators: frozenset[str] = frozenset()
+    recalls_writes: bool = True
+    max_concurrency: int | None = None
+    max_scope_concurrency: int | None = None
+    write_retries: int = 0
+    bulk_size: int | None = None
+    asyncio_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bulk_size is not None and self.bulk_size < 1:
+            raise InputError("AdapterTraits.bulk_size: give 1 or more, or None for all events at once")
+
+
+@runtime_checkable
+class MemoryAdapter(Protocol):
+    """The minimal contract (spec section 2; ``aclose`` is ours, because every real client needs one)."""
+
+    backend_name: str
+
+    @property
+    def traits(self) -> AdapterTraits:
+        """How this adapter, configured as it is, behaves."""
+        ...
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """The scope's native ids by name. Rows are checked against it and the manifest records it.
+
+        Raises:
+            ScopeError: the scope cannot be represented without sharing.
+        """
+        ...
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Create or check the native isolation resources of a scope. Idempotent."""
+        ...
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Called by the slot after writes are drained. An adapter with background work finishes it here."""
+        ...
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Write one event by the backend's native path."""
+        ...
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """Ask the backend, passing it the budget where it has a parameter. Empty is a result; failure raises."""
+        ...
+
+    def format_context(self, result: RetrieveResult) -> str:
+        """The ``<memory-context>`` section of ``result.context_entries``; pure, no I/O."""
+        ...
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Clear exactly this scope, and look again whether it is empty."""
+        ...
+
+    async def health(self) -> BackendHealth:
+        """Probe the backend. Unreachable is ``status="unavailable"``, not an exception."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release clients, threads, locks, sockets and processes. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class SupportsFeedback(Protocol):
+    """Native feedback, such as MemOS ``/product/feedback``."""
+
+    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt: ...
+
+
+@runtime_checkable
+class SupportsBulkIngest(Protocol):
+    """Faster preload by native batch calls; never extraction on our side."""
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """One receipt per event, in the order given. All events belong to one scope (the slot sees to it)."""
+        ...
+
+
+@runtime_checkable
+class SupportsReadiness(Protocol):
+    """Whether asynchronous derivation has caught up."""
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness: ...
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Wait at most ``timeout_s`` seconds; ``pending`` on timeout, never a false ``ready``."""
+        ...
+
+
+@runtime_checkable
+class SupportsNativeMutation(Protocol):
+    """Update or delete one native record."""
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt: ...
+
+
+@runtime_checkable
+class SupportsProvenance(Protocol):
+    """History and sources of native records."""
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult: ...
+
+
+@runtime_checkable
+class SupportsNativeQuery(Protocol):
+    """Diagnostics in the backend's own terms."""
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult: ...
+
+
+@runtime_checkable
+class SupportsEventLookup(Protocol):
+    """Not a capability for hosts: lets the slot reconcile an ambiguous write by looking for its event id."""
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Native ids the event is stored under, or None if it is certainly not stored."""
+        ...
+
+
+CAPABILITIES: Mapping[str, type] = {
+    "feedback": SupportsFeedback,
+    "bulk_ingest": SupportsBulkIngest,
+    "readiness": SupportsReadiness,
+    "native_mutation": SupportsNativeMutation,
+    "provenance": SupportsProvenance,
+    "native_query": SupportsNativeQuery,
+}
+"""The six capability protocols by the name used in listings, manifests and doctor."""
+
+
+def capabilities_of(adapter: object) -> frozenset[str]:
+    """Names of the capabilities an adapter has: those it implements, less those it withholds by config."""
+    withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
+    return frozenset(
+        name
+        for name, protocol in CAPABILITIES.items()
+        if name not in withheld and isinstance(adapter, protocol)
+    )

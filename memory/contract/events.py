@@ -1,0 +1,117 @@
+"""What an agent loop hands over: messages, and the events made of them (spec section 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text
+from memory.contract.scope import MemoryScope
+
+__all__ = ["MemoryEvent", "Message", "Role", "cs_fields"]
+
+Role = Literal["user", "assistant", "system", "developer", "tool"]
+
+
+class Message(Frozen):
+    """One message, in the OpenAI vocabulary of roles.
+
+    Attributes:
+        role: who speaks.
+        content: the text; may be empty only where ``tool_calls`` is given.
+        name: the speaker's name, where there is one.
+        tool_call_id: for ``tool`` messages, the call that is answered.
+        tool_calls: calls the assistant made, JSON-ready, kept for backends with tool memory (spec 5.4).
+    """
+
+    role: Role
+    content: Text = ""
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: tuple[JsonObject, ...] | None = None
+
+    @model_validator(mode="after")
+    def _say_something(self) -> Message:
+        if not self.content.strip() and not self.tool_calls:
+            raise ValueError("content is blank; leave the message out or give it text")
+        return self
+
+
+def _check_some(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    if not messages:
+        raise ValueError("is empty; an event needs at least one message")
+    return messages
+
+
+class MemoryEvent(Frozen):
+    """Something that happened in the agent loop: the only thing ever written (spec section 1).
+
+    ``scope`` names exactly where it belongs. The spec's flat form works as well: ``run_id`` and ``user_id``
+    in place of ``scope`` mean ``MemoryScope(run_id, persona_id=user_id)``.
+
+    Attributes:
+        event_id: unique per event; backends keep it as provenance and, where they can, for idempotence.
+        scope: the isolated memory this event belongs to.
+        agent_id: who answered; a label. Whether agents are isolated from each other is the scope's matter.
+        session_id, turn_id: position in the conversation.
+        timestamp: when it happened, timezone-aware; kept in UTC. Backends must not use their wall clock.
+        messages: one or more messages, in order.
+        scenario, context, attribute: the benchmark's CS fields, or None.
+        metadata: any JSON object, kept for tracing.
+
+    Raises:
+        InputError: a field is malformed; the message names it and the fix.
+    """
+
+    event_id: Id
+    scope: MemoryScope
+    agent_id: Id = "agent"
+    session_id: Id
+    turn_id: Id
+    timestamp: AwareDatetime
+    messages: Annotated[tuple[Message, ...], AfterValidator(_check_some)]
+    scenario: Text | None = None
+    context: Text | None = None
+    attribute: Text | None = None
+    metadata: JsonObject = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_flat_ids(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or not ({"run_id", "user_id"} & data.keys()):
+            return data
+        fields = dict(data)
+        flat = {"run_id": fields.pop("run_id", None), "persona_id": fields.pop("user_id", None)}
+        if "scope" not in fields:
+            return {**fields, "scope": MemoryScope(**flat)}
+        scope = MemoryScope.model_validate(fields["scope"])
+        if any(value not in (None, getattr(scope, name)) for name, value in flat.items()):
+            raise ValueError("run_id and user_id contradict scope; give one or the other")
+        return {**fields, "scope": scope}
+
+    @property
+    def run_id(self) -> str:
+        """The scope's run."""
+        return self.scope.run_id
+
+    @property
+    def user_id(self) -> str:
+        """The scope's persona."""
+        return self.scope.persona_id
+
+    @property
+    def cs_fields(self) -> dict[str, str]:
+        """Those of ``scenario``, ``context`` and ``attribute`` that are set."""
+        return cs_fields(self.scenario, self.context, self.attribute)
+
+    def with_messages(self, messages: Iterable[Message]) -> MemoryEvent:
+        """The same event with other messages (the slot strips recalled context this way)."""
+        return self.model_copy(update={"messages": tuple(messages)})
+
+
+def cs_fields(scenario: str | None, context: str | None, attribute: str | None) -> dict[str, str]:
+    """The CS fields that are set, by name."""
+    fields = {"scenario": scenario, "context": context, "attribute": attribute}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,205 @@
+"""The ``<memory-context>`` section: written here, fitted to the budget here, stripped here (DESIGN section 8).
+
+Stored text is data. It cannot close or forge the fence, start a line that looks like another entry, or carry
+control characters into the prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from memory.contract.receipts import ContextEntry
+from memory.contract.requests import ContextBudget
+from memory.contract.tokens import TokenCounter
+
+__all__ = [
+    "clean_text",
+    "fit_entries",
+    "render_entry",
+    "section_overhead",
+    "strip_context",
+    "wrap_section",
+]
+
+_TAG = re.compile(r"<\s*(/?)\s*memory-context\b[^<>]{0,1000}>", re.IGNORECASE)
+_PLAIN_FENCE = re.compile(r"<memory-context\b[^<>]{0,1000}>")
+_OPENING = re.compile(
+    r"<(?=[\s\u200b-\u200f\u2060\ufeff]*/?[\s\u200b-\u200f\u2060\ufeff]*memory-context)", re.I
+)
+# C0 and C1 controls but tab and newline; bidirectional overrides, which can hide what a line says.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE_BREAK = re.compile("\r\n|[\r\u2028\u2029\x0b\x0c\x85]")
+_SHORT_ID = 12
+
+
+def clean_text(text: str) -> str:
+    """Stored text made safe for the section: fences escaped, control characters gone, line breaks plain."""
+    if text.isprintable() and "<" not in text:
+        return text  # by far the most common case, and the expressions below cost ten times as much
+    text = _LINE_BREAK.sub("\n", text)
+    return _OPENING.sub("&lt;", _CONTROL.sub("", text))
+
+
+def strip_context(text: str) -> str:
+    """Remove every memory section from a message, so that memory never feeds on itself.
+
+    Nested and forged sections go as a whole; a lone tag goes by itself and its surroundings stay. Linear.
+    """
+    if "memory-context" not in text.lower():
+        return text
+    kept: list[str] = []
+    open_at: list[int] = []  # lengths of ``kept`` at each unclosed opening tag
+    position = 0
+    for tag in _TAG.finditer(text):
+        kept.append(text[position : tag.start()])
+        position = tag.end()
+        if not tag.group(1):
+            open_at.append(len(kept))
+        elif open_at:
+            del kept[open_at.pop() :]
+    kept.append(text[position:])
+    return "".join(kept).strip()
+
+
+def render_entry(entry: ContextEntry) -> str:
+    """One entry as the section shows it: labels in parentheses, then the text, continuation lines indented."""
+    text = clean_text(entry.text).strip()
+    if entry.prose:
+        return text
+    labels: list[str] = []
+    if entry.timestamp is not None:
+        labels.append(_time(entry.timestamp))
+    for name, value in entry.labels:
+        labels.append(f"{_name(name)} {_one_line(value)}")
+    if entry.score is not None:
+        labels.append(f"score {entry.score:.2f}")
+    native_id = entry.native_id
+    if native_id is not None:
+        labels.append("#" + _one_line(native_id if len(native_id) <= _SHORT_ID else native_id[:8]))
+    body = text.replace("\n", "\n  ")
+    return f"- ({', '.join(labels)}) {body}" if labels else f"- {body}"
+
+
+def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bool:
+    """Whether entries must be chosen: too many, or so long that rendering all of them would be wasted work."""
+    if budget.max_items is not None and len(entries) > budget.max_items:
+        return True
+    if budget.max_tokens is None:
+        return False
+    return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
+
+
+def _time(moment: datetime) -> str:
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(" ", "minutes")[:-6]
+
+
+def _one_line(text: str) -> str:
+    if text.isalnum():
+        return text
+    return clean_text(text).replace("\n", " ").replace(")", "]").replace("(", "[")
+
+
+_name = lru_cache(256)(_one_line)  # names of labels are the adapter's own, few, and in every entry
+
+
+def _attribute(text: str) -> str:
+    text = _one_line(text).replace("&", "&amp;").replace('"', "&quot;")
+    return text.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _group_line(group: str) -> str:
+    return f"[{_one_line(group)}]"
+
+
+def _fence(backend: str, scope: str) -> tuple[str, str]:
+    return (
+        f'<memory-context backend="{_attribute(backend)}" scope="{_attribute(scope)}">',
+        "</memory-context>",
+    )
+
+
+def wrap_section(backend: str, scope: str, lines: Iterable[str]) -> str:
+    """Finished lines inside the fence; no lines give the empty string, so that no empty fence reaches a prompt."""
+    body = [line for line in lines if line]
+    if not body:
+        return ""
+    opening, closing = _fence(backend, scope)
+    return "\n".join((opening, *body, closing))
+
+
+def section_overhead(backend: str, scope: str, counter: TokenCounter) -> int:
+    """Tokens the fence itself costs."""
+    return counter.count("\n".join((*_fence(backend, scope), "")))
+
+
+def render_section(backend: str, scope: str, entries: Sequence[ContextEntry]) -> str:
+    """Entries in their order, entries of one native group together under its label."""
+    lines: list[str] = []
+    groups: dict[str | None, list[ContextEntry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.group, []).append(entry)
+    for group, members in groups.items():
+        if group is not None:
+            lines.append(_group_line(group))
+        lines.extend(render_entry(entry) for entry in members)
+    return wrap_section(backend, scope, lines)
+
+
+def entry_cost(entry: ContextEntry, counter: TokenCounter) -> int:
+    """Tokens one entry takes in the section, its line break included."""
+    return counter.count(render_entry(entry) + "\n")
+
+
+def fit_entries(
+    entries: Sequence[ContextEntry],
+    budget: ContextBudget,
+    counter: TokenCounter,
+    *,
+    overhead: int,
+) -> tuple[int, ...]:
+    """Indexes of the whole entries that fit the budget, in the backend's own order.
+
+    One that is too large is passed over, not cut, and smaller ones behind it may still fit.
+    """
+    included: list[int] = []
+    spent = overhead
+    groups: set[str] = set()
+    for index, entry in enumerate(entries):
+        if budget.max_items is not None and len(included) >= budget.max_items:
+            break
+        if not entry.text.strip():
+            continue
+        cost = 0
+        if budget.max_tokens is not None:
+            cost = entry_cost(entry, counter)
+            if entry.group is not None and entry.group not in groups:
+                cost += counter.count(_group_line(entry.group) + "\n")
+            if spent + cost > budget.max_tokens:
+                continue
+        spent += cost
+        if entry.group is not None:
+            groups.add(entry.group)
+        included.append(index)
+    return tuple(included)
+
+
+def is_well_formed(section: str) -> bool:
+    """Whether a section is empty, or exactly one fence around text that holds no other."""
+    if not section:
+        return True
+    if section.count("<") == 2 and _PLAIN_FENCE.match(section) and section.endswith("</memory-context>"):
+        return True  # by far the most common case: no tag but the fence's own two
+    tags = list(_TAG.finditer(section))
+    return (
+        len(tags) == 2
+        and tags[0].start() == 0
+        and not tags[0].group(1)
+        and bool(tags[1].group(1))
+        and tags[1].end() == len(section)
+        and len(_OPENING.findall(section)) == 2
+    )

@@ -1,0 +1,252 @@
+"""What comes back: traces, receipts, results and health (spec section 2, DESIGN section 4).
+
+Unknown is None, never invented. Empty and failed never look alike: a failed call raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field, SkipValidation
+
+from memory.contract._model import Frozen
+from memory.contract.requests import RetrieveRequest
+from memory.contract.scope import MemoryScope
+
+__all__ = [
+    "BackendHealth",
+    "BackendReadiness",
+    "ConditionKind",
+    "ConsistencyModel",
+    "ContextEntry",
+    "CsFiltering",
+    "FeedbackReceipt",
+    "ModeReceipt",
+    "NativeMutationReceipt",
+    "NativeQueryResult",
+    "ProvenanceResult",
+    "ResetReceipt",
+    "RetrieveResult",
+    "Trace",
+    "WriteReceipt",
+    "WriteStatus",
+]
+
+ConditionKind = Literal["architecture", "control"]
+ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
+CsFiltering = Literal["hard", "soft", "none"]
+WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "unknown"]
+
+
+class Trace(Frozen):
+    """One call, for benchmarks and debugging; never part of a prompt, never holding user text.
+
+    The adapter names the native call; the slot fills in what it measures. Times are UTC, latencies ms.
+
+    Attributes:
+        operation: the contract's call, such as ``retrieve``.
+        native_operation: the SDK's or server's, such as ``Memory.search``.
+        native_ids: native records written or returned.
+        attempts: native attempts made, retries included.
+        consistency: state of a write or of the memory read; None where unknown or failed.
+        token_count: tokens of the formatted section, by ``token_counter``.
+        shortfall_tokens: how far the section stayed below ``budget.min_tokens``; None without one.
+        retrieved_count: native records returned, before the formatter trimmed.
+        included_count: entries that fit the budget.
+        error: class name of the error raised, or None.
+    """
+
+    backend_name: str
+    scope: MemoryScope | None
+    native_operation: str
+    operation: str | None = None
+    condition_kind: ConditionKind | None = None
+    session_id: str | None = None
+    event_id: str | None = None
+    started_at: datetime | None = None
+    latency_ms: float | None = None
+    attempts: int = 1
+    native_ids: tuple[str, ...] = ()
+    consistency: Literal["committed", "queued", "pending"] | None = None
+    read_only: bool | None = None
+    token_count: int | None = None
+    token_counter: str | None = None
+    shortfall_tokens: int | None = None
+    retrieved_count: int | None = None
+    included_count: int | None = None
+    top_score: float | None = None
+    oldest_retrieved_at: datetime | None = None
+    newest_retrieved_at: datetime | None = None
+    representation_version: str | None = None
+    last_derived_at: datetime | None = None
+    cs_filtering: CsFiltering | None = None
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class WriteReceipt(Frozen):
+    """What became of an event.
+
+    ``committed``: stored and visible. ``queued``: accepted, will be processed. ``pending``: stored, not yet
+    retrievable. ``skipped_read_only``: the slot is read-only, nothing was sent. ``unknown``: sent without an
+    answer, so it may or may not be stored.
+    """
+
+    event_id: str
+    status: WriteStatus
+    native_ids: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    trace: Trace | None = None
+
+
+class ModeReceipt(Frozen):
+    """The mode now in force; ``drained`` counts the writes that were waited for."""
+
+    read_only: bool
+    reason: str = ""
+    drained: int = 0
+
+
+class ResetReceipt(Frozen):
+    """What a reset removed. ``verified`` is True only after the adapter looked again and found nothing.
+
+    ``left`` names what the backend offers no way to clear, such as history rows.
+    """
+
+    scope: MemoryScope
+    verified: bool
+    removed: int | None = None
+    left: tuple[str, ...] = ()
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEntry:
+    """One native result as the prompt will show it. A presentation, not a memory model.
+
+    Attributes:
+        text: what the backend returned, unaltered; the formatter escapes it.
+        native_id, score, timestamp: shown where they exist. Scores of different backends do not compare.
+        group: native group label, such as MemOS' ``PreferenceMemory``; entries of a group stand together.
+        labels: further native labels to show, such as ``("valid_at", "2024-01-01")``.
+        event_ids: events this entry was derived from, where the backend says.
+        scope_ids: the native scope ids found on the row; the slot refuses a row of another scope.
+        prose: shown as a paragraph without labels (Honcho's representation).
+    """
+
+    text: str
+    native_id: str | None = None
+    score: float | None = None
+    timestamp: datetime | None = None
+    group: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    event_ids: tuple[str, ...] = ()
+    scope_ids: Mapping[str, str] | None = None
+    prose: bool = False
+
+
+class RetrieveResult(Frozen):
+    """What a retrieval found.
+
+    Attributes:
+        request: what was asked.
+        raw: the native payload, JSON-ready, nothing dropped.
+        entries: the payload as context entries, one per native record, in the backend's order.
+        included: indexes of the entries that fit the budget; set by the slot.
+        formatted_context: the section for the prompt; set by the slot, empty string for no entries.
+        trace: how it went.
+    """
+
+    request: RetrieveRequest
+    raw: SkipValidation[Any]
+    entries: SkipValidation[tuple[ContextEntry, ...]] = ()
+    included: SkipValidation[tuple[int, ...]] = ()
+    formatted_context: str = ""
+    trace: Trace
+
+    @property
+    def context_entries(self) -> tuple[ContextEntry, ...]:
+        """The entries that are in ``formatted_context``."""
+        return tuple(self.entries[index] for index in self.included)
+
+
+class BackendReadiness(Frozen):
+    """Whether what was written can be retrieved (an empty queue alone does not say so).
+
+    ``ready``: everything written is retrievable. ``pending``: work is known to remain. ``unknown``: the
+    backend does not tell. ``failed``: processing failed and will not finish by itself.
+    """
+
+    state: Literal["ready", "pending", "unknown", "failed"]
+    detail: str = ""
+    pending_count: int | None = None
+    last_derived_at: datetime | None = None
+    waited_ms: float | None = None
+
+
+class BackendHealth(Frozen):
+    """Whether the backend works, and what it declares (spec section 2)."""
+
+    status: Literal["ok", "degraded", "unavailable"]
+    backend_name: str
+    latency_ms: float | None = None
+    consistency_model: ConsistencyModel
+    cs_filtering: CsFiltering = "none"
+    native_memory_types: tuple[str, ...] | None = None
+    native_ingest_modes: tuple[str, ...] | None = None
+    native_query_modes: tuple[str, ...] | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    details: dict[str, Any] = Field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class FeedbackReceipt(Frozen):
+    """What became of a feedback; statuses as for :class:`WriteReceipt`."""
+
+    feedback_id: str
+    status: WriteStatus
+    native_ids: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    trace: Trace | None = None
+
+
+class NativeMutationReceipt(Frozen):
+    """What became of a native mutation; ``raw`` is the native answer, JSON-ready."""
+
+    status: WriteStatus
+    native_ids: tuple[str, ...] = ()
+    raw: Any = None
+    warnings: tuple[str, ...] = ()
+    trace: Trace | None = None
+
+
+class ProvenanceResult(Frozen):
+    """The native history or sources asked for, JSON-ready."""
+
+    raw: Any
+    native_ids: tuple[str, ...] = ()
+    event_ids: tuple[str, ...] = ()
+    trace: Trace | None = None
+
+
+class NativeQueryResult(Frozen):
+    """The native answer to a diagnostic query, JSON-ready. Never for a prompt."""
+
+    raw: Any
+    trace: Trace | None = None
+
+
+def summarise_entries(entries: Iterable[ContextEntry]) -> dict[str, Any]:
+    """The trace fields that are aggregates of entries (spec 2.1); None where no entry tells."""
+    rows = list(entries)
+    scores = [entry.score for entry in rows if entry.score is not None]
+    times = [entry.timestamp for entry in rows if entry.timestamp is not None]
+    return {
+        "retrieved_count": len(rows),
+        "top_score": max(scores, default=None),
+        "oldest_retrieved_at": min(times, default=None),
+        "newest_retrieved_at": max(times, default=None),
+    }

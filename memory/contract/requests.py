@@ -1,0 +1,154 @@
+"""What the slot is asked to do: modes, budgets, and the request of every call (spec section 2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+
+from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text
+from memory.contract.events import cs_fields
+from memory.contract.scope import MemoryScope
+
+__all__ = [
+    "CROSS_CONTEXT",
+    "AdapterMode",
+    "ContextBudget",
+    "MemoryFeedback",
+    "NativeMutationRequest",
+    "NativeQueryRequest",
+    "ProvenanceRequest",
+    "RetrieveRequest",
+]
+
+CROSS_CONTEXT = "cross_context"
+"""The reserved filter by which a probe says that it searches across CS contexts on purpose (spec 5.2)."""
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class AdapterMode(Frozen):
+    """Whether writes are allowed, and why (spec 4.2)."""
+
+    read_only: bool
+    reason: str = ""
+
+
+class ContextBudget(Frozen):
+    """How much context a retrieval may return.
+
+    Attributes:
+        max_tokens: upper bound of the whole section, fence included; None is unlimited.
+        min_tokens: what the experiment aims at; falling short is traced, never padded.
+        max_items: upper bound of entries; reaches the native top-k where there is one. None is unlimited for
+            providers that can enumerate, and the adapter's configured top-k elsewhere.
+    """
+
+    max_tokens: Positive | None = None
+    min_tokens: Positive | None = None
+    max_items: Positive | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_tokens and self.max_tokens and self.min_tokens > self.max_tokens:
+            raise ValueError("min_tokens is larger than max_tokens; swap them or drop one")
+        return self
+
+
+class RetrieveRequest(Frozen):
+    """A question to the memory of one scope.
+
+    Attributes:
+        query: what to look for, in the user's words.
+        scope: whose memory.
+        session_id: the session that asks; some backends boost or return its messages.
+        budget: how much may come back.
+        scenario, context, attribute: CS fields; filters where the backend can, semantics where it cannot.
+        filters: further narrowing, ``{metadata_key: value}`` or ``{metadata_key: {operator: value}}`` with the
+            operators the adapter declares. ``{"cross_context": true}`` drops the CS fields from filtering.
+            Scope keys, wildcards and logic operators are refused by the slot.
+    """
+
+    query: Text
+    scope: MemoryScope
+    session_id: Id
+    budget: ContextBudget = ContextBudget()
+    scenario: Text | None = None
+    context: Text | None = None
+    attribute: Text | None = None
+    filters: JsonObject = Field(default_factory=dict)
+
+    @field_validator("query")
+    @classmethod
+    def _query_not_blank(cls, query: str) -> str:
+        if not query.strip():
+            raise ValueError("is blank; ask something")
+        return query
+
+    @property
+    def cs_filters(self) -> dict[str, str]:
+        """The CS fields to filter by: none for a declared cross-context probe."""
+        if self.filters.get(CROSS_CONTEXT) is True:
+            return {}
+        return cs_fields(self.scenario, self.context, self.attribute)
+
+    @property
+    def metadata_filters(self) -> dict[str, JsonValue]:
+        """``filters`` without the reserved key."""
+        return {key: value for key, value in self.filters.items() if key != CROSS_CONTEXT}
+
+    @property
+    def where(self) -> dict[str, dict[str, JsonValue]]:
+        """All filters in one shape, ``{key: {operator: value}}``, CS fields included, for adapters to translate."""
+        where: dict[str, dict[str, JsonValue]] = {
+            name: {"eq": value} for name, value in self.cs_filters.items()
+        }
+        for key, condition in self.metadata_filters.items():
+            where[key] = condition if isinstance(condition, dict) else {"eq": condition}
+        return where
+
+
+class MemoryFeedback(Frozen):
+    """A user's verdict on what was remembered (spec 5.4; MemOS ``/product/feedback``)."""
+
+    feedback_id: Id
+    scope: MemoryScope
+    session_id: Id
+    timestamp: AwareDatetime
+    content: Text
+    native_ids: tuple[str, ...] = ()
+    corrected_answer: Text | None = None
+    metadata: JsonObject = Field(default_factory=dict)
+
+
+class NativeMutationRequest(Frozen):
+    """Change one native record: for correction experiments and debugging, not the agent loop (spec 2).
+
+    ``operation`` is one the adapter declares, such as ``update`` or ``delete``; ``arguments`` are its own.
+    """
+
+    scope: MemoryScope
+    operation: Literal["update", "delete"] | str
+    native_id: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class ProvenanceRequest(Frozen):
+    """Where something in memory comes from, independent of any retrieval (spec 2).
+
+    Give ``native_id`` for one record's history, or a time range for what changed in it.
+    """
+
+    scope: MemoryScope
+    native_id: str | None = None
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class NativeQueryRequest(Frozen):
+    """A diagnostic query in the backend's own terms; its answer never enters a prompt (spec 10.3)."""
+
+    scope: MemoryScope
+    operation: str
+    arguments: dict[str, Any] = Field(default_factory=dict)

@@ -1,0 +1,57 @@
+"""Commands that other rooms and distributions add to ``memslot``: entry points of the group ``memslot.commands``.
+
+An entry point's name is the command's; it names a :class:`typer.Typer` (or a plain click command). A command is
+imported when it is run or listed, so that one which is broken or slow costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from memory.contract.errors import PluginLoadError
+
+__all__ = ["GROUP", "command_names", "load_command"]
+
+GROUP = "memslot.commands"
+
+
+def command_names() -> list[str]:
+    """Names on offer; imports nothing."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def load_command(name: str) -> Any | None:
+    """The click command behind a name, or None where no distribution offers one.
+
+    Raises:
+        PluginLoadError: two distributions offer it, or it cannot be loaded, or it is no command.
+    """
+    points = list(entry_points(group=GROUP, name=name))
+    if not points:
+        return None
+    if len(points) > 1:
+        raise PluginLoadError(
+            f"memslot {name}: offered by {' and '.join(map(_owner, points))}; uninstall one of them"
+        )
+    point = points[0]
+    try:
+        command: Any = point.load()
+        return get_command(command) if isinstance(command, typer.Typer) else _checked(command)
+    except (Exception, SystemExit) as error:
+        raise PluginLoadError(
+            f"memslot {name}: {point.value} of {_owner(point)} failed to load ({type(error).__name__})"
+        ) from error
+
+
+def _checked(command: Any) -> Any:
+    if not hasattr(command, "invoke") or not hasattr(command, "make_context"):
+        raise TypeError("not a typer app and not a command")
+    return command
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown distribution"

@@ -1,0 +1,352 @@
+"""YAML to settings: environment variables, secrets, and errors that name file, line, field and fix.
+
+Only the selected provider's block is resolved and validated, so a configuration may carry blocks of backends
+that are not installed, and variables that are not set (spec 4.3).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memory.contract.errors import ConfigError
+from memory.contract.receipts import ConditionKind
+from memory.contract.requests import ContextBudget
+from memory.contract.scope import MemoryScope
+from memory.contract.tokens import CallableTokenCounter, TokenCounter, Utf8TokenCounter
+from memory.plugins.yaml import Lines, load_yaml
+from memory.slot.rules import Deadlines
+
+__all__ = ["HIDDEN", "MemorySettings", "MemslotConfig", "load_config", "load_token_counter", "parse_block"]
+
+HIDDEN = "***"
+"""What stands in place of a secret wherever a configuration is shown, stored or hashed."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+_VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_SECRET = re.compile(
+    r"(^|_)(api_?key|key|access_?token|auth_?token|bearer|token|password|passwd|secret|credentials?|authorization"
+    r"|private_?key|connection_string|dsn)$",
+    re.IGNORECASE,
+)
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)(?=@)")
+
+
+class MemorySettings(BaseModel):
+    """The ``memory:`` block."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    backend: str | None = None
+    condition: str | None = None
+    scope: MemoryScope | None = None
+    read_only_test_sessions: bool = True
+    budget: ContextBudget = ContextBudget(max_tokens=2000, max_items=20)
+    deadlines: Deadlines = Deadlines()
+    token_counter: str = Utf8TokenCounter.name
+    data_dir: Path = Path(".memslot")
+    backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+    conditions: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MemslotConfig:
+    """A configuration, resolved for the one provider it selects.
+
+    Attributes:
+        memory: the ``memory:`` block.
+        provider: name of the backend or condition.
+        kind: ``architecture`` for a backend, ``control`` for a condition.
+        options: the provider's own block, environment variables filled in, not yet validated.
+        run: the ``run:`` block for the benchmark, or None.
+        source: file name for messages.
+        secrets: paths of values that came from a variable whose name says secret.
+    """
+
+    memory: MemorySettings
+    provider: str
+    kind: ConditionKind
+    options: dict[str, Any]
+    run: dict[str, Any] | None
+    source: str
+    secrets: frozenset[tuple[str, ...]]
+    lines: Lines
+
+    @property
+    def where(self) -> str:
+        """Path of the provider's block, such as ``memory.backends.mem0``."""
+        return f"memory.{_group(self.kind)}.{self.provider}"
+
+    def parse_options(self, model: type[ModelT]) -> ModelT:
+        """The provider's block as its options model.
+
+        Raises:
+            ConfigError: a key is unknown or a value wrong.
+        """
+        return parse_block(model, self.options, self.where, source=self.source, lines=self.lines)
+
+    def redacted(self) -> dict[str, Any]:
+        """The resolved configuration, JSON-ready, with :data:`HIDDEN` in place of secrets."""
+        memory = self.memory.model_dump(mode="json", exclude={"backends", "conditions"})
+        memory["data_dir"] = self.memory.data_dir.as_posix()
+        memory[_group(self.kind)] = {self.provider: self.options}
+        shown = {"memory": memory, **({"run": self.run} if self.run is not None else {})}
+        hidden: dict[str, Any] = _redact(shown, (), self.secrets)
+        return hidden
+
+    @property
+    def config_hash(self) -> str:
+        """SHA-256 of what determines results: canonical JSON, secrets and local paths left out."""
+        content = self.redacted()
+        content["memory"].pop("data_dir")
+        for local in ("output", "data"):
+            (content.get("run") or {}).pop(local, None)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | MemslotConfig, *, env: Mapping[str, str] | None = None
+) -> MemslotConfig:
+    """Read a configuration.
+
+    Args:
+        source: a YAML file, or its content as a mapping.
+        env: variables for ``${NAME}`` and ``${NAME:-default}``; the process environment by default.
+
+    Raises:
+        ConfigError: the file is unreadable or not YAML, a key is unknown, a value wrong, a variable unset, or
+            not exactly one of ``memory.backend`` and ``memory.condition`` is given.
+    """
+    if isinstance(source, MemslotConfig):
+        return source
+    if isinstance(source, Mapping):
+        name, content, lines = "config", dict(source), Lines()
+    else:
+        name = str(source)
+        content, lines = load_yaml(Path(source))
+    problem = _Problems(name, lines)
+    unknown = sorted(set(content) - {"memory", "run"})
+    if unknown:
+        raise problem((unknown[0],), f"is not a known section{_nearest(unknown[0], ('memory', 'run'))}")
+    if not isinstance(content.get("memory"), dict):
+        raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
+    return _resolve(content, problem, os.environ if env is None else env)
+
+
+def _resolve(content: dict[str, Any], problem: _Problems, env: Mapping[str, str]) -> MemslotConfig:
+    memory = dict(content["memory"])
+    kind, provider = _selected(memory, problem)
+    group = _group(kind)
+    resolver = _Resolver(env, problem)
+    blocks = memory.get(group) or {}
+    if not isinstance(blocks, dict) or provider not in blocks:
+        raise problem(("memory", group, provider), f"is missing; add '{provider}: {{}}' for its defaults")
+    options = resolver.fill(blocks[provider] or {}, ("memory", group, provider))
+    if not isinstance(options, dict):
+        raise problem(("memory", group, provider), "must be a mapping of options")
+    common = {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
+    settings = parse_block(
+        MemorySettings,
+        resolver.fill(common, ("memory",)),
+        "memory",
+        source=problem.source,
+        lines=problem.lines,
+    )
+    run = content.get("run")
+    if run is not None and not isinstance(run, dict):
+        raise problem(("run",), "must be a mapping")
+    return MemslotConfig(
+        memory=settings,
+        provider=provider,
+        kind=kind,
+        options=options,
+        run=resolver.fill(run, ("run",)) if run is not None else None,
+        source=problem.source,
+        secrets=frozenset(resolver.secrets),
+        lines=problem.lines,
+    )
+
+
+def _group(kind: ConditionKind) -> Literal["backends", "conditions"]:
+    return "backends" if kind == "architecture" else "conditions"
+
+
+def _selected(memory: dict[str, Any], problem: _Problems) -> tuple[ConditionKind, str]:
+    backend, condition = memory.get("backend"), memory.get("condition")
+    if backend is not None and condition is not None:
+        raise problem(
+            ("memory",),
+            f"backend ({backend}) and condition ({condition}) are both set, and exactly one context provider "
+            "may be active; remove one",
+        )
+    name = backend if backend is not None else condition
+    field = "condition" if condition is not None else "backend"
+    if name is None:
+        raise problem(
+            ("memory",), "selects nothing; set backend (e.g. mem0) or condition (e.g. full_history)"
+        )
+    if not isinstance(name, str) or not name.strip():
+        raise problem(("memory", field), "must be the name of one; see 'memslot backends'")
+    return ("control" if condition is not None else "architecture"), name
+
+
+def parse_block(
+    model: type[ModelT], data: Mapping[str, Any], where: str, *, source: str = "", lines: Lines | None = None
+) -> ModelT:
+    """Validate one block.
+
+    Args:
+        model: pydantic model of the block.
+        data: its content.
+        where: its path, such as ``memory.backends.mem0``; prefixes every message.
+        source, lines: file name and key positions, for messages.
+
+    Raises:
+        ConfigError: with the path of the field, what is wrong, and the nearest known name for a typo. Values
+            are never repeated: they may be secrets.
+    """
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False, include_context=False)
+        # Where a value may be one of several things, the deepest complaint is about the one that was meant.
+        first = max(problems, key=lambda problem: len(problem["loc"]))
+        names = _data_path(data, first["loc"], missing=first["type"] == "missing")
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "missing":
+            what = "is required"
+        elif first["type"] == "extra_forbidden":
+            known = _fields_at(model, names[:-1])
+            what = f"is not a known field{_nearest(str(names[-1]), known)}"
+    path = (*where.split("."), *(str(part) for part in names))
+    raise _Problems(source, lines or Lines())(path, what)
+
+
+def load_token_counter(name: str) -> TokenCounter:
+    """The counter a configuration names: the default one, or ``package.module:function`` (text -> int).
+
+    Raises:
+        ConfigError: the function cannot be imported.
+    """
+    if name == Utf8TokenCounter.name:
+        return Utf8TokenCounter()
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"memory.token_counter: cannot import {name!r}; "
+            f"write {Utf8TokenCounter.name!r} or 'package.module:function'"
+        ) from error
+    return function if isinstance(function, TokenCounter) else CallableTokenCounter(name, function)
+
+
+@dataclass(frozen=True)
+class _Problems:
+    """Builds errors that say file, line and field."""
+
+    source: str
+    lines: Lines
+
+    def __call__(self, path: tuple[str, ...], what: str) -> ConfigError:
+        line = self.lines.of(path)
+        place = f"{self.source}:{line}: " if line else f"{self.source}: " if self.source else ""
+        return ConfigError(f"{place}{'.'.join(path)}: {what}")
+
+
+class _Resolver:
+    """Fills ``${NAME}`` in, remembering which values are secrets."""
+
+    def __init__(self, env: Mapping[str, str], problem: _Problems) -> None:
+        self._env = env
+        self._problem = problem
+        self.secrets: set[tuple[str, ...]] = set()
+
+    def fill(self, value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, dict):
+            return {str(key): self.fill(item, (*path, str(key))) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.fill(item, (*path, str(index))) for index, item in enumerate(value)]
+        if not isinstance(value, str) or "$" not in value:
+            return value
+
+        def replace(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            if name is None:
+                return "$"
+            if _SECRET.search(name):
+                self.secrets.add(path)
+            found = self._env.get(name, default)
+            if found is None:
+                raise self._problem(
+                    path, f"needs the environment variable {name}; set it, or write ${{{name}:-default}}"
+                )
+            return found
+
+        return _VARIABLE.sub(replace, value)
+
+
+def _redact(value: Any, path: tuple[str, ...], secrets: frozenset[tuple[str, ...]]) -> Any:
+    if isinstance(value, dict):
+        return {key: _redact(item, (*path, key), secrets) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redact(item, (*path, str(index)), secrets) for index, item in enumerate(value)]
+    if value is None or isinstance(value, bool):
+        return value
+    if path in secrets or (path and _SECRET.search(path[-1])):
+        return HIDDEN
+    return _URL_PASSWORD.sub(rf"\1:{HIDDEN}", value) if isinstance(value, str) else value
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; known: {', '.join(sorted(known))}" if known else ""
+
+
+def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[str | int]:
+    """The part of pydantic's location that exists in the data: names of union branches do not."""
+    path: list[str | int] = []
+    for position, part in enumerate(loc):
+        inside = isinstance(data, Mapping) and part in data
+        if inside or (isinstance(data, list) and isinstance(part, int)):
+            path.append(part)
+            data = data[part]
+        elif missing and position == len(loc) - 1:
+            path.append(part)
+    return path
+
+
+def _fields_at(model: type[BaseModel], path: list[str | int]) -> list[str]:
+    """Field names of the model found by walking ``path`` through nested models, optionals and dicts."""
+    current: Any = model
+    for part in path:
+        options = _models(current)
+        if not options:
+            return []
+        field = options[0].model_fields.get(str(part))
+        if field is not None:
+            current = field.annotation
+    models = _models(current)
+    return list(models[0].model_fields) if models else []
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, UnionType, dict, list, tuple):
+        return [model for argument in get_args(annotation) for model in _models(argument)]
+    return []

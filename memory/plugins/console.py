@@ -1,0 +1,140 @@
+"""What every command writes with: colour on a terminal, plain and complete lines elsewhere.
+
+Results go to stdout, progress and errors to stderr, so that a pipe carries results only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Protocol
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["STYLES", "AsJson", "Report", "print_json", "print_table", "progress", "say"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+"""The option ``--json`` of every command that prints a result."""
+
+STYLES = {
+    "installed": "green",
+    "passed": "green",
+    "completed": "green",
+    "failed": "bold red",
+    "broken": "bold red",
+    "pending": "yellow",
+    "skipped": "dim",
+}
+"""Colours of the words that say how something went; looked up by the first word of a cell."""
+
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+def say(text: str, style: str = "") -> None:
+    """One line on stdout, never cut or wrapped by us, coloured on terminals only."""
+    Console(highlight=False).print(Text(text, style), soft_wrap=True)
+
+
+def print_json(data: Any) -> None:
+    """``data`` as indented JSON on stdout."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table, complete in any width: where a terminal is too narrow, on its side and in parts.
+
+    Anything but a terminal gets one line a row, however long, so that it can be searched and cut.
+    """
+    console = Console(highlight=False)
+    table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
+    if not console.is_terminal or _width(table) <= console.width:
+        _print_aligned(console, table)
+        return
+    for part in _parts(table, console.width):
+        _print_aligned(console, part)
+        console.print()
+
+
+def _parts(table: list[list[str]], width: int) -> Iterator[list[list[str]]]:
+    """The table on its side, in parts of as many of its rows as fit beside the headers."""
+    chosen = table[:1]
+    for row in table[1:]:
+        if len(chosen) > 1 and _width(_turned([*chosen, row])) > width:
+            yield _turned(chosen)
+            chosen = table[:1]
+        chosen.append(row)
+    yield _turned(chosen)
+
+
+def _turned(table: list[list[str]]) -> list[list[str]]:
+    return [list(column) for column in zip(*table, strict=True)]
+
+
+def _width(table: Sequence[Sequence[str]]) -> int:
+    return sum(max(cell_len(cell) for cell in column) + 2 for column in zip(*table, strict=True)) - 2
+
+
+def _print_aligned(console: Console, table: Sequence[Sequence[str]]) -> None:
+    widths = [max(cell_len(cell) for cell in column) for column in zip(*table, strict=True)]
+    for number, row in enumerate(table):
+        line = Text()
+        for cell, width in zip(row, widths, strict=True):
+            style = STYLES.get(cell.partition(" ")[0].rstrip(":"), "")
+            line.append(cell, style or ("bold" if number == 0 else ""))
+            line.append(" " * (width - cell_len(cell) + 2))
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+class Report(Protocol):
+    """Told how far long work has come."""
+
+    def __call__(self, what: str, done: int, total: int) -> None: ...
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """Progress of long work on stderr: a bar on a terminal, elsewhere a line now and then."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        yield from _bars(console)
+    else:
+        yield _lines()
+
+
+def _bars(console: Console) -> Iterator[Report]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield report
+
+
+def _lines() -> Report:
+    last = time.monotonic()
+
+    def report(what: str, done: int, total: int) -> None:
+        nonlocal last
+        if done >= total or time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            typer.echo(f"{what}: {done} of {total}", err=True)
+
+    return report

@@ -1,0 +1,104 @@
+"""The two hooks a plugin module implements (DESIGN section 6).
+
+An entry point in the group ``memslot.backends`` or ``memslot.conditions`` names a module; its name is the name
+users write in YAML. Both hooks are synchronous, because pluggy has no async support. The module must not
+import its SDK at the top: listing plugins imports every plugin module and may import no SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import pluggy
+from pydantic import BaseModel, ConfigDict
+
+from memory.contract.adapter import CAPABILITIES, MemoryAdapter
+from memory.contract.receipts import ConditionKind, ConsistencyModel
+from memory.contract.scope import IdAlphabet
+from memory.contract.tokens import TokenCounter, Utf8TokenCounter
+
+__all__ = ["AdapterSettings", "PluginInfo", "PluginOptions", "hookimpl", "memslot_create", "memslot_describe"]
+
+PROJECT = "memslot"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class PluginOptions(BaseModel):
+    """Base of a plugin's YAML block: unknown keys are errors, values never show up in messages.
+
+    Field docstrings or ``Field(description=...)`` become the comments that ``memslot init`` writes.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """What a plugin is, told without importing its SDK.
+
+    Attributes:
+        name: equals the entry point's name.
+        kind: ``architecture`` (group ``memslot.backends``) or ``control`` (``memslot.conditions``).
+        summary: one line for listings.
+        capabilities: names from :data:`memory.adapter.CAPABILITIES` that at least one configuration offers.
+        consistency: when a write becomes retrievable, in the default configuration.
+        sdk_modules: top-level modules the adapter imports; looked up, never imported, to tell what is missing.
+        install: the exact command that provides them.
+        options: the model of the plugin's YAML block.
+        alphabet: what the backend allows in ids.
+    """
+
+    name: str
+    kind: ConditionKind
+    summary: str
+    capabilities: frozenset[str] = frozenset()
+    consistency: ConsistencyModel = "immediate"
+    sdk_modules: tuple[str, ...] = ()
+    install: str = ""
+    options: type[BaseModel] = PluginOptions
+    alphabet: IdAlphabet = IdAlphabet()
+
+    def __post_init__(self) -> None:
+        unknown = self.capabilities - CAPABILITIES.keys()
+        if unknown:
+            raise ValueError(f"unknown capabilities {sorted(unknown)}; known are {sorted(CAPABILITIES)}")
+
+
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class AdapterSettings(Generic[OptionsT]):
+    """What a factory gets: its validated options and the services of the host.
+
+    Attributes:
+        name: the plugin's name in the configuration.
+        options: an instance of ``PluginInfo.options``.
+        token_counter: for providers that pack a budget themselves.
+        data_dir: where an embedded store may live unless its options say otherwise; not created yet.
+        deadlines: seconds per kind of call, so that an SDK's own timeout can be set below the slot's.
+    """
+
+    name: str
+    options: OptionsT
+    token_counter: TokenCounter = field(default_factory=Utf8TokenCounter)
+    data_dir: Path = Path(".memslot")
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+
+
+@hookspec(firstresult=True)
+def memslot_describe() -> PluginInfo:
+    """Say what this plugin is. Must not import an SDK."""
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def memslot_create(settings: AdapterSettings[BaseModel]) -> MemoryAdapter:
+    """Build the adapter, importing the SDK here. No network: that belongs to ``health`` and ``setup_scope``."""
+    raise NotImplementedError

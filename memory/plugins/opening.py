@@ -1,0 +1,88 @@
+"""From a configuration to an open slot: what a host writes is one ``async with`` (DESIGN section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from memory.contract.scope import MemoryScope
+from memory.contract.tokens import TokenCounter
+from memory.plugins.config import MemslotConfig, load_config, load_token_counter
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.slot.journal import Outbox
+from memory.slot.slot import MemorySlot
+from memory.slot.tracing import TraceSink
+
+__all__ = ["build_slot", "open_memory"]
+
+
+def build_slot(
+    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    *,
+    scope: MemoryScope | None = None,
+    token_counter: TokenCounter | None = None,
+    trace_sink: TraceSink | None = None,
+    outbox: Outbox | None = None,
+    registry: MemoryAdapterRegistry | None = None,
+    data_dir: Path | None = None,
+) -> MemorySlot:
+    """A slot that is not open yet; enter it, or call :meth:`MemorySlot.aclose` when done.
+
+    Args:
+        config: a YAML file, its content, or what :func:`load_config` returned.
+        scope: in place of ``memory.scope``.
+        token_counter: in place of ``memory.token_counter``.
+        trace_sink, outbox: see :class:`MemorySlot`.
+        registry: in place of the installed plugins.
+        data_dir: in place of ``memory.data_dir``.
+
+    Raises:
+        ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
+    """
+    settings = load_config(config)
+    counter = token_counter or load_token_counter(settings.memory.token_counter)
+    adapter = (registry or MemoryAdapterRegistry()).create(settings, token_counter=counter, data_dir=data_dir)
+    return MemorySlot(
+        adapter,
+        scope=scope or settings.memory.scope,
+        budget=settings.memory.budget,
+        deadlines=settings.memory.deadlines,
+        token_counter=counter,
+        trace_sink=trace_sink,
+        outbox=outbox,
+    )
+
+
+@asynccontextmanager
+async def open_memory(
+    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    *,
+    scope: MemoryScope | None = None,
+    token_counter: TokenCounter | None = None,
+    trace_sink: TraceSink | None = None,
+    outbox: Outbox | None = None,
+    registry: MemoryAdapterRegistry | None = None,
+    data_dir: Path | None = None,
+) -> AsyncIterator[MemorySlot]:
+    """Open the memory a configuration selects, with its scope set up; closed on leaving.
+
+    Args:
+        config, scope, token_counter, trace_sink, outbox, registry, data_dir: as for :func:`build_slot`.
+
+    Raises:
+        ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
+        BackendError: the scope could not be set up.
+    """
+    slot = build_slot(
+        config,
+        scope=scope,
+        token_counter=token_counter,
+        trace_sink=trace_sink,
+        outbox=outbox,
+        registry=registry,
+        data_dir=data_dir,
+    )
+    async with slot:
+        yield slot

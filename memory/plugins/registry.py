@@ -1,0 +1,212 @@
+"""Finding plugins without importing SDKs, loading exactly one, explaining every failure (DESIGN section 6).
+
+Built-ins register through the same entry points as third parties. A broken plugin is an error in its own row
+and breaks nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import pluggy
+
+from memory.contract.adapter import MemoryAdapter
+from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
+from memory.contract.receipts import ConditionKind
+from memory.contract.tokens import TokenCounter
+from memory.plugins import hookspecs
+from memory.plugins.config import MemslotConfig, load_token_counter
+from memory.plugins.hookspecs import AdapterSettings, PluginInfo
+
+__all__ = ["GROUPS", "MemoryAdapterRegistry", "PluginRow"]
+
+GROUPS: Mapping[ConditionKind, str] = {"architecture": "memslot.backends", "control": "memslot.conditions"}
+_FIELD: Mapping[ConditionKind, str] = {"architecture": "memory.backend", "control": "memory.condition"}
+
+
+@dataclass(frozen=True)
+class PluginRow:
+    """One line of ``memslot backends``.
+
+    Attributes:
+        name, kind: as written in YAML, and which of the two groups.
+        distribution, version: who ships it; None where the metadata does not say.
+        info: the plugin's own description, or None if it is broken.
+        missing: SDK modules that are not installed.
+        error: why it cannot be used, or None.
+    """
+
+    name: str
+    kind: ConditionKind
+    distribution: str | None
+    version: str | None
+    info: PluginInfo | None
+    missing: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        """Whether it could be loaded now."""
+        return self.error is None and not self.missing
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, for ``memslot backends --json``."""
+        info = self.info
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "distribution": self.distribution,
+            "version": self.version,
+            "summary": info.summary if info else None,
+            "capabilities": sorted(info.capabilities) if info else None,
+            "consistency": info.consistency if info else None,
+            "installed": self.installed,
+            "install": info.install if info and self.missing else None,
+            "missing": list(self.missing),
+            "error": self.error,
+        }
+
+
+class MemoryAdapterRegistry:
+    """The plugins installed in this environment.
+
+    Args:
+        found: entry points to use in place of the installed ones (tests).
+    """
+
+    def __init__(self, found: Iterable[EntryPoint] | None = None) -> None:
+        if found is None:
+            found = [point for group in GROUPS.values() for point in entry_points(group=group)]
+        kinds = {group: kind for kind, group in GROUPS.items()}
+        self._points: dict[tuple[ConditionKind, str], list[EntryPoint]] = {}
+        for point in found:
+            if point.group in kinds:
+                self._points.setdefault((kinds[point.group], point.name), []).append(point)
+        self._loaded: dict[tuple[ConditionKind, str], tuple[pluggy.PluginManager, PluginInfo]] = {}
+
+    def names(self, kind: ConditionKind | None = None) -> list[str]:
+        """Names on offer; imports nothing."""
+        return sorted(name for of_kind, name in self._points if kind in (None, of_kind))
+
+    def rows(self) -> list[PluginRow]:
+        """Every plugin with its description, backends first; imports plugin modules but no SDK."""
+        rows = [
+            self._row(kind, name, point) for (kind, name), points in self._points.items() for point in points
+        ]
+        return sorted(rows, key=lambda row: (row.kind, row.name, row.distribution or ""))
+
+    def info(self, name: str, kind: ConditionKind) -> PluginInfo:
+        """The description of one plugin.
+
+        Raises:
+            PluginNotFound: none of that name; the nearest names are offered.
+            PluginLoadError: two distributions offer it, or its module is broken.
+        """
+        return self._load(kind, name)[1]
+
+    def create(
+        self,
+        config: MemslotConfig,
+        *,
+        token_counter: TokenCounter | None = None,
+        data_dir: Path | None = None,
+    ) -> MemoryAdapter:
+        """Build the adapter a configuration selects. Its SDK is imported here and nowhere earlier.
+
+        Raises:
+            PluginNotFound, PluginLoadError: as for :meth:`info`; also for a missing SDK, with its pip line.
+            ConfigError: the provider's block is wrong.
+        """
+        manager, info = self._load(config.kind, config.provider)
+        missing = _missing(info)
+        if missing:
+            raise PluginLoadError(
+                f"{info.name} needs {', '.join(missing)}, which is not installed: {info.install}"
+            )
+        settings = AdapterSettings(
+            name=info.name,
+            options=config.parse_options(info.options),
+            token_counter=token_counter or load_token_counter(config.memory.token_counter),
+            data_dir=data_dir or config.memory.data_dir,
+            deadlines=config.memory.deadlines.model_dump(),
+        )
+        try:
+            adapter: object = manager.hook.memslot_create(settings=settings)
+        except MemslotError:
+            raise
+        except ImportError as error:
+            hint = f": {info.install}" if info.install else ""
+            raise PluginLoadError(f"{info.name}: its SDK cannot be imported ({error.name}){hint}") from error
+        except Exception as error:
+            raise PluginLoadError(f"{info.name}: its factory failed ({type(error).__name__})") from error
+        if not isinstance(adapter, MemoryAdapter):
+            raise PluginLoadError(f"{info.name}: its factory returned no MemoryAdapter; see memory.base")
+        return adapter
+
+    def _row(self, kind: ConditionKind, name: str, point: EntryPoint) -> PluginRow:
+        distribution = point.dist.name if point.dist else None
+        version = point.dist.version if point.dist else None
+        try:
+            info = self._load(kind, name)[1]
+        except MemslotError as error:
+            return PluginRow(name, kind, distribution, version, None, error=str(error))
+        return PluginRow(name, kind, distribution, version, info, missing=_missing(info))
+
+    def _load(self, kind: ConditionKind, name: str) -> tuple[pluggy.PluginManager, PluginInfo]:
+        if (kind, name) not in self._loaded:
+            self._loaded[kind, name] = _load_point(self._the_one(kind, name), kind)
+        return self._loaded[kind, name]
+
+    def _the_one(self, kind: ConditionKind, name: str) -> EntryPoint:
+        points = self._points.get((kind, name), [])
+        if len(points) == 1:
+            return points[0]
+        if points:
+            owners = " and ".join(sorted(point.dist.name if point.dist else "?" for point in points))
+            raise PluginLoadError(f"{name}: offered by {owners}; uninstall one of them")
+        other: ConditionKind = "control" if kind == "architecture" else "architecture"
+        if (other, name) in self._points:
+            raise PluginNotFound(f"{_FIELD[kind]}: {name} is selected by {_FIELD[other]}: {name}")
+        close = difflib.get_close_matches(name, self.names(kind), n=3, cutoff=0.6)
+        known = f"installed: {', '.join(self.names(kind)) or 'none'}"
+        hint = f"did you mean {' or '.join(close)}?" if close else known
+        raise PluginNotFound(f"{_FIELD[kind]}: no plugin is named {name!r}; {hint}")
+
+
+def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginManager, PluginInfo]:
+    """Import one plugin module, check its hooks and ask it what it is."""
+    owner = f"{point.name} ({point.dist.name})" if point.dist else point.name
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(point.load(), point.name)
+        manager.check_pending()
+        info: object = manager.hook.memslot_describe()
+    except (Exception, SystemExit) as error:
+        raise PluginLoadError(
+            f"{owner}: {point.value} failed to load ({type(error).__name__}: {error})"
+        ) from error
+    if not isinstance(info, PluginInfo):
+        raise PluginLoadError(
+            f"{owner}: {point.value} implements no memslot_describe that returns a PluginInfo"
+        )
+    if (info.name, info.kind) != (point.name, kind):
+        raise PluginLoadError(
+            f"{owner}: describes itself as {info.kind} {info.name!r}, but is registered as {kind} {point.name!r}"
+        )
+    if not manager.hook.memslot_create.get_hookimpls():
+        raise PluginLoadError(f"{owner}: {point.value} implements no memslot_create")
+    return manager, info
+
+
+def _missing(info: PluginInfo) -> tuple[str, ...]:
+    """SDK modules that cannot be found. Looked up by top-level name, because a dotted one would be imported."""
+    return tuple(
+        module for module in info.sdk_modules if importlib.util.find_spec(module.split(".")[0]) is None
+    )

@@ -1,0 +1,5 @@
+"""What a host holds, and every rule that is the same for all adapters.
+
+Enters: rules that no adapter may have to repeat. Stays out: SDKs, configuration files, and what is true of one
+backend alone. Imports the contract and nothing else.
+"""

@@ -1,0 +1,171 @@
+"""Sending events: kept in the outbox first, looked up after a lost answer, sent again only where that is safe.
+
+The slot and the guarded bulk capability both write through this (DESIGN section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+
+from memory.contract.adapter import SupportsEventLookup
+from memory.contract.errors import BackendError, BackendProtocolError, MemslotError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import Trace, WriteReceipt
+from memory.slot.journal import Outbox
+from memory.slot.rules import Rules
+
+__all__ = ["Delivery"]
+
+_RETRY_PAUSE_S = 0.2
+
+
+class Delivery:
+    """Writes of one slot, once the rules have let them through.
+
+    Args:
+        rules: the slot's.
+        outbox: makes events durable before they are sent; None keeps nothing.
+
+    Attributes:
+        last_write_at: when the backend last confirmed a write; None before the first.
+        unknown_writes: writes so far that got no answer, and of which nothing could be found out.
+    """
+
+    def __init__(self, rules: Rules, outbox: Outbox | None) -> None:
+        self._rules = rules
+        self._outbox = outbox
+        self.last_write_at: datetime | None = None
+        self.unknown_writes = 0
+
+    async def one(self, event: MemoryEvent) -> WriteReceipt:
+        """Send an event; again only where a look-up or the backend's own deduplication makes it safe.
+
+        Returns:
+            The receipt; ``unknown`` for an event that may or may not be stored.
+
+        Raises:
+            BackendError: the backend failed, and the event is not stored.
+        """
+        await self._keep([event])
+        rules, attempt = self._rules, 0
+        while True:
+            attempt += 1
+            try:
+                receipt = await rules.call(
+                    "record_event", rules.deadlines.write_s, lambda: rules.adapter.record_event(event)
+                )
+            except BackendError as error:
+                if not error.ambiguous:
+                    raise
+                reconciled = await self._reconcile(
+                    event, error, may_retry=attempt <= rules.traits.write_retries
+                )
+                if reconciled is None:
+                    await anyio.sleep(_RETRY_PAUSE_S * attempt)
+                    continue
+                receipt = reconciled
+            break
+        await self._confirmed([receipt])
+        native = receipt.trace or Trace(
+            backend_name=rules.backend_name, scope=event.scope, native_operation="record_event"
+        )
+        trace = native.model_copy(update={"attempts": max(native.attempts, attempt)})
+        return receipt.model_copy(update={"trace": trace})
+
+    async def many(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
+
+        Every call has a deadline of its own. A call without an answer goes as written where a look-up finds all of
+        its events.
+
+        Raises:
+            MemslotError: a call failed, and later events were not sent. ``receipts`` holds those of the events
+                that are stored, as far as the adapter or a look-up can tell.
+        """
+        await self._keep(events)
+        size = self._rules.traits.bulk_size or max(1, len(events))
+        receipts: list[WriteReceipt] = []
+        for start in range(0, len(events), size):
+            batch = events[start : start + size]
+            try:
+                written = await self._batch(batch)
+            except MemslotError as error:
+                written = await self._stored(batch, error)
+                if len(written) < len(batch):
+                    await self._confirmed(written)
+                    error.receipts = (*receipts, *written)
+                    raise
+            await self._confirmed(written)
+            receipts.extend(written)
+        return receipts
+
+    async def _batch(self, batch: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        rules = self._rules
+        adapter: Any = rules.adapter
+        receipts: list[WriteReceipt] = await rules.call(
+            "record_events", rules.deadlines.write_s * len(batch), lambda: adapter.record_events(batch)
+        )
+        if [receipt.event_id for receipt in receipts] != [event.event_id for event in batch]:
+            raise BackendProtocolError(
+                f"{rules.backend_name}: record_events did not return one receipt per event, in order"
+            )
+        return receipts
+
+    async def _stored(self, batch: Sequence[MemoryEvent], error: MemslotError) -> list[WriteReceipt]:
+        """Receipts of the events that a failed call has written; looked up, up to the first that is missing."""
+        known: dict[str, WriteReceipt] = {receipt.event_id: receipt for receipt in error.receipts}
+        if isinstance(error, BackendError) and error.ambiguous:
+            for event in batch:
+                if event.event_id not in known:
+                    found, _ = await self._look_up(event)
+                    if found is None:
+                        break
+                    known[event.event_id] = found
+        return [known[event.event_id] for event in batch if event.event_id in known]
+
+    async def _reconcile(
+        self, event: MemoryEvent, error: BackendError, *, may_retry: bool
+    ) -> WriteReceipt | None:
+        """What to make of an ambiguous write: found, unknown, or (None) safe to send again."""
+        found, absent = await self._look_up(event)
+        if found is not None or (may_retry and absent):
+            return found
+        warning = f"sent without an answer ({type(error).__name__}); it may or may not be stored"
+        return WriteReceipt(event_id=event.event_id, status="unknown", warnings=(warning,))
+
+    async def _look_up(self, event: MemoryEvent) -> tuple[WriteReceipt | None, bool]:
+        """The receipt of an event that the backend has; else None, and whether sending it again is safe."""
+        adapter = self._rules.adapter
+        if not isinstance(adapter, SupportsEventLookup):
+            return None, True  # with write_retries above 0 it declares that the backend deduplicates
+        try:
+            ids = await self._rules.call(
+                "find_event", self._rules.deadlines.query_s, lambda: adapter.find_event(event)
+            )
+        except BackendError:
+            return None, False
+        if ids is None:
+            return None, True
+        warnings = ("confirmed by look-up after the answer was lost",)
+        receipt = WriteReceipt(
+            event_id=event.event_id, status="committed", native_ids=tuple(ids), warnings=warnings
+        )
+        return receipt, False
+
+    async def _keep(self, events: Sequence[MemoryEvent]) -> None:
+        if self._outbox is not None:
+            for event in events:
+                await self._outbox.append(event)
+
+    async def _confirmed(self, receipts: Sequence[WriteReceipt]) -> None:
+        for receipt in receipts:
+            if receipt.status == "unknown":
+                self.unknown_writes += 1
+                continue
+            self.last_write_at = datetime.now(UTC)
+            if self._outbox is not None:
+                await self._outbox.reconcile(receipt)

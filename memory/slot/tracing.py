@@ -1,0 +1,78 @@
+"""Where traces go: nowhere by default, a JSONL file in the harness, OpenTelemetry by choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+from memory.contract.errors import ConfigError
+from memory.contract.receipts import Trace
+
+__all__ = ["JsonlTraceSink", "OpenTelemetrySink", "TraceSink"]
+
+
+class TraceSink(Protocol):
+    """Receives the trace of every call. Must be quick and must not raise."""
+
+    def emit(self, trace: Trace) -> None: ...
+
+
+class JsonlTraceSink:
+    """One JSON object a line, flushed with every trace so that a crash loses none.
+
+    Raises:
+        ConfigError: the file cannot be opened for appending.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self._file: IO[str] = Path(path).open("a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise ConfigError(f"trace file {path}: {error.strerror}; choose a writable path") from error
+
+    def emit(self, trace: Trace) -> None:
+        self._file.write(trace.model_dump_json() + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class OpenTelemetrySink:
+    """Each trace as a finished span named ``memslot.<operation>`` with ``memslot.*`` attributes.
+
+    Args:
+        tracer: an OpenTelemetry tracer; by default the global provider's.
+
+    Raises:
+        ConfigError: ``opentelemetry-api`` is not installed.
+    """
+
+    def __init__(self, tracer: Any = None) -> None:
+        if tracer is None:
+            try:
+                from opentelemetry.trace import get_tracer
+            except ImportError as error:
+                raise ConfigError("OpenTelemetry traces need: pip install opentelemetry-api") from error
+            tracer = get_tracer("memslot")
+        self._tracer = tracer
+
+    def emit(self, trace: Trace) -> None:
+        start = int(trace.started_at.timestamp() * 1e9) if trace.started_at else None
+        span = self._tracer.start_span(f"memslot.{trace.operation or 'call'}", start_time=start)
+        for name, value in trace.model_dump(mode="json", exclude={"scope", "started_at"}).items():
+            if value is not None:
+                span.set_attribute(f"memslot.{name}", value)
+        if trace.scope is not None:
+            span.set_attribute("memslot.scope", trace.scope.label)
+        end = start + int(trace.latency_ms * 1e6) if start and trace.latency_ms is not None else None
+        span.end(end_time=end)

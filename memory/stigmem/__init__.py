@@ -1,0 +1,5 @@
+"""Stigmem's protocol for agents: client, facts, the adapter ABI (Spec-19), intents, conformance.
+
+Enters: what speaks of facts and nodes. Stays out: memory scopes and the adapter contract, which are the business of
+``memory.backends.stigmem``. Imports the two public pages alone.
+"""

@@ -1,0 +1,323 @@
+"""The adapter ABI (Spec-19): what an agent reads from a Stigmem node when it starts, and writes as it works.
+
+Two kinds of hosts use it. *Middleware* extends an agent that must run as well without Stigmem: here nothing raises
+and nothing waits for the node, a missing ``STIGMEM_URL`` turns everything off in silence, and trouble is a line in
+the log ``memory.stigmem`` (on stderr, unless the host sends it elsewhere). A *process* exists for Stigmem alone: it
+refuses to start without a URL, and its tool calls fail one by one.
+
+::
+
+    abi = StigmemAbi.from_env()
+    context = await abi.boot("stigmem://node.example/user/alice")       # context.summary goes into the prompt
+    abi.checkout("PROJ-12")                                             # returns at once
+    abi.handoff("stigmem://node.example/agent/reviewer", "Done but for the tests.")
+    abi.close()                                                         # sends what is queued, counts what is not
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+import anyio
+
+from memory import ConfigError, InputError, MemslotError
+from memory.adapter.http import check_url
+from memory.stigmem.boot import BootContext, ContextPulls, probe
+from memory.stigmem.client import NodeInfo, StigmemNode
+from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
+from memory.stigmem.intents import Priority
+from memory.stigmem.queue import MAX_QUEUED_FACTS, QueueReport, Ticket, WriteQueue
+from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
+
+__all__ = ["Archetype", "BootContext", "StigmemAbi"]
+
+Archetype = Literal["middleware", "process"]
+
+log = logging.getLogger("memory.stigmem")
+
+
+class StigmemAbi:
+    """One agent's side of the ABI.
+
+    Args:
+        url: the node; None turns middleware off, and is an error for a process.
+        api_key: for nodes that require one.
+        source: the agent's formal URI; ``stigmem://{authority}/agent/memslot`` if None.
+        archetype: ``middleware`` or ``process``, see above.
+        authority: of the entities minted here; by default that of ``source``, else the URL's host and port.
+        timeout_s: for each request, in seconds.
+        boot_timeout_s: for the whole handshake, in seconds; what was read by then counts.
+        retry_pause_s: wait before the one retry of a write answered with 5xx, in seconds.
+        max_queued_facts: bound of the write queue.
+
+    Raises:
+        ConfigError: in a process, the URL is absent, or a setting is wrong. Middleware logs a wrong setting and is
+            then off.
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        api_key: str | None = None,
+        source: str | None = None,
+        *,
+        archetype: Archetype = "middleware",
+        authority: str | None = None,
+        timeout_s: float = 10.0,
+        boot_timeout_s: float = 20.0,
+        retry_pause_s: float = 2.0,
+        max_queued_facts: int = MAX_QUEUED_FACTS,
+    ) -> None:
+        self.archetype = archetype
+        self.problem: str | None = None
+        self._url, self._api_key = url, api_key
+        self._timeout_s, self._boot_timeout_s = timeout_s, boot_timeout_s
+        self._retry_pause_s = retry_pause_s
+        self._pinged: dict[str, float] = {}
+        self._surfaces: Surfaces | None = None
+        try:
+            if url is not None:
+                self._surfaces = _surfaces(url, source, authority)
+                self.open_node()  # checks the key; opens no connection
+            elif archetype == "process":
+                raise ConfigError("STIGMEM_URL: is not set; set it to the node, e.g. http://127.0.0.1:8765")
+        except (InputError, ConfigError) as error:
+            self._surfaces = None
+            if archetype == "process":
+                raise ConfigError(str(error)) from None
+            self.problem = str(error)
+            log.warning("stigmem: is off: %s", error)
+        self._queue = WriteQueue(self.open_node, max_facts=max_queued_facts)
+
+    @classmethod
+    def from_env(
+        cls,
+        archetype: Archetype = "middleware",
+        environ: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """From ``STIGMEM_URL``, ``STIGMEM_API_KEY`` and ``STIGMEM_SOURCE_ENTITY`` (12.2); empty counts as unset.
+
+        Args:
+            archetype: ``middleware`` or ``process``.
+            environ: instead of ``os.environ``.
+            options: further arguments of the constructor.
+
+        Raises:
+            ConfigError: as the constructor.
+        """
+        environ = os.environ if environ is None else environ
+
+        def read(name: str) -> str | None:
+            return environ.get(name, "").strip() or None
+
+        return cls(
+            read("STIGMEM_URL"),
+            read("STIGMEM_API_KEY"),
+            read("STIGMEM_SOURCE_ENTITY"),
+            archetype=archetype,
+            **options,
+        )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a node to talk to."""
+        return self._surfaces is not None
+
+    @property
+    def surfaces(self) -> Surfaces:
+        """The builders of this agent's writes, for hosts that send them with :meth:`perform`.
+
+        Raises:
+            ConfigError: Stigmem is off.
+        """
+        if self._surfaces is None:
+            raise ConfigError(self.problem or "STIGMEM_URL: is not set")
+        return self._surfaces
+
+    # -- boot (12.3) -------------------------------------------------------------------------------------
+
+    async def probe(self) -> NodeInfo:
+        """``GET /.well-known/stigmem``, with every field that 12.3.1 requires.
+
+        Raises:
+            BackendError: the node cannot be reached, or a field is absent.
+            ConfigError: Stigmem is off.
+        """
+        self.surfaces  # noqa: B018 (raises)
+        async with self.open_node(retry_pause_s=0.0) as node:
+            return await probe(node)
+
+    async def boot(
+        self,
+        user_entity: str,
+        project_entities: Sequence[str] = (),
+        *,
+        namespaces: Iterable[str] | None = ("preference",),
+        handoff_details: bool = True,
+    ) -> BootContext:
+        """Probe the node and, for middleware, pull the agent's context. Never raises; always a BootContext.
+
+        Args:
+            user_entity: the primary entity; its facts come first.
+            project_entities: whose ``roadmap:constraint`` facts are wanted.
+            namespaces: of the user's facts, those kept; None keeps all.
+            handoff_details: after the four pulls, also read summary, refs and continuation of the newest ten
+                handoffs to this agent; without them a handoff is only a URI.
+        """
+        if self._surfaces is None:
+            return BootContext(problems=(self.problem,) if self.problem else ())
+        pulls = ContextPulls(self._surfaces.source)
+        try:
+            with anyio.move_on_after(self._boot_timeout_s) as limit:
+                async with self.open_node(retry_pause_s=0.0) as node:
+                    await probe(node)
+                    if self.archetype == "middleware":
+                        await pulls.run(node, user_entity, project_entities, namespaces)
+                        if handoff_details:
+                            await pulls.details(node)
+            if limit.cancelled_caught:
+                pulls.note("boot", f"not finished within {self._boot_timeout_s:g} s")
+        except MemslotError as error:
+            level = logging.ERROR if self.archetype == "process" else logging.WARNING
+            pulls.note("node probe", str(error), level)
+        except Exception as error:
+            # Nobody foresaw it, and the agent must start all the same.
+            pulls.note("boot", f"unexpected {type(error).__name__}")
+        return pulls.context(user_entity)
+
+    # -- writes (12.4): each returns at once and never raises -------------------------------------------
+
+    def checkout(self, task: str) -> Ticket:
+        """The agent claimed a task, given by id or URI."""
+        return self.fire("checkout", lambda build: build.checkout(task))
+
+    def done(self, task: str) -> Ticket:
+        """The agent completed a task."""
+        return self.fire("done", lambda build: build.done(task))
+
+    def blocked(self, task: str, blocked_by: str | None = None) -> Ticket:
+        """The agent is stuck on a task, if known because of another one."""
+        return self.fire("blocked", lambda build: build.blocked(task, blocked_by))
+
+    def ping(self, task: str, at: datetime | None = None) -> Ticket:
+        """The agent works on a task. Stays on the node; skipped within a minute of the last one."""
+        return self.fire("activity", lambda build: build.activity(task, at))
+
+    def handoff(
+        self,
+        to: str,
+        summary: str,
+        fact_refs: Iterable[str | Fact] = (),
+        continuation: str | None = None,
+    ) -> Ticket:
+        """The agent hands its work over; see :meth:`Surfaces.handoff`."""
+        return self.fire("handoff", lambda build: build.handoff(to, summary, fact_refs, continuation))
+
+    def decide(self, decision: str, summary: str) -> Ticket:
+        """The agent made a significant choice; see :meth:`Surfaces.decision`."""
+        return self.fire("decision", lambda build: build.decision(decision, summary))
+
+    def escalate(self, to: str, goal: str, priority: Priority) -> Ticket:
+        """The agent cannot go on; see :meth:`Surfaces.escalation`."""
+        return self.fire("escalation", lambda build: build.escalation(to, goal, priority))
+
+    def fire(self, what: str, build: Callable[[Surfaces], Write]) -> Ticket:
+        """A write by its builder, such as ``lambda surfaces: surfaces.done("PROJ-12")``."""
+        if self._surfaces is None:
+            return Ticket(what, None, "skipped")
+        try:
+            write = build(self._surfaces)
+        except Exception as error:
+            # Also what is no error of ours, such as an argument of the wrong type: it must not end the agent.
+            refusal = error if isinstance(error, MemslotError) else InputError(f"{type(error).__name__}")
+            log.error("stigmem: %s refused: %s", what, refusal)
+            return Ticket(what, None, "refused", refusal)
+        if what == "activity" and not self._ping_is_due(write.entity):
+            return Ticket(what, write.entity, "skipped")
+        return self._queue.submit(write)
+
+    def write(self, write: Write) -> Ticket:
+        """A write built or changed by hand; held to the same rules."""
+        return self.fire(write.what, lambda _: check_write(write))
+
+    def open_node(self, *, retry_pause_s: float | None = None) -> StigmemNode:
+        """A client of the node for whoever calls, who closes it.
+
+        Raises:
+            InputError: Stigmem is off.
+        """
+        pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
+        return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
+
+    async def perform(self, write: Write) -> tuple[Fact, ...]:
+        """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure.
+
+        Raises:
+            InputError, BackendError: as :func:`carry_out`.
+            ConfigError: Stigmem is off.
+        """
+        self.surfaces  # noqa: B018 (raises)
+        async with self.open_node() as node:
+            return await carry_out(node, write)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    @property
+    def queued_facts(self) -> int:
+        """Facts waiting or under way."""
+        return self._queue.queued_facts
+
+    def report(self) -> QueueReport:
+        """What became of the writes so far."""
+        return self._queue.report()
+
+    def close(self, timeout_s: float = 5.0) -> QueueReport:
+        """Send what is queued for at most ``timeout_s`` seconds and count what was abandoned. Idempotent."""
+        return self._queue.close(timeout_s)
+
+    async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
+        """:meth:`close`, without blocking the event loop."""
+        return await self._queue.aclose(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _ping_is_due(self, entity: str) -> bool:
+        """Pings of a task contradict each other while both are valid, so the next waits for the last to expire."""
+        now, lifetime = time.monotonic(), PING_LIFETIME.total_seconds()
+        if now - self._pinged.get(entity, -lifetime) < lifetime:
+            return False
+        self._pinged = {task: at for task, at in self._pinged.items() if now - at < lifetime}
+        self._pinged[entity] = now
+        return True
+
+
+def _surfaces(url: str, source: str | None, authority: str | None) -> Surfaces:
+    host = urlsplit(check_url(url, "STIGMEM_URL")).netloc.lower()
+    if source is not None and source != LAST_RESORT_SOURCE:
+        host = urlsplit(check_uri(source, "STIGMEM_SOURCE_ENTITY")).netloc or host
+    authority = authority or host
+    return Surfaces(source or build_uri(authority, "agent", "memslot"), authority)

@@ -1,0 +1,134 @@
+"""The boot handshake (Spec-19 12.3): is the node there, and what should the agent know before it starts?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from memory import BackendError
+from memory.adapter import BackendAuthError, BackendProtocolError
+from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
+from memory.stigmem.facts import Fact
+from memory.stigmem.rendering import render_context
+
+__all__ = ["BootContext", "ContextPulls", "probe"]
+
+_REQUIRED_OF_A_NODE = ("version", "node_id", "node_url", "auth", "federation")
+_HANDOFFS_IN_DETAIL = 10
+_HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})
+_LONGEST_VALUE_CHARS = 4096
+
+log = logging.getLogger("memory.stigmem")
+
+
+@dataclass(frozen=True)
+class BootContext:
+    """What the boot handshake found (12.3.3).
+
+    Attributes:
+        facts: in the order of the context pulls, each once; empty where there are none or the node failed.
+        summary: the facts as markdown for the system prompt (12.5); empty where there are none.
+        problems: one line for each part of the handshake that failed, so that empty and failed differ.
+    """
+
+    facts: list[Fact] = field(default_factory=list)
+    summary: str = ""
+    problems: tuple[str, ...] = ()
+
+
+class ContextPulls:
+    """The context pulls of one boot for the agent ``source``: what was found, and what went wrong."""
+
+    def __init__(self, source: str) -> None:
+        self.facts: dict[str, Fact] = {}
+        self.problems: list[str] = []
+        self._source = source
+        self._handoffs: list[Fact] = []
+
+    def note(self, what: str, problem: str, level: int = logging.WARNING) -> None:
+        """Remember and log that a part of the handshake failed."""
+        self.problems.append(f"{what}: {problem}")
+        log.log(level, "stigmem: %s: %s", what, problem)
+
+    async def run(
+        self, node: StigmemNode, user: str, projects: Sequence[str], namespaces: Iterable[str] | None
+    ) -> None:
+        """The four pulls of 12.3.2, in their order; none that fails keeps the next from being tried."""
+        wanted = None if namespaces is None else frozenset(namespaces)
+        for fact in await self._pull(node, "user facts", entity=user, min_confidence=0.7):
+            if wanted is None or fact.relation.partition(":")[0] in wanted:
+                self._keep(fact)
+        for project in projects:
+            for fact in await self._pull(
+                node,
+                "project constraints",
+                entity=project,
+                relation="roadmap:constraint",
+                min_confidence=0.7,
+            ):
+                self._keep(fact)
+        for fact in await self._pull(node, "handoffs", relation="intent:handoff_to", min_confidence=0.8):
+            if fact.value.v == self._source:
+                self._handoffs.append(fact)
+                self._keep(fact)
+        for fact in await self._pull(
+            node, "escalations", relation="intent:escalation", min_confidence=0.8, limit=10
+        ):
+            self._keep(fact)
+
+    async def details(self, node: StigmemNode) -> None:
+        """What the newest handoffs to this agent say, because by itself a handoff is only a URI."""
+        for handoff in self._handoffs[:_HANDOFFS_IN_DETAIL]:
+            # Several refs of a handoff contradict each other in the node's eyes.
+            found = await self._pull(
+                node, "handoff details", entity=handoff.entity, include_contradicted=True
+            )
+            for fact in found:
+                if fact.relation in _HANDOFF_DETAILS:
+                    self._keep(fact)
+
+    def context(self, user: str) -> BootContext:
+        """What was found so far."""
+        facts = list(self.facts.values())
+        summary = render_context(facts, user, max_value_chars=_LONGEST_VALUE_CHARS)
+        return BootContext(facts, summary, tuple(self.problems))
+
+    def _keep(self, fact: Fact) -> None:
+        self.facts.setdefault(fact.id, fact)
+
+    async def _pull(self, node: StigmemNode, what: str, **query: Any) -> list[Fact]:
+        entity = query.get("entity", "given")
+        if not entity.strip():
+            self.note(what, "the entity is blank, and a node would answer with everybody's facts")
+            return []
+        if entity != entity.lower() or " " in entity:
+            # Folding it as the node did when it was written would show one user what is another's.
+            self.note(what, "the entity holds capitals or spaces, and a node knows none such; escape them")
+            return []
+        try:
+            found = await node.query(scope="company", **query)
+        except BackendError as error:
+            # 12.6: 4xx is an empty answer; but a wrong key would make every boot empty, and nobody would know.
+            refused = error.diagnostics.get("status", 500) < 500 and not isinstance(error, BackendAuthError)
+            self.note(what, str(error), logging.DEBUG if refused else logging.WARNING)
+            return []
+        if len(found) >= MAX_LIMIT:
+            self.note(what, f"the node answered with its most, {MAX_LIMIT} facts; older ones are left out")
+        return found
+
+
+async def probe(node: StigmemNode) -> NodeInfo:
+    """What the node says of itself.
+
+    Raises:
+        BackendError: it cannot be reached, or leaves out a field that 12.3.1 requires.
+    """
+    info = await node.well_known()
+    absent = [name for name in _REQUIRED_OF_A_NODE if getattr(info, name) is None]
+    if absent:
+        raise BackendProtocolError(
+            f"stigmem: the node does not state {', '.join(absent)}", backend_name="stigmem"
+        )
+    return info

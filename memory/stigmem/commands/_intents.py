@@ -1,0 +1,193 @@
+"""``memslot stigmem intent``: what agents want of each other, sent and looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from memory import InputError
+from memory.plugins.console import AsJson, print_json, print_table
+from memory.stigmem.commands._shared import AsProcess, attempt, from_stdin
+
+if TYPE_CHECKING:
+    from memory.stigmem.intent_board import IntentBoard
+
+__all__ = ["commands"]
+
+T = TypeVar("T")
+
+commands = typer.Typer(
+    help="Intent envelopes: send them, and see which are in flight.", rich_markup_mode=None
+)
+
+
+@commands.command()
+def create(
+    goal: Annotated[
+        str | None,
+        typer.Option(help="What is wanted, up to 2 KB. '-' reads it from stdin.", show_default=False),
+    ] = None,
+    to: Annotated[list[str] | None, typer.Option(help="URI of a recipient; repeatable.")] = None,
+    escalate_to: Annotated[
+        str | None,
+        typer.Option(help="URI of whom a recipient that cannot do it turns to.", show_default=False),
+    ] = None,
+    priority: Annotated[
+        str | None,
+        typer.Option(help="Of an escalation: low, medium, high or critical.", show_default=False),
+    ] = None,
+    expires_in: Annotated[
+        float | None, typer.Option(help="Seconds until it is no longer in flight.", show_default=False)
+    ] = None,
+    summary: Annotated[
+        str | None, typer.Option(help="What a handoff says, up to 4 KB.", show_default=False)
+    ] = None,
+    ref: Annotated[
+        list[str] | None, typer.Option(help="URI of a fact the handoff refers to; repeatable.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="The whole envelope as JSON; options given beside it come first.", show_default=False
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    process: AsProcess = False,
+) -> None:
+    """Send an envelope and print the id under which the node holds it."""
+
+    def fields(source: str) -> dict[str, Any]:
+        body: dict[str, Any] = {"from": source, **(_read(file) if file else {})}
+        if goal is not None:
+            body["goal"] = from_stdin(goal)
+        if to:
+            body["to"] = to
+        if escalate_to is not None or priority is not None:
+            given = {"escalate_to": escalate_to, "priority": priority}
+            body["escalation"] = _merged(body.get("escalation"), given)
+        if summary is not None or ref:
+            body["handoff"] = _merged(body.get("handoff"), {"summary": summary, "fact_refs": ref or None})
+        if expires_in is not None:
+            body["expires_at"] = datetime.now(UTC) + timedelta(seconds=expires_in)
+        return body
+
+    async def send(board: IntentBoard, source: str) -> Any:
+        from memory.stigmem.intents import IntentEnvelope
+
+        return await board.submit(IntentEnvelope(**fields(source)))
+
+    receipt = _on_board(process, send)
+    if receipt is None:
+        return
+    if as_json:
+        print_json(
+            {
+                "entity": receipt.entity,
+                "route": receipt.route,
+                "fact_ids": receipt.fact_ids,
+                "existed": receipt.existed,
+            }
+        )
+    else:
+        typer.echo(receipt.entity)
+
+
+@commands.command("list")
+def list_intents(
+    to: Annotated[
+        str | None, typer.Option(help="Only those addressed to this URI.", show_default=False)
+    ] = None,
+    sender: Annotated[
+        str | None, typer.Option("--from", help="Only those from this URI.", show_default=False)
+    ] = None,
+    goal: Annotated[
+        str | None, typer.Option(help="Only those with exactly this goal.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+    process: AsProcess = False,
+) -> None:
+    """List the envelopes in flight, newest first."""
+
+    async def look(board: IntentBoard, _: str) -> Any:
+        return await board.in_flight(goal=goal, to=to, sender=sender)
+
+    found = _on_board(process, look)
+    if found is None:
+        return
+    if as_json:
+        print_json(
+            {
+                "envelopes": {entity: envelope.body() for entity, envelope in found.envelopes.items()},
+                "unreadable": dict(found.unreadable),
+                "truncated": found.truncated,
+            }
+        )
+        return
+    rows = [
+        (entity, envelope.from_, ", ".join(envelope.to), str(envelope.expires_at or "-"), envelope.goal)
+        for entity, envelope in found.envelopes.items()
+    ]
+    if rows:
+        print_table(("id", "from", "to", "expires", "goal"), rows)
+    for entity, problem in found.unreadable.items():
+        typer.echo(f"warning: {entity} cannot be read: {problem}", err=True)
+    if found.truncated:
+        typer.echo("warning: the node may hold more envelopes than it shows at once", err=True)
+
+
+@commands.command()
+def show(
+    intent: Annotated[str, typer.Argument(metavar="ID", help="As 'create' printed it.", show_default=False)],
+    process: AsProcess = False,
+) -> None:
+    """Show one envelope as JSON."""
+
+    async def look(board: IntentBoard, _: str) -> Any:
+        found = await board.get(intent)
+        if found is None:
+            raise InputError(
+                "ID: no envelope of this id is in flight; 'memslot stigmem intent list' shows all"
+            )
+        return found
+
+    envelope = _on_board(process, look)
+    if envelope is not None:
+        print_json(envelope.body())
+        for departure in envelope.departures:
+            typer.echo(f"warning: {departure}", err=True)
+
+
+def _on_board(process: bool, call: Callable[[IntentBoard, str], Awaitable[T]]) -> T | None:
+    """What ``call`` makes of the node's envelopes and our own URI; None where Stigmem is off or failed."""
+
+    async def run() -> T | None:
+        from memory.stigmem.abi import StigmemAbi
+        from memory.stigmem.intent_board import IntentBoard
+
+        abi = StigmemAbi.from_env("process" if process else "middleware")
+        if not abi.enabled:
+            return None
+        async with abi.open_node() as node:
+            return await call(IntentBoard(node), abi.surfaces.source)
+
+    return attempt(process, run)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise InputError(f"{path}: is not a JSON object; write the envelope's fields as in 'intent show'")
+    return body
+
+
+def _merged(body: Any, given: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in given.items() if value is not None}
+    return {**(body if isinstance(body, dict) else {}), **kept}

@@ -1,0 +1,1 @@
+"""The Stigmem project's conformance vectors, run against any node, and ours beside them, marked so."""

@@ -1,0 +1,212 @@
+"""DECAY and SYNTHESIS vectors, written here from the specification (sections 15.7 and 16) and marked as ours.
+
+Spec-19 names both sets; the Stigmem project never published them. The scenarios are the specification's, the wire
+is the one nodes have: a sweep takes query parameters, and a synthesis is ``POST /v1/synthesis`` or, where that is
+absent, ``GET /v1/scopes/{scope}/synthesize``. Every run makes entities of its own. A sweep here has a confidence
+floor far below any real fact's, so that it retires facts of this module alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from memory.stigmem.conformance.wire import NotRun, Problem, Row, Wire, judged
+from memory.stigmem.facts import FactScope, FactValue, NewFact, build_uri
+
+__all__ = ["DECAY_IDS", "SYNTHESIS_IDS", "decay_rows", "synthesis_rows"]
+
+_AUTHORITY = "conformance.example"
+_SOURCE = build_uri(_AUTHORITY, "agent", "conformance")
+_FLOOR = 1e-6
+_BELOW = 5e-7
+
+
+async def _store(
+    wire: Wire,
+    entity: str,
+    confidence: float,
+    scope: FactScope,
+    *,
+    relation: str = "memory:role",
+    text: str = "one",
+    **more: Any,
+) -> None:
+    fact = NewFact(
+        entity=entity,
+        relation=relation,
+        value=FactValue(type="string", v=text),
+        source=_SOURCE,
+        scope=scope,
+        confidence=confidence,
+    )
+    (await wire.send("POST", "/v1/facts", json={**fact.body(), **more})).expect_status(201)
+
+
+async def _live(wire: Wire, entity: str, scope: FactScope) -> list[dict[str, Any]]:
+    answer = await wire.send("GET", "/v1/facts", params={"entity": entity, "scope": scope})
+    answer.expect_status(200)
+    facts = answer.object().get("facts")
+    if not isinstance(facts, list):
+        raise Problem("has no list of facts")
+    return facts
+
+
+def _entity() -> str:
+    return build_uri(_AUTHORITY, "subject", str(uuid.uuid4()))
+
+
+# -- decay --------------------------------------------------------------------------------------------------
+
+
+async def _sweep(wire: Wire, scope: FactScope, **params: Any) -> dict[str, Any]:
+    answer = await wire.send("POST", "/v1/decay/sweep", params={"scope": scope, **params})
+    return await wire.finished(answer, "/v1/decay/jobs")
+
+
+async def _decay_confidence_reduction(wire: Wire) -> None:
+    low, high = _entity(), _entity()
+    await _store(wire, low, _BELOW, "team")
+    await _store(wire, high, 0.9, "team")
+    await _sweep(wire, "team", min_confidence=_FLOOR)
+    if any(fact.get("confidence", 0) >= _BELOW for fact in await _live(wire, low, "team")):
+        raise Problem("the fact below the floor is as live as before")
+    if [fact.get("confidence") for fact in await _live(wire, high, "team")] != [0.9]:
+        raise Problem("the fact above the floor has changed")
+
+
+async def _decay_retraction(wire: Wire) -> None:
+    entity = _entity()
+    await _store(wire, entity, 1.0, "public")
+    await _sweep(wire, "public", ttl_seconds=0)
+    if any(fact.get("confidence", 0) > 0 for fact in await _live(wire, entity, "public")):
+        raise Problem("the fact is live though older than the TTL")
+
+
+async def _decay_scope_filter(wire: Wire) -> None:
+    entity = _entity()
+    await _store(wire, entity, _BELOW, "public")
+    await _sweep(wire, "team", min_confidence=_FLOOR)
+    if not await _live(wire, entity, "public"):
+        raise Problem("a sweep of scope team retired a fact of scope public")
+
+
+async def _decay_dry_run(wire: Wire) -> None:
+    entity = _entity()
+    await _store(wire, entity, _BELOW, "team")
+    told = await _sweep(wire, "team", min_confidence=_FLOOR, dry_run="true")
+    if not await _live(wire, entity, "team"):
+        raise Problem("the dry run retired the fact")
+    would = told.get("scanned", told.get("dry_run_would_retract"))
+    if not isinstance(would, int) or would < 1:
+        raise Problem("the dry run does not count the fact")
+    if told.get("decayed", told.get("facts_retracted")) != 0:
+        raise Problem("the dry run claims to have written")
+
+
+async def _decay_exempt(wire: Wire) -> None:
+    entity = _entity()
+    await _store(wire, entity, _BELOW, "team", relation="stigmem:received_from")
+    await _sweep(wire, "team", min_confidence=_FLOOR)
+    if not await _live(wire, entity, "team"):
+        raise Problem("a fact of the stigmem: namespace was retired")
+
+
+# -- synthesis ----------------------------------------------------------------------------------------------
+
+_MOST = 1000
+"""Facts one ``GET /v1/scopes/{scope}/synthesize`` returns."""
+
+
+async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = None) -> list[Mapping[str, Any]]:
+    """The entries about one entity of scope ``public``, in the node's order, by whichever shape it has."""
+    body: dict[str, Any] = {"scope": "public", "entity": entity}
+    if min_confidence is not None:
+        body["min_confidence"] = min_confidence
+    answer = await wire.send("POST", "/v1/synthesis", json=body)
+    name = "summary"
+    if answer.status in (404, 405):
+        if min_confidence is not None:
+            raise NotRun("the node has GET /v1/scopes/{scope}/synthesize, which takes no min_confidence")
+        answer = await wire.send("GET", "/v1/scopes/public/synthesize", params={"limit": _MOST})
+        name = "facts"
+    answer.expect_status(200)
+    entries = answer.object().get(name)
+    if not isinstance(entries, list):
+        raise Problem(f"has no list of {name}")
+    mine = [entry for entry in entries if entry.get("entity") == entity]
+    if not mine and len(entries) >= _MOST:
+        raise NotRun(f"scope public holds {_MOST} facts or more, and the node returns no further ones")
+    return mine
+
+
+async def _synthesis_basic(wire: Wire) -> None:
+    entity = _entity()
+    for relation, confidence in (("memory:b", 0.97), ("memory:a", 1.0), ("memory:c", 0.95)):
+        await _store(wire, entity, confidence, "public", relation=relation)
+    found = [(entry.get("relation"), entry.get("confidence")) for entry in await _synthesis(wire, entity)]
+    if found != [("memory:a", 1.0), ("memory:b", 0.97), ("memory:c", 0.95)]:
+        raise Problem("the entries are not the three facts by descending confidence")
+
+
+async def _synthesis_contradicted(wire: Wire) -> None:
+    entity = _entity()
+    for text in ("one", "two"):
+        await _store(wire, entity, 1.0, "public", text=text)
+    await _store(wire, entity, 1.0, "public", relation="memory:undisputed")
+    entries = await _synthesis(wire, entity)
+    flags = {(entry.get("relation"), entry.get("contradicted")) for entry in entries}
+    if flags != {("memory:role", True), ("memory:undisputed", False)}:
+        raise Problem("contradicted is not told for the two values, or told for the undisputed one")
+
+
+async def _synthesis_min_confidence(wire: Wire) -> None:
+    entity = _entity()
+    await _store(wire, entity, 1.0, "public", relation="memory:sure")
+    await _store(wire, entity, 0.3, "public", relation="memory:unsure")
+    relations = [entry.get("relation") for entry in await _synthesis(wire, entity, 0.8)]
+    if relations != ["memory:sure"]:
+        raise Problem("min_confidence does not leave the sure fact alone")
+
+
+async def _synthesis_empty(wire: Wire) -> None:
+    entity = _entity()
+    await _store(wire, entity, 1.0, "public", valid_until="2020-01-01T00:00:00+00:00")
+    if await _synthesis(wire, entity):
+        raise Problem("an entity with an expired fact alone has an entry")
+
+
+_Vector = Callable[[Wire], Awaitable[None]]
+_DECAY: Mapping[str, _Vector] = {
+    "decay-confidence-reduction": _decay_confidence_reduction,
+    "decay-retraction": _decay_retraction,
+    "decay-scope-filter": _decay_scope_filter,
+    "decay-dry-run": _decay_dry_run,
+    "decay-exempt": _decay_exempt,
+}
+_SYNTHESIS: Mapping[str, _Vector] = {
+    "synthesis-basic": _synthesis_basic,
+    "synthesis-contradicted": _synthesis_contradicted,
+    "synthesis-min-confidence": _synthesis_min_confidence,
+    "synthesis-empty": _synthesis_empty,
+}
+DECAY_IDS = tuple(_DECAY)
+SYNTHESIS_IDS = tuple(_SYNTHESIS)
+
+
+async def decay_rows(wire: Wire, *, expire_scope: bool) -> AsyncIterator[Row]:
+    """Run our DECAY vectors; ``expire_scope`` allows the one that expires all of scope ``public``."""
+    for vector_id, vector in _DECAY.items():
+        run = vector(wire) if expire_scope or vector is not _decay_retraction else _refused()
+        yield await judged(vector_id, "DECAY_VECTORS", run, ours=True)
+
+
+async def _refused() -> None:
+    raise NotRun("would expire every fact of scope public; allow it for a throw-away node with expire_scope")
+
+
+async def synthesis_rows(wire: Wire) -> AsyncIterator[Row]:
+    """Run our SYNTHESIS vectors."""
+    for vector_id, vector in _SYNTHESIS.items():
+        yield await judged(vector_id, "SYNTHESIS_VECTORS", vector(wire), ours=True)

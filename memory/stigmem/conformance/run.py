@@ -1,0 +1,239 @@
+"""Conformance vectors against a node, and a table of what came out, id by id (Spec-19 12.7).
+
+    rows = await run_conformance("http://127.0.0.1:8765", load_vectors("vectors.json"))
+    print(render_table(rows))
+
+Two sources of vectors. Those of the Stigmem project are data the caller brings: the sets of its Python SDK
+(ASSERT, QUERY, NODE_INFO, LINT) and its numbered conformance files. The DECAY and SYNTHESIS sets that Spec-19
+names were never published; ours (:mod:`memory.stigmem.conformance.own`) are marked ``ours``, and so is
+the gate that Spec-19 asks of each adapter for its own writes (:mod:`memory.stigmem.conformance.gate`).
+
+A node has no way to delete a fact, so a run leaves its facts behind. Against a node that holds facts of a run
+already, give a ``tag``: facts of equal content are one fact to a node, and keep their first ``valid_until``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from memory import InputError
+from memory.adapter import normalise_error
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.conformance.gate import gate_rows
+from memory.stigmem.conformance.own import decay_rows, synthesis_rows
+from memory.stigmem.conformance.vectors import (
+    Context,
+    Problem,
+    check_expectations,
+    check_facts,
+    check_findings,
+    filled,
+    retagged,
+)
+from memory.stigmem.conformance.wire import NotRun, Row, Status, Wire, judged
+
+__all__ = ["KNOWN_DEVIATIONS", "Row", "Status", "load_vectors", "render_table", "run_conformance"]
+
+_HIDDEN = (
+    "the set's own retract vector contradicts the fact, and contradicted facts leave default queries; "
+    "the specification lets a retraction replace it"
+)
+KNOWN_DEVIATIONS: Mapping[str, str] = {
+    "query-by-entity": _HIDDEN,
+    "query-by-entity-relation": _HIDDEN,
+    "lint-orphan": "a retraction does not retract its sibling, so the entity is no orphan to the node",
+}
+"""Vectors of the Stigmem project that its own node fails, with the reason."""
+
+
+def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The vectors of a data file: ``{"sdk_py": {...}, "data_conformance": {...}}``.
+
+    Raises:
+        InputError: the file cannot be read or holds neither set.
+    """
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"vectors: the file cannot be read as JSON ({type(error).__name__})") from error
+    if not isinstance(data, dict) or not (data.keys() & {"sdk_py", "data_conformance"}):
+        raise InputError("vectors: the file holds neither sdk_py nor data_conformance")
+    return data
+
+
+async def run_conformance(
+    url: str,
+    vectors: Mapping[str, Any] | None = None,
+    *,
+    api_key: str | None = None,
+    tag: str = "",
+    expire_scope: bool = False,
+    timeout_s: float = 30.0,
+) -> list[Row]:
+    """Run every vector in order and say what came out.
+
+    Args:
+        url: of the node.
+        vectors: from :func:`load_vectors`; None runs ours alone.
+        api_key: with read and write permission, where the node wants one.
+        tag: lower-case letters, digits and dashes, put into the vectors' entities and gardens; empty sends the
+            vectors as they are, which needs a node that has not seen them.
+        expire_scope: also run the vector that expires *every* fact of scope ``public``: for throw-away nodes.
+        timeout_s: of one request.
+
+    Raises:
+        InputError: the URL, key or tag is malformed.
+        BackendError: the node cannot be reached or does not describe itself. A node that fails later fails rows.
+    """
+    if tag.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):
+        raise InputError("tag: use lower-case letters, digits and dashes")
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    async with (
+        StigmemNode(url, api_key, timeout_s=timeout_s, retry_pause_s=0.1) as node,
+        httpx.AsyncClient(
+            base_url=node.url, headers=headers, timeout=timeout_s, trust_env=node.url.startswith("https")
+        ) as http,
+    ):
+        wire = Wire(http)
+        context = await _context(wire, url, bool(api_key))
+        rows = [row async for row in _given_rows(wire, vectors or {}, context, tag)]
+        rows += [row async for row in decay_rows(wire, expire_scope=expire_scope)]
+        rows += [row async for row in synthesis_rows(wire)]
+        rows += [row async for row in gate_rows(node)]
+    return rows
+
+
+async def _context(wire: Wire, url: str, has_key: bool) -> Context:
+    try:
+        info = await wire.send("GET", "/.well-known/stigmem")
+    except httpx.HTTPError as error:
+        raise normalise_error(error, backend_name="stigmem", operation="GET /.well-known/stigmem") from error
+    told = info.body if info.status == 200 and isinstance(info.body, dict) else {}
+    authority = urlsplit(str(told.get("node_url") or url)).netloc
+    return Context(authority=authority, auth=told.get("auth"), has_key=has_key)
+
+
+async def _given_rows(
+    wire: Wire, vectors: Mapping[str, Any], context: Context, tag: str
+) -> AsyncIterator[Row]:
+    sdk = retagged(vectors.get("sdk_py", {}), tag, context.authority)
+    for group, run in (
+        ("ASSERT_VECTORS", _assert), ("QUERY_VECTORS", _query), ("NODE_INFO_VECTOR", _node_info),
+        ("LINT_VECTORS", _lint),
+    ):  # fmt: skip
+        found = sdk.get(group, [])
+        for vector in [found] if isinstance(found, dict) else found:
+            yield await judged(
+                vector["id"], group, run(wire, vector), deviation=KNOWN_DEVIATIONS.get(vector["id"])
+            )
+    for name, group in vectors.get("data_conformance", {}).items():
+        async for row in _file(wire, name, retagged(group, tag, context.authority), context):
+            yield row
+
+
+async def _assert(wire: Wire, vector: Mapping[str, Any]) -> None:
+    answer = await wire.send("POST", "/v1/facts", json=filled(vector["request"]))
+    answer.expect_status(vector["expected_status"])
+    body = answer.object()
+    if "expected_value_type" in vector and body.get("value", {}).get("type") != vector["expected_value_type"]:
+        raise Problem(f"value.type is not {vector['expected_value_type']}")
+    if "expected_confidence" in vector and body.get("confidence") != vector["expected_confidence"]:
+        raise Problem(f"confidence is not {vector['expected_confidence']}")
+
+
+async def _query(wire: Wire, vector: Mapping[str, Any]) -> None:
+    answer = await wire.send("GET", "/v1/facts", params=vector["params"])
+    answer.expect_status(200)
+    check_facts(answer.object(), vector)
+
+
+async def _node_info(wire: Wire, vector: Mapping[str, Any]) -> None:
+    answer = await wire.send("GET", "/.well-known/stigmem")
+    answer.expect_status(200)
+    missing = [name for name in vector["expected_fields"] if name not in answer.object()]
+    if missing:
+        raise Problem(f"has no {', '.join(missing)}")
+
+
+async def _lint(wire: Wire, vector: Mapping[str, Any]) -> None:
+    for fact in vector.get("setup", []):
+        (await wire.send("POST", "/v1/facts", json=filled(fact))).expect_status(201)
+    answer = await wire.send("POST", "/v1/lint", json=vector["request"])
+    check_findings(await wire.finished(answer, "/v1/lint/jobs"), vector["expected"])
+
+
+async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Context) -> AsyncIterator[Row]:
+    by_id = {vector["id"]: vector for vector in group["vectors"]}
+    seed = group.get("seed_fact")
+    if seed is not None:
+        with suppress(httpx.HTTPError):  # the vectors that rest on it will tell
+            await wire.send("POST", "/v1/facts", json=seed)
+    for vector in group["vectors"]:
+        run = _numbered(wire, vector, group, by_id, context)
+        yield await judged(vector["id"], name.removesuffix(".json"), run)
+
+
+async def _numbered(
+    wire: Wire,
+    vector: Mapping[str, Any],
+    group: Mapping[str, Any],
+    by_id: Mapping[str, Mapping[str, Any]],
+    context: Context,
+) -> None:
+    context.check_applies(vector)
+    await _prepare(wire, vector, by_id, context)
+    without_key = bool(vector.get("requires_auth")) and 401 in context.statuses(vector)
+    answer = await wire.send(
+        vector["method"], vector["path"], json=filled(vector["body"]), without_key=without_key
+    )
+    context.done.add(vector["id"])
+    if answer.status == 501 and "requires_plugin" in group:
+        raise NotRun(f"needs the node's {group['requires_plugin']} plugin")
+    allowed = context.statuses(vector)
+    if vector.get("requires_auth") and answer.is_absent and answer.status not in allowed:
+        raise NotRun("the node does not offer the route, which belongs to a plugin")
+    check_expectations(answer, vector, allowed)
+
+
+async def _prepare(
+    wire: Wire, vector: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], context: Context
+) -> None:
+    """What the vector builds on, unless this run has sent it."""
+    earlier = by_id.get(vector.get("requires_setup", ""))
+    if earlier is None or earlier["id"] in context.done:
+        return
+    await _prepare(wire, earlier, by_id, context)
+    await wire.send(earlier["method"], earlier["path"], json=filled(earlier["body"]))
+    context.done.add(earlier["id"])
+
+
+def render_table(rows: Iterable[Row]) -> str:
+    """The rows as text, one line each, and a last line that counts them. Nothing is left out."""
+    rows = list(rows)
+    widths = [max([len(text), *(len(pick(row)) for row in rows)]) for text, pick in _COLUMNS]
+    lines = [_line([text for text, _ in _COLUMNS], widths), _line(["-" * width for width in widths], widths)]
+    lines += [_line([pick(row) for _, pick in _COLUMNS], widths) for row in rows]
+    counts = Counter(row.status for row in rows)
+    total = ", ".join(f"{counts[status]} {status.value}" for status in Status)
+    return "\n".join([*lines, "", f"{len(rows)} vectors: {total}"])
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("vector", lambda row: row.id),
+    ("set", lambda row: f"{row.group} (ours)" if row.ours else row.group),
+    ("result", lambda row: row.status.value),
+    ("why", lambda row: row.why),
+)
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

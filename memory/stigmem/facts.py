@@ -1,0 +1,402 @@
+"""Stigmem facts: what we send, checked before the node sees it, and what comes back, read with tolerance.
+
+The node checks little: it stores a garbage datetime, turns the boolean ``"no"`` into true, answers 500 to the
+number ``"abc"``, takes 10 MB values, lower-cases URIs, turns their spaces into dashes, and reads back a ``ref``
+without ``://`` as null. So every rule of the value types (stigmem spec section 2) is enforced here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+
+from memory import InputError, MemslotError
+from memory.adapter import (
+    AwareDatetime,
+    BackendProtocolError,
+    Frozen,
+    IdAlphabet,
+    JsonObject,
+    Text,
+    check_aware,
+    check_text,
+)
+
+__all__ = [
+    "FACT_SCOPES",
+    "LAST_RESORT_SOURCE",
+    "MAX_GOAL_BYTES",
+    "MAX_SUMMARY_BYTES",
+    "MAX_URI_BYTES",
+    "MAX_VALUE_BYTES",
+    "Fact",
+    "FactScope",
+    "FactValue",
+    "Goal",
+    "NewFact",
+    "Ref",
+    "StoredValue",
+    "Summary",
+    "Uri",
+    "ValueType",
+    "build_uri",
+    "check_goal",
+    "check_ref",
+    "check_summary",
+    "check_uri",
+    "encode_uri_part",
+]
+
+MAX_SUMMARY_BYTES = 4096
+"""Handoff and decision summaries, in bytes of UTF-8 (Spec-19 12.4.2, 12.4.3)."""
+MAX_GOAL_BYTES = 2048
+"""Goals, in bytes of UTF-8 (Spec-19 12.4.4)."""
+MAX_URI_BYTES = 2048
+"""Entities, sources, refs and relations. Ours: the node states no limit."""
+MAX_VALUE_BYTES = 1024 * 1024
+"""A string or text value, or all of ``derived_from``, in bytes of UTF-8. Ours: the node states no limit."""
+
+LAST_RESORT_SOURCE = "agent:unknown"
+"""The one informal URI accepted as a source, because Spec-19 12.2 names it."""
+
+ValueType = Literal["string", "text", "number", "boolean", "datetime", "ref", "null"]
+FactScope = Literal["local", "team", "company", "public"]
+FACT_SCOPES: tuple[FactScope, ...] = ("local", "team", "company", "public")
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
+_UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+_RELATION = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
+# The node folds case and spaces, so capitals are escaped too; dots would be path segments in /v1/cards/{entity}.
+_URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
+
+
+def _limited(limit: int) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        size = len(check_text(value).encode())
+        if size > limit:
+            raise ValueError(f"is {size} bytes of UTF-8; at most {limit} are allowed, so shorten it")
+        return value
+
+    return check
+
+
+def _said(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+def _check_ref(value: str) -> str:
+    _limited(MAX_URI_BYTES)(value)
+    scheme = _SCHEME.match(value)
+    if scheme is None:
+        raise ValueError("is not a URI with '://'; write e.g. stigmem://node.example/agent/planner")
+    if scheme.end() == len(value):
+        raise ValueError("names nothing after '://'")
+    if _UNSAFE.search(value):
+        raise ValueError("holds a space or control character; escape it with encode_uri_part")
+    if value[:10].lower() == "stigmem://" and value != value.lower():
+        raise ValueError("holds capitals, which the node lower-cases; escape them with encode_uri_part")
+    return value
+
+
+def _check_uri(value: str) -> str:
+    _check_ref(value)
+    if value != value.lower():
+        raise ValueError("holds capitals, which the node lower-cases; escape them with encode_uri_part")
+    return value
+
+
+def _check_source(value: str) -> str:
+    return value if value == LAST_RESORT_SOURCE else _check_uri(value)
+
+
+def _check_relation(value: str) -> str:
+    if not _RELATION.fullmatch(_limited(MAX_URI_BYTES)(value)):
+        raise ValueError("must be one word such as memory:role, without spaces")
+    return value
+
+
+Uri = Annotated[str, AfterValidator(_check_uri)]
+Ref = Annotated[str, AfterValidator(_check_ref)]
+Source = Annotated[str, AfterValidator(_check_source)]
+Relation = Annotated[str, AfterValidator(_check_relation)]
+Summary = Annotated[str, AfterValidator(_said), AfterValidator(_limited(MAX_SUMMARY_BYTES))]
+Goal = Annotated[str, AfterValidator(_said), AfterValidator(_limited(MAX_GOAL_BYTES))]
+
+
+def _checked(check: Callable[[str], str], value: str, where: str) -> str:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def check_uri(value: str, where: str = "uri") -> str:
+    """An entity or source URI the node keeps as it is: ``scheme://...``, no capitals, no spaces.
+
+    Raises:
+        InputError: names ``where`` and the fix.
+    """
+    return _checked(_check_uri, value, where)
+
+
+def check_ref(value: str, where: str = "ref") -> str:
+    """A ref the node reads back: ``scheme://...``; capitals are allowed outside ``stigmem://``.
+
+    Raises:
+        InputError: names ``where`` and the fix.
+    """
+    return _checked(_check_ref, value, where)
+
+
+def check_summary(value: str, where: str = "summary") -> str:
+    """A non-blank text of at most ``MAX_SUMMARY_BYTES``; InputError otherwise."""
+    return _checked(lambda text: _limited(MAX_SUMMARY_BYTES)(_said(text)), value, where)
+
+
+def check_goal(value: str, where: str = "goal") -> str:
+    """A non-blank text of at most ``MAX_GOAL_BYTES``; InputError otherwise."""
+    return _checked(lambda text: _limited(MAX_GOAL_BYTES)(_said(text)), value, where)
+
+
+def encode_uri_part(*values: str | None) -> str:
+    """One path segment from one or more ids, injective under the node's case and space folding.
+
+    Raises:
+        InputError: no value, or a blank one.
+    """
+    if not values or any(value is not None and not value.strip() for value in values):
+        raise InputError("uri part: must not be blank; give an id")
+    return _URI_PART.encode(*values)
+
+
+def build_uri(authority: str, kind: str, *ids: str | None) -> str:
+    """``stigmem://{authority}/{kind}/{ids}``: the formal URI of spec 2.5; ids are escaped, authority lower-cased.
+
+    Raises:
+        InputError: an id is blank, or authority or kind do not make a URI.
+    """
+    return check_uri(f"stigmem://{authority.lower()}/{kind}/{encode_uri_part(*ids)}")
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("must be an int or a float for type number; a bool is type boolean")
+    try:
+        finite = math.isfinite(float(value))
+    except OverflowError:
+        finite = False
+    if not finite:
+        raise ValueError("must be a finite number")
+    if float(value) != value:
+        raise ValueError("is too large to come back exactly, because nodes keep floats; send it as a string")
+    return value
+
+
+def _moment(value: Any) -> str:
+    if isinstance(value, datetime):
+        return check_aware(value).isoformat()
+    if not isinstance(value, str):
+        raise ValueError("must be a datetime or an ISO 8601 string for type datetime")
+    try:
+        parsed = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("is not an ISO 8601 date and time such as 2026-01-31T12:00:00+00:00") from None
+    check_aware(parsed)
+    return value
+
+
+def _words(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a str for types string and text")
+    return _limited(MAX_VALUE_BYTES)(value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be True or False for type boolean")
+    return value
+
+
+def _reference(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a URI string for type ref")
+    return _check_ref(value)
+
+
+def _nothing(value: Any) -> None:
+    if value is not None:
+        raise ValueError("must be None for type null")
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "string": _words,
+    "text": _words,
+    "number": _number,
+    "boolean": _boolean,
+    "datetime": _moment,
+    "ref": _reference,
+    "null": _nothing,
+}
+
+
+class FactValue(Frozen):
+    """A typed value to be stored: ``FactValue(type="number", v=50)``.
+
+    Attributes:
+        type: one of the seven types.
+        v: of exactly that type: a bool is no number, numbers are finite, datetimes carry an offset (a
+            ``datetime`` becomes its ISO string), refs hold ``://``, null is None.
+
+    Raises:
+        InputError: content that is not of the type, or over ``MAX_VALUE_BYTES``.
+    """
+
+    type: ValueType
+    v: Any = Field(default=None, validate_default=True)
+
+    @field_validator("v", mode="plain")
+    @classmethod
+    def _of_its_type(cls, value: Any, info: ValidationInfo) -> Any:
+        check = _CHECKS.get(info.data.get("type", ""))
+        return check(value) if check else value
+
+    def body(self) -> dict[str, Any]:
+        """The value as the node takes it."""
+        return {"type": self.type, "v": self.v}
+
+
+def _check_sources(value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    size = len(json.dumps(value, ensure_ascii=False).encode())
+    if size > MAX_VALUE_BYTES:
+        raise ValueError(f"is {size} bytes of JSON; at most {MAX_VALUE_BYTES} are allowed")
+    return value
+
+
+class NewFact(Frozen):
+    """A fact to be asserted (``POST /v1/facts``).
+
+    Attributes:
+        entity: what the fact is about, a formal URI.
+        relation: such as ``memory:utterance``.
+        value: the typed value.
+        source: who says so, a formal URI, or ``agent:unknown``.
+        scope: who may see it. No default: the node's differ between writing and reading.
+        confidence: 0 to 1.
+        valid_until: timezone-aware, or None for ever.
+        derived_from: JSON objects the node keeps and returns verbatim, outside the content id.
+        garden_id: the garden it is put in, or None.
+        write_mode: the node's ``write_mode``, or None for its default.
+
+    Raises:
+        InputError: names the field and the fix.
+    """
+
+    entity: Uri
+    relation: Relation
+    value: FactValue
+    source: Source
+    scope: FactScope
+    confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] = 1.0
+    valid_until: AwareDatetime | None = None
+    derived_from: Annotated[tuple[JsonObject, ...], AfterValidator(_check_sources)] = ()
+    garden_id: Text | None = None
+    write_mode: Text | None = None
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body of ``POST /v1/facts``; optional fields only where they are set."""
+        body: dict[str, Any] = {
+            "entity": self.entity,
+            "relation": self.relation,
+            "value": self.value.body(),
+            "source": self.source,
+            "confidence": self.confidence,
+            "scope": self.scope,
+        }
+        if self.valid_until is not None:
+            body["valid_until"] = self.valid_until.isoformat()
+        if self.derived_from:
+            body["derived_from"] = list(self.derived_from)
+        for name in ("garden_id", "write_mode"):
+            if getattr(self, name) is not None:
+                body[name] = getattr(self, name)
+        return body
+
+
+class _Read(Frozen):
+    """What a node says: unknown fields are kept out, a missing required one is a BackendProtocolError."""
+
+    model_config = ConfigDict(extra="ignore")
+    _error: ClassVar[type[MemslotError]] = BackendProtocolError
+
+
+class StoredValue(_Read):
+    """A value as the node returns it: any type name, and a ``v`` that may be null where it was redacted."""
+
+    type: str
+    v: JsonValue = None
+
+
+class Fact(_Read):
+    """A fact as the node returns it; unknown fields are dropped, absent ones are None.
+
+    Attributes:
+        value: ``value.v`` is None where the node redacted it (``sanitizer_redacted``).
+        timestamp: when the node stored it, by the node's clock, as it wrote it.
+        hlc: ``"<ms>.<counter>"``; compare by :attr:`hlc_order`, never as text.
+        confidence: as asserted; ``effective_confidence`` and ``source_trust`` are the node's own opinion.
+
+    Raises:
+        BackendProtocolError: id, entity, relation or value are missing or of the wrong shape.
+    """
+
+    id: str
+    entity: str
+    relation: str
+    value: StoredValue
+    source: str = ""
+    timestamp: str | None = None
+    hlc: str | None = None
+    confidence: float = 1.0
+    scope: str | None = None
+    valid_until: str | None = None
+    derived_from: tuple[JsonValue, ...] = ()
+    garden_id: str | None = None
+    cid: str | None = None
+    contradicted: bool = False
+    source_trust: float | None = None
+    effective_confidence: float | None = None
+    warnings: tuple[str, ...] = ()
+    sanitizer_warnings: tuple[str, ...] = ()
+    sanitizer_redacted: bool = False
+
+    @field_validator("derived_from", "warnings", "sanitizer_warnings", mode="before")
+    @classmethod
+    def _none_is_empty(cls, value: Any) -> Any:
+        return () if value is None else value
+
+    @field_validator("contradicted", "sanitizer_redacted", mode="before")
+    @classmethod
+    def _none_is_false(cls, value: Any) -> Any:
+        return False if value is None else value
+
+    @property
+    def hlc_order(self) -> tuple[int, int]:
+        """The hybrid logical clock as (milliseconds, counter); (-1, -1) where it is absent or unreadable."""
+        match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", self.hlc or "", re.ASCII)
+        return (int(match[1]), int(match[2])) if match else (-1, -1)
+
+    @property
+    def stored_at(self) -> datetime | None:
+        """``timestamp`` as a timezone-aware UTC datetime, or None where it is absent or unreadable."""
+        try:
+            return check_aware(datetime.fromisoformat(self.timestamp or "")).astimezone(UTC)
+        except ValueError:
+            return None

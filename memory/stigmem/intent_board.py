@@ -1,0 +1,274 @@
+"""Sending and finding intent envelopes, by whichever means the node has."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
+
+from memory import BackendError, InputError
+from memory.adapter import BackendRejected
+from memory.stigmem.answers import mapping
+from memory.stigmem.client import MAX_LIMIT, StigmemNode
+from memory.stigmem.facts import Fact, build_uri
+from memory.stigmem.intent_facts import (
+    GOAL,
+    envelope_write,
+    escalation_write,
+    from_body,
+    from_facts,
+    is_root,
+    native_body,
+    timeout_fact,
+)
+from memory.stigmem.intents import IntentEnvelope, IntentRecord
+from memory.stigmem.writers import Surfaces, carry_out
+
+__all__ = ["InFlight", "IntentBoard", "IntentReceipt"]
+
+Route = Literal["native", "facts"]
+
+
+@dataclass(frozen=True)
+class IntentReceipt:
+    """What became of an envelope.
+
+    Attributes:
+        entity: the id under which the node holds it; give it to :meth:`IntentBoard.get`.
+        route: ``native`` for ``POST /v1/intents``, ``facts`` for plain facts.
+        fact_ids: of the facts it became, the goal fact among them; empty where it was there before.
+        existed: whether the node held this very envelope already.
+    """
+
+    entity: str
+    route: Route
+    fact_ids: tuple[str, ...] = ()
+    existed: bool = False
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Envelopes found.
+
+    Attributes:
+        envelopes: by entity, newest first, as far as they can be read.
+        unreadable: entity -> why not.
+        truncated: whether the node may hold more goals than one answer carries (500).
+    """
+
+    envelopes: Mapping[str, IntentRecord]
+    unreadable: Mapping[str, str]
+    truncated: bool
+
+
+class IntentBoard:
+    """The envelopes of one node.
+
+    Belongs to the event loop of its client. The route is probed once, at the first call. An envelope that somebody
+    contradicts by facts of their own leaves the node's default queries, and so is no longer in flight.
+
+    Args:
+        node: the client; not closed here.
+        route: ``native`` or ``facts`` for new envelopes, instead of what the node offers.
+    """
+
+    def __init__(self, node: StigmemNode, *, route: Route | None = None) -> None:
+        self._node = node
+        self._route = route
+        self._native: bool | None = None
+        self._authority: str | None = None
+
+    async def route(self) -> Route:
+        """How new envelopes are sent: ``native`` where the node offers it, unless told otherwise.
+
+        Raises:
+            BackendError: the node cannot be asked.
+        """
+        return self._route or ("native" if await self.offers_native() else "facts")
+
+    async def offers_native(self) -> bool:
+        """Whether the node has ``/v1/intents`` for us. The probe is an empty envelope, which no such node accepts.
+
+        A key of a tenant is not offered it: the route writes to the node's default tenant, for every key to read.
+
+        Raises:
+            BackendError: the node cannot be asked.
+        """
+        if self._native is None:
+            try:
+                await self._node.request("POST", "/v1/intents", json={})
+            except BackendRejected as error:
+                offered = error.diagnostics.get("status") in (400, 422)
+            else:
+                offered = False
+            self._native = offered and (await self._node.me()).get("tenant_id") in (None, "default")
+        return self._native
+
+    async def authority(self) -> str:
+        """The node's authority, such as ``localhost:8765``, which names the entities of plain-fact envelopes."""
+        if self._authority is None:
+            info = await self._node.well_known()
+            self._authority = (
+                urlsplit(info.node_url or "").netloc or urlsplit(self._node.url).netloc
+            ).lower()
+        return self._authority
+
+    async def submit(self, envelope: IntentEnvelope) -> IntentReceipt:
+        """Send an envelope; its goal fact exists when this returns. Sending the same one again changes nothing.
+
+        Raises:
+            InputError: it has expired, makes more facts than the node can return, or has another envelope's id.
+            IncompleteWrite: some of its facts exist and some do not; says which. Submit it again to complete it.
+            BackendError: the node failed, and nothing is stored or (``ambiguous``) nothing is known.
+        """
+        if envelope.is_expired():
+            raise InputError("expires_at: has passed; the envelope would never be in flight")
+        if await self.route() == "native":
+            return await self._submit_natively(envelope)
+        write = envelope_write(envelope, await self.authority())
+        if await self._is_there(write.entity, envelope):
+            return IntentReceipt(write.entity, "facts", existed=True)
+        stored = await carry_out(self._node, write)
+        return IntentReceipt(write.entity, "facts", tuple(fact.id for fact in stored))
+
+    async def _submit_natively(self, envelope: IntentEnvelope) -> IntentReceipt:
+        entity = f"intent:{envelope.id}"
+        try:
+            answer = await self._node.request("POST", "/v1/intents", json=native_body(envelope))
+        except BackendError as error:
+            status = error.diagnostics.get("status", 0)
+            uncertain = error.ambiguous or status == 409 or status >= 500
+            if not (uncertain and await self._is_there(entity, envelope)):
+                raise
+            return IntentReceipt(entity, "native", existed=True)
+        ids = mapping(answer, "/v1/intents").get("fact_ids")
+        return IntentReceipt(entity, "native", tuple(map(str, ids if isinstance(ids, list) else ())))
+
+    async def _is_there(self, entity: str, envelope: IntentEnvelope) -> bool:
+        found = await self.get(entity)
+        if found is None:
+            return False
+        if _comparable(found) != _comparable(envelope):
+            raise InputError("id: belongs to another envelope already; leave it out to get a new one")
+        return True
+
+    async def get(self, entity: str) -> IntentRecord | None:
+        """One envelope, by the entity of its receipt or by its UUID; None where none is in flight.
+
+        Raises:
+            BackendProtocolError: it is there, but not whole or not readable.
+            BackendError: the node failed.
+        """
+        if "://" in entity:
+            return from_facts(await self._node.query(entity=entity, scope="company"))
+        if await self.offers_native():
+            found = await self._get_natively(entity if entity.startswith("intent:") else f"intent:{entity}")
+            if found is not None or entity.startswith("intent:"):
+                return found
+        bare = entity.removeprefix("intent:")
+        plain = build_uri(await self.authority(), "intent", bare)
+        return from_facts(await self._node.query(entity=plain, scope="company"))
+
+    async def _get_natively(self, entity: str) -> IntentRecord | None:
+        try:
+            answer = await self._node.request("GET", f"/v1/intents/{quote(entity, safe=':')}")
+        except BackendRejected as error:
+            if error.diagnostics.get("status") == 404:
+                return None
+            raise
+        return from_body(mapping(answer, "/v1/intents/{id}"))
+
+    async def in_flight(
+        self,
+        *,
+        goal: str | None = None,
+        to: str | None = None,
+        sender: str | None = None,
+        now: datetime | None = None,
+    ) -> InFlight:
+        """The envelopes that have not expired, found by their goal facts.
+
+        Args:
+            goal: only those whose goal is exactly this.
+            to: only those addressed to this URI.
+            sender: only those from this URI.
+            now: timezone-aware; the present moment by default.
+
+        Raises:
+            BackendError: the node failed.
+        """
+        goals = await self._node.query(relation=GOAL, source=sender, scope="company")
+        envelopes: dict[str, IntentRecord] = {}
+        unreadable: dict[str, str] = {}
+        for fact in goals:
+            if not is_root(fact.entity) or (goal is not None and _folded(fact.value.v) != _folded(goal)):
+                continue
+            try:
+                found = await self.get(fact.entity)
+            except BackendError as error:
+                if error.diagnostics.get("status") is not None or error.ambiguous or not error.sent:
+                    raise
+                unreadable[fact.entity] = str(error)
+                continue
+            if found is None or found.is_expired(now or datetime.now(UTC)):
+                continue
+            if (to is None or to in found.to) and (sender is None or sender == found.from_):
+                envelopes[fact.entity] = found
+        return InFlight(envelopes, unreadable, truncated=len(goals) >= MAX_LIMIT)
+
+    async def escalate(
+        self, entity: str, envelope: IntentRecord, *, source: str, problem: str
+    ) -> tuple[Fact, ...]:
+        """Tell whom the envelope names that it cannot be satisfied (4.5). Delivered as facts, whatever the channel.
+
+        Args:
+            entity: of the envelope, as in its receipt.
+            source: URI of the recipient that gives up.
+            problem: what could not be done, at most 2048 bytes of UTF-8.
+
+        Raises:
+            InputError: the envelope has no escalation policy, or something is too long.
+            IncompleteWrite: some facts of the escalation exist and some do not; says which.
+            BackendError: the node failed, and none exists.
+        """
+        surfaces = Surfaces(source, await self.authority())
+        context: list[Fact] = []
+        if envelope.escalation is not None and envelope.escalation.include_context and envelope.handoff:
+            for ref in envelope.handoff.fact_refs:
+                context += await self._node.query(entity=ref, scope=envelope.scope)
+        return await carry_out(self._node, escalation_write(envelope, entity, surfaces, problem, context))
+
+    async def record_timeout(
+        self, envelope: IntentRecord, rule: int, *, source: str, at: datetime | None = None
+    ) -> Fact:
+        """Record that nobody answered a deference in time (4.4); the recipient then decides by itself.
+
+        Raises:
+            InputError: the envelope has no such rule, or ``at`` is naive.
+            BackendError: the node failed.
+        """
+        surfaces = Surfaces(source, await self.authority())
+        return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
+
+
+def _comparable(envelope: IntentRecord) -> Any:
+    """What makes an envelope the same one; the node's native route sets ``created_at`` and orders lists itself."""
+    body = envelope.body()
+    del body["created_at"]
+    body["to"] = sorted(body["to"])
+    if body["handoff"]:
+        body["handoff"]["fact_refs"] = sorted(body["handoff"]["fact_refs"])
+    return _folded(body)
+
+
+def _folded(value: Any) -> Any:
+    """Text as the node's sanitizer returns it: compatibility forms folded, invisible characters gone."""
+    if isinstance(value, str):
+        folded = unicodedata.normalize("NFKC", value)
+        return "".join(char for char in folded if unicodedata.category(char) not in ("Cc", "Cf"))
+    if isinstance(value, dict):
+        return {name: _folded(item) for name, item in value.items()}
+    return [_folded(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,249 @@
+"""Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits.
+
+The models hold every rule of the section, because a node checks few of them: it accepts a handoff without
+``fact_refs`` and an envelope without escalation, and it stores whatever a typed value is said to be.
+:class:`IntentRecord` is the tolerant form for envelopes that other agents wrote.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from memory.adapter import AwareDatetime, Frozen, Text, check_aware
+from memory.stigmem.facts import MAX_URI_BYTES, MAX_VALUE_BYTES, FactScope, FactValue, Goal, Ref, Summary, Uri
+
+__all__ = [
+    "CHANNELS",
+    "MAX_PARTS",
+    "PRIORITIES",
+    "Artifact",
+    "Channel",
+    "Constraint",
+    "DeferenceRule",
+    "EscalationPolicy",
+    "HandoffPayload",
+    "IntentEnvelope",
+    "IntentRecord",
+    "Preference",
+    "Priority",
+    "ReceivedHandoff",
+]
+
+Channel = Literal["stigmem", "email", "slack"]
+Priority = Literal["low", "medium", "high", "critical"]
+CHANNELS: tuple[Channel, ...] = ("stigmem", "email", "slack")
+PRIORITIES: tuple[Priority, ...] = ("low", "medium", "high", "critical")
+
+MAX_PARTS = 100
+"""Entries of one list of an envelope. Ours: the specification names no limit."""
+
+
+def _word(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    if len(value.encode("utf-8", "replace")) > MAX_URI_BYTES:
+        raise ValueError(f"is over {MAX_URI_BYTES} bytes of UTF-8; shorten it")
+    return value
+
+
+def _prose(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank; leave it out instead")
+    size = len(value.encode())
+    if size > MAX_VALUE_BYTES:
+        raise ValueError(f"is {size} bytes of UTF-8; at most {MAX_VALUE_BYTES} are allowed, so shorten it")
+    return value
+
+
+def _uuid(value: str) -> str:
+    try:
+        return str(uuid.UUID(value.removeprefix("intent:")))
+    except ValueError:
+        raise ValueError("must be a UUID; leave it out to get a new one") from None
+
+
+Word = Annotated[Text, AfterValidator(_word)]
+Prose = Annotated[Text, AfterValidator(_prose)]
+Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
+Seconds = Annotated[int, Field(ge=0, le=10**9, strict=True)]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Constraint(Frozen):
+    """A hard limit: a recipient that cannot keep all of them must escalate (4.2).
+
+    Attributes:
+        kind: the axis, such as ``budget``, ``deadline``, ``latency_ms``, ``max_calls``; the list is open.
+        limit: the threshold as a typed value.
+        unit: only where the kind does not imply one.
+    """
+
+    kind: Word
+    limit: FactValue
+    unit: Word | None = None
+
+
+class Preference(Frozen):
+    """A soft hint (4.3). ``weight`` in [0, 1] compares preferences of one envelope with each other."""
+
+    kind: Word
+    value: FactValue
+    weight: Weight
+
+
+class DeferenceRule(Frozen):
+    """Whom to ask before deciding on an axis (4.4).
+
+    Attributes:
+        condition: a short predicate such as ``cost > 100``.
+        defer_to: URI of the agent or human.
+        timeout_s: how long to wait, in whole seconds; None waits as the recipient sees fit.
+    """
+
+    condition: Word
+    defer_to: Ref
+    timeout_s: Seconds | None = None
+
+
+class EscalationPolicy(Frozen):
+    """Where an envelope goes that its recipient cannot satisfy (4.5).
+
+    Attributes:
+        escalate_to: URI of the human or agent to notify.
+        channel: only ``stigmem`` is delivered, as facts; a node accepts the others and sends nothing.
+        priority: informational.
+        include_context: whether the escalation carries the whole envelope, or its id and a query hint.
+    """
+
+    escalate_to: Ref
+    channel: Channel = "stigmem"
+    priority: Priority = "medium"
+    include_context: Annotated[bool, Field(strict=True)] = True
+
+
+class Artifact(Frozen):
+    """Something a handoff points at without carrying it (4.6)."""
+
+    name: Word
+    ref: Ref
+
+
+class ReceivedHandoff(Frozen):
+    """A handoff as another agent wrote it: ``fact_refs`` may be missing, which section 4.6 forbids."""
+
+    summary: Text
+    fact_refs: Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)] = ()
+    continuation: Text | None = None
+    artifacts: Annotated[tuple[Artifact, ...], Field(max_length=MAX_PARTS)] = ()
+
+
+class HandoffPayload(ReceivedHandoff):
+    """What the next agent needs to go on (4.6).
+
+    Attributes:
+        summary: one paragraph, at most 4096 bytes of UTF-8.
+        fact_refs: never empty: URIs of the facts and entities from which the receiver rebuilds the context.
+        continuation: a cursor for resumable work.
+        artifacts: files and documents, by reference.
+
+    Raises:
+        InputError: names the field and the fix.
+    """
+
+    summary: Summary
+    fact_refs: Annotated[tuple[Ref, ...], Field(min_length=1, max_length=MAX_PARTS)]
+    continuation: Prose | None = None
+
+
+class IntentRecord(Frozen):
+    """An envelope as it was read. It may lack what section 4 requires; :attr:`departures` says what.
+
+    Attributes:
+        id: a UUID for envelopes made here; whatever the writer chose for others.
+        from_: the sender (``from`` on the wire).
+        to: the recipients.
+        goal: what is wanted, in words.
+        scope: who may see it.
+        created_at: by the sender's clock, or by the node's where only that is known.
+        expires_at: after which the envelope is no longer in flight; None never ends.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    id: Text
+    from_: Annotated[Text, Field(alias="from")]
+    to: Annotated[tuple[Text, ...], Field(max_length=MAX_PARTS)]
+    goal: Text
+    constraint: Annotated[tuple[Constraint, ...], Field(max_length=MAX_PARTS)] = ()
+    preference: Annotated[tuple[Preference, ...], Field(max_length=MAX_PARTS)] = ()
+    deference: Annotated[tuple[DeferenceRule, ...], Field(max_length=MAX_PARTS)] = ()
+    escalation: EscalationPolicy | None = None
+    handoff: ReceivedHandoff | None = None
+    scope: FactScope = "company"
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
+
+    @property
+    def departures(self) -> tuple[str, ...]:
+        """The rules of section 4 this envelope breaks, as ``field: what is wrong``; empty for none."""
+        return tuple(_departures(self))
+
+    def is_expired(self, now: datetime | None = None) -> bool:
+        """Whether the envelope has ended at ``now`` (timezone-aware; the present moment by default)."""
+        left = self.expires_in(now)
+        return left is not None and left <= timedelta(0)
+
+    def expires_in(self, now: datetime | None = None) -> timedelta | None:
+        """The time left, negative once expired; None for an envelope without end."""
+        return None if self.expires_at is None else self.expires_at - check_aware(now or _now())
+
+    def body(self) -> dict[str, Any]:
+        """The envelope as JSON, with the field names of section 4."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class IntentEnvelope(IntentRecord):
+    """An envelope to be sent; every rule of section 4 holds.
+
+    ``IntentEnvelope(**{"from": ...})`` and ``IntentEnvelope(from_=...)`` are the same. ``id`` is a new UUID and
+    ``created_at`` the present moment where they are left out. ``scope`` is where Spec-19 12.4.5 has agents look.
+
+    Raises:
+        InputError: names the field and the fix.
+    """
+
+    id: Annotated[str, AfterValidator(_uuid)] = Field(default_factory=lambda: str(uuid.uuid4()))
+    from_: Annotated[Uri, Field(alias="from")]
+    to: Annotated[tuple[Uri, ...], Field(min_length=1, max_length=MAX_PARTS)]
+    goal: Goal
+    scope: Literal["company"] = "company"
+    escalation: EscalationPolicy
+    handoff: HandoffPayload | None = None
+    created_at: AwareDatetime = Field(default_factory=_now)
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> Self:
+        if self.expires_at is not None and self.expires_at <= self.created_at:
+            raise ValueError("expires_at: must be after created_at")
+        if len(set(self.to)) != len(self.to):
+            raise ValueError("to: names a recipient twice")
+        return self
+
+
+def _departures(record: IntentRecord) -> Iterator[str]:
+    if record.escalation is None:
+        yield "escalation: is required"
+    if record.handoff is not None and not record.handoff.fact_refs:
+        yield "handoff.fact_refs: must name at least one fact"
+    if not record.to:
+        yield "to: must name at least one recipient"
+    if record.expires_at is not None and record.expires_at <= record.created_at:
+        yield "expires_at: must be after created_at"

@@ -1,0 +1,266 @@
+"""Fire and forget (Spec-19 12.4): a write returns to the agent at once, whatever the node does.
+
+Writes go, one at a time and in order, from a thread with an event loop of its own, so that agents on asyncio,
+on trio and on no loop at all use the same queue. It holds a bounded number of facts; what does not fit is dropped
+and counted, never waited for. Failures are logged as Spec-19 12.6 asks and never raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import anyio
+import anyio.to_thread
+
+from memory import BackendError, MemslotError
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.facts import Fact
+from memory.stigmem.writers import Write, carry_out
+
+__all__ = ["MAX_QUEUED_FACTS", "QueueReport", "Ticket", "WriteQueue", "WriteState"]
+
+MAX_QUEUED_FACTS = 1000
+_CANCEL_GRACE_S = 1.0
+_EXIT_GRACE_S = 1.0
+
+WriteState = Literal["queued", "written", "failed", "refused", "dropped", "abandoned", "skipped"]
+
+log = logging.getLogger("memory.stigmem")
+
+
+class Ticket:
+    """What became of a write. An agent may ignore it.
+
+    Attributes:
+        what: the kind of write, such as ``handoff``.
+        entity: the URI the facts are about; None for a write that was refused or skipped.
+        state: ``queued``, then ``written``, ``failed`` or ``abandoned`` (the queue closed first); at once
+            ``refused`` (bad input), ``dropped`` (the queue was full or closed) or ``skipped`` (Stigmem is off,
+            or the ping came too soon).
+        error: why, where it was refused or failed.
+        facts: the facts that exist, as the node stored them; some of a write that failed half-way.
+    """
+
+    def __init__(
+        self, what: str, entity: str | None, state: WriteState, error: MemslotError | None = None
+    ) -> None:
+        self.what = what
+        self.entity = entity
+        self.state = state
+        self.error = error
+        self.facts: tuple[Fact, ...] = ()
+        self._ended = threading.Event()
+        if state != "queued":
+            self._ended.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until the write has ended, at most ``timeout_s`` seconds; whether it has."""
+        return self._ended.wait(timeout_s)
+
+    def _add(self, fact: Fact) -> None:
+        self.facts = (*self.facts, fact)
+
+    def _end(self, state: WriteState, error: MemslotError | None = None) -> None:
+        self.state, self.error = state, error
+        self._ended.set()
+
+    def __repr__(self) -> str:
+        return f"Ticket({self.what}, {self.state})"
+
+
+@dataclass(frozen=True)
+class QueueReport:
+    """Writes by what became of them, over the queue's life so far.
+
+    Attributes:
+        accepted: taken into the queue; the sum of the next four.
+        written: every fact exists.
+        failed: the node failed or refused; some facts may exist.
+        abandoned: abandoned when the queue closed; the one under way may exist.
+        waiting: still in the queue or under way.
+        dropped: not taken, because the queue was full or closed.
+    """
+
+    accepted: int = 0
+    written: int = 0
+    failed: int = 0
+    abandoned: int = 0
+    waiting: int = 0
+    dropped: int = 0
+
+
+class WriteQueue:
+    """A bounded queue of writes and the thread that sends them.
+
+    Args:
+        open_node: makes the client; called on the queue's thread, with the first write.
+        max_facts: facts waiting or under way at most.
+
+    The thread starts with the first write. Close the queue to have its last writes sent; where nobody does, the end
+    of the process waits a second for them.
+    """
+
+    def __init__(self, open_node: Callable[[], StigmemNode], *, max_facts: int = MAX_QUEUED_FACTS) -> None:
+        self._open_node = open_node
+        self._max_facts = max_facts
+        self._jobs: queue.SimpleQueue[tuple[Write, Ticket] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._facts = 0
+        self._counts = QueueReport()
+        self._full = False
+        self._closed = False
+        self._abandoning = False
+        self._thread: threading.Thread | None = None
+        self._open: dict[int, tuple[Write, Ticket]] = {}
+        self._node: StigmemNode | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def submit(self, write: Write) -> Ticket:
+        """Take a write, or drop it where there is no room. Never waits, never raises."""
+        with self._lock:
+            room = (
+                not self._closed and self._facts + len(write.facts) <= self._max_facts and self._has_thread()
+            )
+            newly_full, self._full = not room and not self._full, not room
+            if room:
+                ticket = Ticket(write.what, write.entity, "queued")
+                self._open[id(ticket)] = (write, ticket)
+                self._facts += len(write.facts)
+                self._count(accepted=1, waiting=1)
+                self._jobs.put((write, ticket))
+                return ticket
+            self._count(dropped=1)
+        if newly_full:
+            why = "closed" if self._closed else f"full ({self._max_facts} facts)"
+            log.warning("stigmem: the write queue is %s; this and further writes are dropped", why)
+        return Ticket(write.what, write.entity, "dropped")
+
+    def _has_thread(self) -> bool:
+        # After a fork, the child has the queue and no thread.
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._run, name="memslot-stigmem", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter is ending, or the process has no thread left
+                return False
+            self._thread = thread
+            atexit.register(self.close, _EXIT_GRACE_S)
+        return True
+
+    @property
+    def queued_facts(self) -> int:
+        """Facts waiting or under way; never more than ``max_facts``."""
+        return self._facts
+
+    def report(self) -> QueueReport:
+        """What became of the writes so far."""
+        with self._lock:
+            return self._counts
+
+    def close(self, timeout_s: float = 5.0) -> QueueReport:
+        """Send what is queued for at most ``timeout_s`` seconds; abandon, count and log the rest. Idempotent.
+
+        Blocks, up to a second longer where a write must be cancelled; on an event loop use :meth:`aclose`.
+        """
+        deadline = time.monotonic() + timeout_s
+        atexit.unregister(self.close)
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            self._jobs.put(None)
+        if thread is not None:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self._abandon(thread)
+        report = self.report()
+        if report.abandoned:
+            log.warning("stigmem: %d of %d writes were abandoned on close", report.abandoned, report.accepted)
+        return report
+
+    def _abandon(self, thread: threading.Thread) -> None:
+        """Cancel the write under way and settle those behind it."""
+        self._abandoning = True
+        loop = self._loop
+        if loop is not None:
+            try:
+                loop.call_soon_threadsafe(self._cancel)
+            except RuntimeError:
+                pass  # the loop has just ended, and every write with it
+        thread.join(_CANCEL_GRACE_S)
+        # A thread that hangs in a system call settles nothing itself.
+        for write, ticket in list(self._open.values()):
+            self._settle(write, ticket, "abandoned")
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
+        """:meth:`close`, without blocking the event loop."""
+        return await anyio.to_thread.run_sync(self.close, timeout_s)
+
+    # -- on the queue's thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop, self._node = runner.get_loop(), None
+            while (job := self._jobs.get()) is not None:
+                runner.run(self._send(*job))
+            runner.run(self._close_node())
+
+    async def _send(self, write: Write, ticket: Ticket) -> None:
+        if self._abandoning:
+            self._settle(write, ticket, "abandoned")
+            return
+        self._task = asyncio.current_task()
+        try:
+            self._node = self._node or self._open_node()
+            await carry_out(self._node, write, ticket._add)
+        except MemslotError as error:
+            self._settle(write, ticket, "failed", error)
+        except asyncio.CancelledError:
+            self._settle(write, ticket, "abandoned")
+        except Exception as error:
+            # What nobody foresaw must cost one write, not the thread and with it every write to come.
+            unforeseen = BackendError(f"stigmem: {type(error).__name__} in a write")
+            self._settle(write, ticket, "failed", unforeseen)
+        else:
+            self._settle(write, ticket, "written")
+        finally:
+            self._task = None
+
+    async def _close_node(self) -> None:
+        if self._node is not None:
+            with anyio.move_on_after(_CANCEL_GRACE_S):
+                await self._node.aclose()
+
+    def _settle(
+        self, write: Write, ticket: Ticket, state: WriteState, error: MemslotError | None = None
+    ) -> None:
+        with self._lock:
+            if self._open.pop(id(ticket), None) is None:
+                return
+            self._facts -= len(write.facts)
+            self._count(waiting=-1, **{state: 1})
+        if error is not None:
+            log.log(_level(error), "stigmem: %s not written: %s", write.what, error)
+        ticket._end(state, error)
+
+    def _count(self, **changes: int) -> None:
+        now = {name: getattr(self._counts, name) + change for name, change in changes.items()}
+        self._counts = replace(self._counts, **now)
+
+
+def _level(error: MemslotError) -> int:
+    """12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning."""
+    silent = isinstance(error, BackendError) and "status" not in error.diagnostics
+    return logging.WARNING if silent else logging.ERROR

@@ -1,0 +1,90 @@
+"""Commands that other distributions add to ``memslot`` by the entry-point group ``memslot.commands``."""
+
+import textwrap
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pytest
+from cli_support import Distribution, error_line, invoke
+
+from memory.plugins import commands
+
+
+@pytest.fixture
+def add_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Offers a command: its name, its module's source, and who ships it."""
+    added: list[EntryPoint] = []
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def found(*, group: str, name: str | None = None) -> list[EntryPoint]:
+        ours = [point for point in added if group == commands.GROUP and name in (None, point.name)]
+        installed = entry_points(group=group) if name is None else entry_points(group=group, name=name)
+        return [*installed, *ours]
+
+    monkeypatch.setattr(commands, "entry_points", found)
+
+    def add(name: str, source: str, owner: str = "memslot-extra") -> None:
+        module = f"command_{len(added)}_{tmp_path.name.replace('-', '_')}"
+        (tmp_path / f"{module}.py").write_text(textwrap.dedent(source), encoding="utf-8")
+        point = EntryPoint(name, f"{module}:commands", commands.GROUP)
+        vars(point).update(dist=Distribution(owner))
+        added.append(point)
+
+    return add
+
+
+WAVE = """
+import typer
+commands = typer.Typer(help="Wave to somebody.")
+@commands.command()
+def wave(name: str) -> None:
+    typer.echo(f"waves to {name}")
+"""
+
+
+def test_a_plugin_adds_a_command(add_command) -> None:
+    add_command("wave", WAVE)
+    assert invoke("wave", "ada").stdout == "waves to ada\n"
+    listing = invoke("--help").stdout
+    assert listing.index("backends") < listing.index("wave")
+
+
+def test_stigmem_comes_by_the_same_door() -> None:
+    assert "stigmem" in commands.command_names()
+    assert "handoff" in invoke("stigmem", "--help").stdout
+
+
+def test_a_broken_command_is_named_and_breaks_nothing_else(add_command) -> None:
+    add_command("broken", "raise RuntimeError('a secret of the plugin')")
+    listing = invoke("--help")
+    assert listing.exit_code == 0
+    assert "broken" in listing.stdout
+    said = error_line(invoke("broken"), 2)
+    assert "memslot broken" in said
+    assert "memslot-extra" in said
+    assert "RuntimeError" in said
+    assert "secret" not in said
+
+
+def test_what_is_no_command_is_refused(add_command) -> None:
+    add_command("odd", "commands = 5")
+    assert "TypeError" in error_line(invoke("odd"), 2)
+
+
+def test_two_distributions_with_one_name_are_both_named(add_command) -> None:
+    add_command("wave", WAVE, "memslot-a")
+    add_command("wave", WAVE, "memslot-b")
+    said = error_line(invoke("wave", "ada"), 2)
+    assert "memslot-a" in said
+    assert "memslot-b" in said
+
+
+def test_a_plugin_does_not_take_the_name_of_a_command_of_ours(add_command) -> None:
+    add_command("backends", WAVE)
+    assert "mem0" in invoke("backends").stdout
+
+
+def test_listing_commands_for_one_imports_no_other(add_command) -> None:
+    add_command("broken", "raise SystemExit(7)")
+    assert invoke("--version").exit_code == 0
+    assert error_line(invoke("nothing-of-this-name"), 2)
