@@ -132,7 +132,7 @@ async def test_a_write_that_was_given_up_asks_no_server(
     adapter: Any = MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path)))
     graph = adapter._store.graph("any")
     turn = Write()
-    turn.give_up()
+    turn.abandon()
     token = Write.current.set(turn)
     with pytest.raises(Abandoned):
         await graph.execute_query("RETURN 1")
