@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory.adapter.address import server_address
 from memory.adapter.base import BaseAdapter, SequentialBulk
+from memory.adapter.lockfile import FileLock
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
 from memory.contract._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
@@ -78,6 +79,7 @@ __all__ = [
     "ContextEntry",
     "CsFiltering",
     "FeedbackReceipt",
+    "FileLock",
     "Frozen",
     "IdAlphabet",
     "IsolationError",

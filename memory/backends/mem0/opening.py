@@ -20,8 +20,8 @@ from mem0.configs.base import MemoryConfig
 from pydantic import BaseModel, ValidationError
 from qdrant_client.local.persistence import CollectionPersistence
 
-from memory import BackendUnavailable, ConfigError
-from memory.adapter import PluginLoadError
+from memory import ConfigError
+from memory.adapter import FileLock, PluginLoadError
 from memory.backends.mem0.options import Mem0Model, Mem0Options
 from memory.backends.mem0.watch import (
     LexicalEmbedding,
@@ -142,22 +142,15 @@ def open_native(
 
 
 def _refuse_locked(path: Path, where: str) -> None:
-    """Look at the lock before Qdrant does: it would leave the lock file open on failure."""
-    import portalocker
-
-    lock = path / ".lock"
-    if not lock.exists():
-        return
-    with lock.open("r+") as file:
-        try:
-            portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
-        except portalocker.exceptions.LockException:
-            raise BackendUnavailable(
-                f"the embedded store at {path} is open elsewhere; close the other user, give this one another "
-                f"{where}.path, or configure a server in {where}.vector_store",
-                sent=False,
-            ) from None
-        portalocker.unlock(file)
+    """Look at Qdrant's lock before Qdrant does: it would leave the lock file open on failure."""
+    if path.is_dir():
+        lock = FileLock(
+            path / ".lock",
+            what=f"the embedded store at {path}",
+            instead=f"give this one another {where}.path, or configure a server in {where}.vector_store",
+        )
+        lock.acquire()
+        lock.release()
 
 
 def _check_dimensions(memory: Memory, options: Mem0Options, where: str) -> None:

@@ -1,0 +1,117 @@
+"""A lock that one owner has at a time, whoever the other is and however the owner ends."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from memory import BackendUnavailable
+from memory.adapter import FileLock
+
+HOLDER = """
+import os, sys
+from pathlib import Path
+from memory.adapter import FileLock
+held = FileLock(Path(sys.argv[1]), what="it", instead="wait")
+held.acquire()
+print("held", flush=True)
+if sys.argv[2:] == ["fork"] and os.fork() == 0:
+    os.close(1)
+    held.release()  # what a forked child would do on its way out
+    sys.stdin.read()
+    os._exit(0)
+sys.stdin.read()
+"""
+
+
+def lock(path):
+    return FileLock(path, what=f"the graph at {path.parent}", instead="choose another path")
+
+
+def test_one_owner_at_a_time_in_one_process(tmp_path):
+    first, second = lock(tmp_path / "lock"), lock(tmp_path / "lock")
+    first.acquire()
+    first.acquire()
+    assert first.held
+    wanted = (
+        f"the graph at {tmp_path} is open elsewhere in this process; close the other user, or choose another"
+    )
+    with pytest.raises(BackendUnavailable, match=re.escape(wanted)) as raised:
+        second.acquire()
+    assert not raised.value.ambiguous
+    assert not second.held
+    first.release()
+    first.release()
+    second.acquire()
+    with pytest.raises(BackendUnavailable):
+        first.acquire()
+    second.release()
+
+
+@pytest.mark.parametrize("how", ["killed", "killed while its forked child lives", "ended"])
+def test_another_process_and_how_it_ends(tmp_path, how):
+    path = tmp_path / "lock"
+    call = [sys.executable, "-c", HOLDER, str(path), *(["fork"] if "forked" in how else [])]
+    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(BackendUnavailable, match=f"open elsewhere in process {other.pid};"):
+            lock(path).acquire()
+        if how == "ended":
+            other.communicate("")
+        else:
+            os.kill(other.pid, signal.SIGKILL)
+            other.wait()
+        mine = lock(path)
+        mine.acquire()
+        mine.release()
+
+
+def test_a_lock_file_that_was_removed_lets_nobody_share(tmp_path, monkeypatch):
+    """Opened before its owner removed it, and locked after: it must not count."""
+    path = tmp_path / "lock"
+    native, opened = os.open, []
+
+    def open_then_remove(*args, **kwargs):
+        file = native(*args, **kwargs)
+        opened.append(file)
+        if len(opened) == 1:
+            path.unlink()
+        return file
+
+    monkeypatch.setattr(os, "open", open_then_remove)
+    mine = lock(path)
+    mine.acquire()
+    assert len(opened) == 2
+    with pytest.raises(BackendUnavailable):
+        lock(path).acquire()
+    mine.release()
+
+
+def test_one_that_is_forgotten_is_free(tmp_path):
+    forgotten = lock(tmp_path / "lock")
+    forgotten.acquire()
+    del forgotten
+    mine = lock(tmp_path / "lock")
+    mine.acquire()
+    mine.release()
+
+
+def test_what_cannot_be_made_or_locked_names_the_file(tmp_path, monkeypatch):
+    with pytest.raises(OSError) as raised:
+        lock(tmp_path / "none" / "lock").acquire()
+    assert raised.value.filename is not None
+
+    def without_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", without_locks)
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    with pytest.raises(OSError, match="No locks available") as raised:
+        lock(tmp_path / "lock").acquire()
+    assert raised.value.filename == str(tmp_path / "lock")
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
