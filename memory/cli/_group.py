@@ -2,7 +2,7 @@
 
 =====  ==============================================================================================
   0    done
-  1    a backend failed, a gate or a run failed, or memslot itself has a bug
+  1    a backend, a check or a run failed, or memslot itself has a bug
   2    the command line, the configuration, the input or the plugin cannot be used; nothing was started
  130   interrupted
 =====  ==============================================================================================
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -30,7 +30,7 @@ from memory.contract.errors import (
 )
 from memory.plugins.commands import command_names, load_command
 
-__all__ = ["CommandGroup", "FAILED", "INTERRUPTED", "UNUSABLE"]
+__all__ = ["CommandGroup", "FAILED", "INTERRUPTED", "UNUSABLE", "tracebacks"]
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 _INPUT = (ConfigError, InputError, ScopeError, PluginError, CapabilityNotSupported)
@@ -77,12 +77,24 @@ class CommandGroup(TyperGroup):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         try:
-            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+            code = super().main(
+                given,
+                prog_name,
+                complete_var,
+                False,
+                windows_expand_args,
+                **{"obj": {"debug": debug}, **extra},
+            )
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
         except Exception as error:
             code = _explain(_single(error), debug)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def tracebacks(context: typer.Context) -> Callable[[Exception], None] | None:
+    """What to call with an error that became a line of a result: with ``--debug`` it prints the traceback."""
+    return traceback.print_exception if context.obj["debug"] else None
 
 
 def _broken(name: str, error: PluginError) -> Any:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory.cli._group import FAILED, UNUSABLE
+from memory.cli._group import FAILED, UNUSABLE, tracebacks
 from memory.plugins.console import STYLES, AsJson, print_json, say
 
 if TYPE_CHECKING:
-    from memory.doctor import CheckResult, DoctorReport
+    from memory.doctor import CheckResult, DoctorReport, Waiting
 
 __all__ = ["doctor"]
 
@@ -19,18 +19,22 @@ _BEFORE_THE_BACKEND = ("config", "plugin")
 
 
 def doctor(
+    context: typer.Context,
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The YAML file to check.", show_default=False)
     ],
     timeout: Annotated[
-        float, typer.Option(help="Longest wait for asynchronous derivation, seconds.", min=0.0)
+        float, typer.Option(help="Longest wait for what is derived later, seconds.", min=0.0)
     ] = 30.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 also where a check is pending.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a configuration against its real backend, check by check.
 
     Uses two synthetic scopes and resets them. Exits with 1 if the backend fails a check, with 2 if the
-    configuration or the plugin cannot be used. A pending check is no failure, and not green either.
+    configuration or the plugin cannot be used. Pending is what could not be seen in time: no failure, not green.
     """
     import anyio
 
@@ -44,6 +48,8 @@ def doctor(
             config,
             registry=registry,
             on_check=None if as_json else _show,
+            on_wait=_tell,
+            on_error=tracebacks(context),
             ready_timeout_s=timeout,
         )
 
@@ -55,15 +61,24 @@ def doctor(
         _conclude(report)
         for problem in broken.values():
             say(f"note: this plugin is broken, and has no part in this: {problem}", "dim")
-    failed = [check.name for check in report.checks if check.status == "failed"]
-    if failed:
-        raise typer.Exit(UNUSABLE if failed[0] in _BEFORE_THE_BACKEND else FAILED)
+    if report.failed:
+        raise typer.Exit(UNUSABLE if report.failed[0] in _BEFORE_THE_BACKEND else FAILED)
+    if strict and report.pending:
+        raise typer.Exit(FAILED)
+
+
+def _tell(waiting: Waiting) -> None:
+    typer.echo(
+        f"{waiting.check}: waiting for {waiting.what}, {waiting.elapsed_s:.0f} s of at most "
+        f"{waiting.limit_s:.0f} s",
+        err=True,
+    )
 
 
 def _show(check: CheckResult) -> None:
-    if check.status == "skipped":
-        return
     took = f" ({check.latency_ms:.0f} ms)" if check.latency_ms is not None else ""
+    if check.status == "skipped" and not took:
+        return
     say(f"{check.status:<8} {check.name:<13} {check.evidence}{took}", STYLES[check.status])
     if check.fix:
         say(f"{'':<8} {'':<13} fix: {check.fix}")

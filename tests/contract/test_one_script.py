@@ -98,10 +98,8 @@ async def test_the_same_agent_remembers_with_every_backend(
 
 async def test_the_doctor_passes_every_backend(config: dict[str, Any]) -> None:
     report = await run_doctor(load_config(config))
-    assert {
-        check.name: (check.status, check.evidence) for check in report.checks if check.status != "passed"
-    } == {}
-    assert len(report.checks) == 10
+    assert report.ok, report
+    assert {check.name for check in report.checks if check.status == "skipped"} <= {"models"}
 
 
 def test_every_backend_of_ours_is_switched_to() -> None:

@@ -1,0 +1,11 @@
+"""The checks a configuration passes before it is trusted (spec 4.3, steps 4 to 10).
+
+Everything is tried on two synthetic scopes through the slot, as a host would; what a backend says of itself
+(``committed``, ``ready``, ``verified``) is looked at again by reading. What could not be seen is ``pending``, never
+green. What knows one backend, prints, or keeps results does not enter this room.
+"""
+
+from memory.doctor.report import CHECKS, CheckResult, CheckStatus, DoctorReport, Waiting
+from memory.doctor.runner import run_doctor
+
+__all__ = ["CHECKS", "CheckResult", "CheckStatus", "DoctorReport", "Waiting", "run_doctor"]

@@ -1,0 +1,306 @@
+"""The checks of an open slot, each from what was seen. What cannot be seen is pending."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import permutations
+
+import anyio
+
+from memory.contract.adapter import SupportsReadiness
+from memory.contract.errors import BackendTimeout, MemslotError
+from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveResult, WriteReceipt
+from memory.contract.requests import AdapterMode
+from memory.contract.scope import MemoryScope
+from memory.doctor.hints import LEAK, Hints, unreached
+from memory.doctor.report import CheckStatus
+from memory.doctor.trial import Trial, new_word, request, shows
+from memory.doctor.waiting import Patience
+from memory.plugins.hookspecs import PluginInfo
+from memory.slot.slot import MemorySlot
+
+__all__ = ["CheckFailed", "Outcome", "SlotChecks"]
+
+Outcome = tuple[CheckStatus, str]
+
+_POLL_S = 0.5
+_WORST = ("ready", "unknown", "pending", "failed")
+_BY_HAND = "clear the scopes named memslot-doctor-* by hand"
+
+
+class CheckFailed(MemslotError):
+    """A check saw something it must not see."""
+
+    def __init__(self, seen: str, fix: str | None = None) -> None:
+        super().__init__(seen)
+        self.fix = fix
+
+
+class SlotChecks:
+    """One method for each check, to be called in the order of :data:`memory.doctor.CHECKS`.
+
+    Args:
+        slot: the slot under test; closed by :meth:`close` or :meth:`abandon`.
+        info: what its plugin says of itself.
+        hints: what to do about failures.
+        patience: told of every call.
+        ready_timeout_s: longest wait for what is derived later, seconds.
+
+    Every method raises :class:`CheckFailed` for what it must not see, and lets the slot's own errors through.
+    """
+
+    def __init__(
+        self, slot: MemorySlot, info: PluginInfo, hints: Hints, patience: Patience, ready_timeout_s: float
+    ) -> None:
+        self._slot = slot
+        self._info = info
+        self._hints = hints
+        self._patience = patience
+        self._ready_timeout_s = ready_timeout_s
+        self._trials = Trial.pair()
+        self._readiness: BackendReadiness | None = None
+        self._closed = False
+
+    async def health(self) -> Outcome:
+        """Whether the backend says that it works."""
+        health, mended = await self._ask_health(), ""
+        if health.status == "unavailable" and not unreached(health.details):
+            # A server that answers may lack only what a set-up makes anew.
+            with suppress(MemslotError):
+                await self._set_up(self._trials[0])
+                mended = "unavailable until a scope was set up; now "
+            health = await self._ask_health() if mended else health
+        notes = "; ".join(health.warnings)
+        if health.status == "unavailable":
+            seen = notes or "the backend says that it is unavailable, and not why"
+            raise CheckFailed(seen, self._hints.unavailable(health.details))
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(health.versions.items()))
+        return "passed", mended + "; ".join(part for part in (health.status, versions, notes) if part)
+
+    async def setup(self) -> Outcome:
+        """Two personas, with native ids of their own."""
+        for trial in self._trials:
+            await self._set_up(trial)
+        ids, others = (self._slot.native_scope(trial.scope) for trial in self._trials)
+        if ids and ids == others:
+            raise CheckFailed(
+                "two personas got the same native ids; they would share memory", self._hints.templates
+            )
+        return "passed", ", ".join(f"{name}={value}" for name, value in ids.items()) or "no native ids"
+
+    async def capabilities(self) -> Outcome:
+        """Nothing is offered that the plugin's description does not declare."""
+        offered, traits = self._slot.capabilities(), self._slot.traits
+        undeclared = offered - self._info.capabilities
+        if undeclared:
+            raise CheckFailed(
+                f"offers {', '.join(sorted(undeclared))}, which its description does not declare"
+            )
+        listed = ", ".join(sorted(offered)) or "none"
+        return "passed", f"{listed}; {traits.consistency}; CS filtering {traits.cs_filtering}"
+
+    async def models(self) -> Outcome:
+        """Every model that the plugin itself calls answers."""
+        return "skipped", "the plugin names no model that could be reached from here"
+
+    async def write(self) -> Outcome:
+        """One event for each persona."""
+        receipts: list[WriteReceipt] = []
+        for trial in self._trials:
+            with self._patience.waiting_for("a write", self._slot.deadlines.write_s):
+                receipts.append(await self._slot.record_event(trial.event()))
+            trial.written = True
+        warnings = dict.fromkeys(text for receipt in receipts for text in receipt.warnings)
+        if any(receipt.status == "unknown" for receipt in receipts):
+            raise CheckFailed(
+                "; ".join(("a write got no answer, so it may or may not be stored", *warnings)),
+                "the backend's own log may say what kept it; else raise memory.deadlines.write_s",
+            )
+        statuses = " and ".join(dict.fromkeys(receipt.status for receipt in receipts))
+        return "passed", "; ".join((f"an event for each of two personas: {statuses}", *warnings))
+
+    async def readiness(self) -> Outcome:
+        """What was written is retrievable, by the backend's own word."""
+        waits = self._slot.capability(SupportsReadiness)
+        if waits is None:
+            return "passed", f"no readiness to ask for; {self._slot.traits.consistency} by declaration"
+        answers: list[BackendReadiness] = []
+        ends = anyio.current_time() + self._ready_timeout_s
+        for trial in self._trials:
+            left = max(0.0, ends - anyio.current_time())
+            with self._patience.waiting_for("what was written to be processed", left):
+                answers.append(await waits.wait_until_ready(trial.scope, left))
+        self._readiness = max(answers, key=lambda answer: _WORST.index(answer.state))
+        state, detail = self._readiness.state, self._readiness.detail
+        if state == "failed":
+            raise CheckFailed(
+                f"what was written was not processed: {detail or 'the backend does not say why'}",
+                "see the models and workers behind the backend; their log says what failed",
+            )
+        return "passed" if state == "ready" else "pending", f"{state}: {detail}" if detail else state
+
+    async def write_read(self) -> Outcome:
+        """Each persona finds what was written for it."""
+        results = [await self._recalled(trial) for trial in self._trials]
+        size = f"{len(results[0].included)} entries, {results[0].trace.token_count} tokens"
+        if not self._slot.traits.recalls_writes:
+            if any(trial.seen for trial in self._trials):
+                raise CheckFailed("declares that it does not recall what is written, and did")
+            return "passed", f"does not recall what is written, by design; context has {size}"
+        if all(trial.seen for trial in self._trials):
+            return "passed", f"found what was written; context has {size}"
+        if self._may_come_later:
+            state = self._readiness.state if self._readiness else self._slot.traits.consistency
+            return "pending", f"not retrievable yet, and readiness is {state}"
+        said = "said to be ready, and " if self._readiness else ""
+        raise CheckFailed(
+            f"{said}what was written was not found; {size} came back",
+            "see the models behind the backend, and what the write above said",
+        )
+
+    async def isolation(self) -> Outcome:
+        """No persona is shown what was written for the other, though each finds its own."""
+        for asking, owner in permutations(self._trials):
+            if shows(await self._ask(asking.scope, owner.question), owner.marker, raw=True):
+                raise CheckFailed(f"{asking.name} was shown what was written for {owner.name}", LEAK)
+        if not self._slot.traits.recalls_writes:
+            return "passed", "nothing that was written is recalled, by design"
+        blind = " and ".join(trial.name for trial in self._trials if not trial.seen)
+        if blind:
+            return "pending", f"no leak seen, but {blind} could not see its own yet, so this shows nothing"
+        return "passed", "each of two personas sees its own, and not the other's"
+
+    async def read_only(self) -> Outcome:
+        """A test session leaves nothing behind: neither its turn nor its question."""
+        trial, said, asked = self._trials[0], new_word(), new_word()
+        await self._switch(True)
+        try:
+            receipt = await self._slot.after_turn(
+                session_id="doctor", user=f"My favourite tea at {said} is {said}.", scope=trial.scope
+            )
+            if receipt.status != "skipped_read_only":
+                raise CheckFailed(f"a write in read-only mode was {receipt.status}")
+            await self._ask(trial.scope, f"Which is my favourite tea at {asked}?")
+        finally:
+            await self._switch(False)
+        for word in (said, asked):
+            if shows(await self._ask(trial.scope, f"Which is my favourite tea at {word}?"), word):
+                raise CheckFailed(
+                    "what was said in read-only mode was remembered", "its test sessions cannot be trusted"
+                )
+        return (
+            "passed",
+            "a write was skipped; neither it nor the question asked meanwhile is found afterwards",
+        )
+
+    async def reset(self) -> Outcome:
+        """One persona is cleared, seen to be empty, and the other keeps its own; then the other."""
+        ours = [trial for trial in self._trials if trial.set_up]
+        left: set[str] = set()
+        problems: list[MemslotError] = []
+        for trial in ours:
+            try:
+                left.update(await self._reset(trial))
+            except MemslotError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        stays = f"; stays: {', '.join(sorted(left))}" if left else ""
+        if not ours:
+            return "skipped", "nothing was set up"
+        if not any(trial.written for trial in ours) or not self._slot.traits.recalls_writes:
+            return "passed", f"said to be empty; nothing had been written that could be seen{stays}"
+        if not all(trial.seen for trial in ours):
+            return "pending", f"said to be empty, but what was written had not been seen before either{stays}"
+        return "passed", f"what was written is gone, and the other persona kept its own meanwhile{stays}"
+
+    async def close(self) -> Outcome:
+        """Everything is released."""
+        self._closed = True
+        with self._patience.waiting_for("closing", self._slot.deadlines.close_s):
+            await self._slot.aclose()
+        return "passed", "closed"
+
+    async def abandon(self) -> None:
+        """After an end in the middle: clear what is set up, and close. Does nothing after :meth:`close`."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for trial in self._trials:
+                if trial.set_up:
+                    await self._slot.reset_scope(trial.scope)
+        finally:
+            await self._slot.aclose()
+
+    # -- what they share --------------------------------------------------------------------------------
+
+    async def _ask_health(self) -> BackendHealth:
+        with self._patience.waiting_for("an answer", self._slot.deadlines.health_s):
+            return await self._slot.health()
+
+    async def _set_up(self, trial: Trial) -> None:
+        with self._patience.waiting_for("a scope to be set up", self._slot.deadlines.setup_s):
+            await self._slot.setup_scope(trial.scope)
+        trial.set_up = True
+
+    async def _switch(self, read_only: bool) -> None:
+        with self._patience.waiting_for("writes under way", self._slot.deadlines.write_s):
+            await self._slot.set_mode(AdapterMode(read_only=read_only, reason="doctor"))
+
+    async def _ask(self, scope: MemoryScope, question: str) -> RetrieveResult:
+        with self._patience.waiting_for("a search", self._slot.deadlines.retrieve_s):
+            return await self._slot.retrieve(request(scope, question))
+
+    @property
+    def _may_come_later(self) -> bool:
+        """Whether what was not found may still come, by what the backend says of itself."""
+        if self._readiness is not None:
+            return self._readiness.state != "ready"
+        return self._slot.traits.consistency != "immediate"
+
+    async def _recalled(self, trial: Trial) -> RetrieveResult:
+        """The answer to a persona's own question; asked again where nobody can say when it will be there."""
+        patient = self._readiness is None and self._may_come_later and self._slot.traits.recalls_writes
+        ends = anyio.current_time() + self._ready_timeout_s
+        while True:
+            result = await self._ask(trial.scope, trial.question)
+            trial.seen = shows(result, trial.marker)
+            if trial.seen or not patient or anyio.current_time() + _POLL_S > ends:
+                return result
+            with self._patience.waiting_for("what was written to be found", self._ready_timeout_s):
+                await anyio.sleep(_POLL_S)
+
+    async def _reset(self, trial: Trial) -> tuple[str, ...]:
+        """Reset one persona, and look at all of them; what the backend cannot clear.
+
+        Raises:
+            CheckFailed: it is not empty, or another one is.
+        """
+        with self._patience.waiting_for("a reset", self._slot.deadlines.reset_s):
+            try:
+                receipt = await self._slot.reset_scope(trial.scope)
+            except BackendTimeout as error:
+                trial.set_up = False
+                raise CheckFailed(str(error), f"see whether the backend's workers run; {_BY_HAND}") from error
+            except Exception:
+                trial.set_up = False
+                raise
+        trial.set_up = False
+        stays = f"; stays: {', '.join(receipt.left)}" if receipt.left else ""
+        if not receipt.verified:
+            raise CheckFailed(f"{trial.name} was not empty after its reset{stays}", _BY_HAND)
+        if self._slot.traits.recalls_writes:
+            if trial.seen and shows(await self._ask(trial.scope, trial.question), trial.marker, raw=True):
+                raise CheckFailed(
+                    f"the reset of {trial.name} said verified, and what was written is still there{stays}",
+                    f"do not rely on its resets: what is to be forgotten stays; {_BY_HAND}",
+                )
+            for other in self._trials:
+                known = other.seen and other.set_up
+                if known and not shows(await self._ask(other.scope, other.question), other.marker):
+                    raise CheckFailed(
+                        f"the reset of {trial.name} emptied {other.name} as well{stays}",
+                        "never reset with it: it deletes the memory of other users",
+                    )
+        return receipt.left

@@ -1,0 +1,139 @@
+"""What to do about a failure, by what it is: a hint that does not fit is worse than none."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memory.contract.errors import (
+    BackendAuthError,
+    BackendError,
+    BackendRateLimited,
+    BackendTimeout,
+    BackendUnavailable,
+    IsolationError,
+    MemslotError,
+    PluginNotFound,
+)
+from memory.plugins.config import MemslotConfig
+from memory.plugins.hookspecs import PluginInfo
+
+__all__ = ["LEAK", "Hints", "explained", "unreached"]
+
+LEAK = "do not use this configuration: memory would leak between users"
+
+_REACHED = "it was reached and failed: the backend's own log says why"
+_ADDRESS_KEYS = frozenset({"url", "uri", "base_url", "host", "port"})
+_UNREACHED = re.compile(r"ConnectionRefused|ConnectError|ConnectTimeout|gaierror")
+
+
+def unreached(diagnostics: Mapping[str, Any]) -> bool:
+    """Whether a failure's diagnostics say that nobody was there to answer."""
+    names = [diagnostics.get("exception", ""), *diagnostics.get("causes", ())]
+    return "status" not in diagnostics and any(_UNREACHED.search(str(name)) for name in names)
+
+
+def explained(error: Exception) -> str:
+    """An error in words that hold no user text: memslot's own message, or where a defect showed."""
+    if isinstance(error, MemslotError):
+        return str(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"unexpected {type(error).__name__} in {place}, a defect of the plugin or of memslot"
+
+
+class Hints:
+    """What to do, in the terms of one configuration.
+
+    Args:
+        config: the configuration under test; None while it could not be read.
+        info: the plugin's description; None while it could not be loaded.
+    """
+
+    def __init__(self, config: MemslotConfig | None = None, info: PluginInfo | None = None) -> None:
+        self._config = config
+        self._info = info
+
+    def fix(self, error: Exception) -> str | None:
+        """What to do about an error; None where its message says so, or nothing is known."""
+        if isinstance(error, PluginNotFound):
+            return "see 'memslot backends' for what is installed"
+        if not isinstance(error, MemslotError):
+            return "add --debug for the traceback, and report it to the plugin's author"
+        if isinstance(error, IsolationError):
+            return LEAK
+        if isinstance(error, BackendError):
+            return self._backend(error)
+        return None  # configuration, input, scope and plugin errors name their fix
+
+    def unavailable(self, diagnostics: Mapping[str, Any]) -> str | None:
+        """What to do about a health of ``unavailable``; None where its warnings are all there is to say."""
+        if "module" in diagnostics:
+            return self.install
+        if unreached(diagnostics):
+            return self._nobody_there()
+        status = diagnostics.get("status") or 0
+        if status in (401, 403):
+            return self._key
+        return _REACHED if status >= 500 else None
+
+    @property
+    def templates(self) -> str:
+        """What to do where two scopes come to one id."""
+        return f"let the id templates in {self._block} tell scopes apart: use {{run_id}} and {{persona_id}}"
+
+    @property
+    def install(self) -> str | None:
+        """The pip line of the plugin's SDK."""
+        return self._info.install if self._info and self._info.install else None
+
+    def _backend(self, error: BackendError) -> str | None:
+        if "module" in error.diagnostics:
+            return self.install
+        if isinstance(error, BackendAuthError):
+            return self._key
+        if isinstance(error, BackendRateLimited):
+            return "the quota is used up: wait, or use another key"
+        if unreached(error.diagnostics):
+            return self._nobody_there()
+        if isinstance(error, BackendTimeout):
+            return "see what keeps it, in the backend's own log; or raise memory.deadlines"
+        if isinstance(error, BackendUnavailable):
+            return _REACHED
+        return None
+
+    def _nobody_there(self) -> str:
+        addresses = ", ".join(self._addresses())
+        return f"nobody answers: start it, or correct {addresses or 'its address in ' + self._block}"
+
+    @property
+    def _key(self) -> str:
+        return f"correct the key in {self._block}: it is missing, wrong, expired, or may not do this"
+
+    @property
+    def _block(self) -> str:
+        return self._config.where if self._config else "the configuration"
+
+    def _addresses(self) -> Iterator[str]:
+        """The server's addresses in the provider's block, without credentials; models have their own check."""
+        if self._config is None or self._info is None:
+            return
+        group, _, provider = self._config.where.removeprefix("memory.").partition(".")
+        given = self._config.redacted()["memory"][group][provider]
+        fields = self._info.options.model_fields
+        defaults: dict[str, Any] = {
+            name: fields[name].default for name in ("url", "base_url") if name in fields
+        }
+        yield from _addresses_in({**defaults, **given}, self._config.where)
+
+
+def _addresses_in(block: Mapping[str, Any], where: str) -> Iterator[str]:
+    for name, value in block.items():
+        if isinstance(value, dict):
+            if "model" not in value:
+                yield from _addresses_in(value, f"{where}.{name}")
+        elif name in _ADDRESS_KEYS and isinstance(value, (str, int)):
+            yield f"{where}.{name} ({value})"

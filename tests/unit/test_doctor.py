@@ -1,0 +1,269 @@
+"""The doctor's words: each is made false underneath, and must not be said any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from doctor_support import (
+    BreaksOnClosing,
+    BreaksOnFormatting,
+    HealedBySetup,
+    KeepsQuestions,
+    Leaky,
+    LeakyRaw,
+    LeavesHistory,
+    NeverHealed,
+    NoReadiness,
+    OneForAll,
+    RemembersNothing,
+    ResetsEverybody,
+    ResetsNothing,
+    SaysReady,
+    Static,
+    examine,
+    on,
+)
+
+from memory.doctor import CHECKS, CheckResult, DoctorReport
+from memory.testing import FakeNativeStore
+
+pytestmark = pytest.mark.anyio
+LEAK = "memory would leak"
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def found(report: DoctorReport, name: str) -> CheckResult:
+    assert [check.name for check in report.checks] == list(CHECKS)
+    return next(check for check in report.checks if check.name == name)
+
+
+def status(report: DoctorReport, name: str) -> str:
+    return found(report, name).status
+
+
+async def test_a_good_backend_passes_and_leaves_nothing() -> None:
+    store = FakeNativeStore()
+    report = await examine(on(store))
+    assert report.ok
+    assert {check.status for check in report.checks if check.name != "models"} == {"passed"}
+    assert (store.rows, store.clients) == ({}, 0)
+
+
+# -- isolation ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adapter", [Leaky, LeakyRaw])
+async def test_a_leak_is_seen(adapter: Any) -> None:
+    report = await examine(on(FakeNativeStore(), adapter))
+    check = found(report, "isolation")
+    assert (check.status, check.evidence) == ("failed", "doctor-a was shown what was written for doctor-b")
+    assert LEAK in (check.fix or "")
+
+
+async def test_a_leak_that_nobody_can_see_yet_is_pending_and_never_passed() -> None:
+    report = await examine(on(FakeNativeStore(derivation_s=60), Leaky), ready_timeout_s=0.05)
+    check = found(report, "isolation")
+    assert check.status == "pending"
+    assert "could not see its own yet" in check.evidence
+    assert not report.ok
+    assert set(report.pending) >= {"readiness", "write_read", "isolation", "reset"}
+
+
+async def test_one_native_id_for_two_personas_fails_the_setup() -> None:
+    check = found(await examine(on(FakeNativeStore(), OneForAll)), "setup")
+    assert check.status == "failed"
+    assert "templates" in (check.fix or "")
+
+
+async def test_what_recalls_nothing_has_nothing_to_leak() -> None:
+    report = await examine(on(FakeNativeStore(), Static), described={"capabilities": frozenset()})
+    assert status(report, "capabilities") == "failed", "it offers what it does not describe"
+    report = await examine(on(FakeNativeStore(), Static))
+    assert report.ok
+    assert "by design" in found(report, "isolation").evidence
+
+
+# -- writes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fault", "said"), [("500", "HTTP 500"), ("401", "HTTP 401"), ("429", "HTTP 429")])
+async def test_a_failed_write_is_a_failed_write_and_no_leak(fault: str, said: str) -> None:
+    store = FakeNativeStore()
+    store.faults.add(fault, times=None, endpoint="insert")
+    report = await examine(on(store))
+    check = found(report, "write")
+    assert check.status == "failed"
+    assert said in check.evidence
+    assert {"isolation", "write_read"} <= {one.name for one in report.checks if one.status == "skipped"}
+    assert not any(LEAK in (one.fix or "") for one in report.checks)
+    hint = {"500": "own log", "401": "key in memory.backends.fake", "429": "quota"}[fault]
+    assert hint in (check.fix or "")
+
+
+async def test_a_write_without_an_answer_is_not_written() -> None:
+    store = FakeNativeStore()
+    store.faults.add("slow", times=None, endpoint="insert", delay_s=5)
+    config = {
+        "memory": {
+            "backend": "fake",
+            "deadlines": {"write_s": 0.05, "query_s": 0.05},
+            "backends": {"fake": {}},
+        }
+    }
+    report = await examine(on(store), config=config)
+    assert status(report, "write") == "failed"
+    assert "no answer" in found(report, "write").evidence
+
+
+async def test_committed_is_looked_at_again() -> None:
+    report = await examine(on(FakeNativeStore(), RemembersNothing))
+    assert status(report, "write_read") == "failed"
+    assert status(report, "isolation") == "pending"
+    assert status(report, "reset") == "pending"
+
+
+# -- readiness ------------------------------------------------------------------------------------------
+
+
+async def test_ready_is_looked_at_again() -> None:
+    check = found(await examine(on(FakeNativeStore(derivation_s=60), SaysReady)), "write_read")
+    assert check.status == "failed"
+    assert check.evidence.startswith("said to be ready, and what was written was not found")
+
+
+async def test_a_failed_derivation_is_failed_and_says_why() -> None:
+    store = FakeNativeStore(derivation_s=0.01)
+    store.derivation_fails = True
+    report = await examine(on(store))
+    assert "rows were never derived" in found(report, "readiness").evidence
+    assert {name: status(report, name) for name in ("readiness", "write_read", "isolation")} == {
+        "readiness": "failed",
+        "write_read": "skipped",
+        "isolation": "pending",
+    }
+
+
+async def test_what_comes_later_is_waited_for_where_nobody_can_say_when() -> None:
+    report = await examine(on(FakeNativeStore(derivation_s=0.7), NoReadiness), ready_timeout_s=5)
+    assert report.ok, report
+    report = await examine(on(FakeNativeStore(derivation_s=60), NoReadiness), ready_timeout_s=0.1)
+    assert status(report, "write_read") == "pending"
+
+
+# -- read-only and reset --------------------------------------------------------------------------------
+
+
+async def test_a_question_that_is_remembered_fails_read_only() -> None:
+    check = found(await examine(on(FakeNativeStore(), KeepsQuestions)), "read_only")
+    assert (check.status, check.evidence) == ("failed", "what was said in read-only mode was remembered")
+
+
+async def test_a_reset_that_does_nothing_is_seen() -> None:
+    check = found(await examine(on(FakeNativeStore(), ResetsNothing)), "reset")
+    assert check.status == "failed"
+    assert "said verified, and what was written is still there; stays: everything" in check.evidence
+
+
+async def test_a_reset_of_everybody_is_seen() -> None:
+    check = found(await examine(on(FakeNativeStore(), ResetsEverybody)), "reset")
+    assert check.status == "failed"
+    assert check.evidence == "the reset of doctor-a emptied doctor-b as well"
+
+
+async def test_what_a_reset_leaves_is_shown() -> None:
+    check = found(await examine(on(FakeNativeStore(), LeavesHistory)), "reset")
+    assert check.status == "passed"
+    assert check.evidence.endswith("; stays: history rows")
+
+
+async def test_the_second_persona_is_cleared_though_the_first_reset_failed() -> None:
+    store = FakeNativeStore()
+    store.faults.add("500", endpoint="delete_rows")
+    report = await examine(on(store))
+    assert status(report, "reset") == "failed"
+    assert store.rows
+    assert all("doctor_2da" in row.space for row in store.rows.values())
+
+
+# -- health ---------------------------------------------------------------------------------------------
+
+
+async def test_a_running_server_is_not_down_and_may_be_mended_by_a_setup() -> None:
+    report = await examine(on(FakeNativeStore(), HealedBySetup))
+    assert report.ok
+    assert found(report, "health").evidence.startswith("unavailable until a scope was set up; now ok")
+    check = found(await examine(on(FakeNativeStore(), NeverHealed)), "health")
+    assert (check.status, check.evidence, check.fix) == (
+        "failed", "the embedder behind it does not work", None,
+    )  # fmt: skip
+
+
+async def test_nobody_there_names_the_address_without_its_password() -> None:
+    store = FakeNativeStore()
+    store.faults.add("refuse", times=None)
+    given = {"base_url": "http://ada:secret@127.0.0.1:9", "store": {"host": "db.internal"}, "llm": {
+        "model": "m", "base_url": "http://model"}}  # fmt: skip
+    config = {"memory": {"backend": "fake", "backends": {"fake": given}}}
+    check = found(await examine(on(store), config=config), "health")
+    assert check.status == "failed"
+    assert check.fix == (
+        "nobody answers: start it, or correct memory.backends.fake.base_url (http://ada:***@127.0.0.1:9), "
+        "memory.backends.fake.store.host (db.internal)"
+    )
+
+
+# -- the doctor itself ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("adapter", "name"), [(BreaksOnClosing, "close"), (BreaksOnFormatting, "write_read")]
+)
+async def test_a_defect_of_the_plugin_is_a_finding(adapter: Any, name: str) -> None:
+    errors: list[Exception] = []
+    report = await examine(on(FakeNativeStore(), adapter), on_error=errors.append)
+    assert status(report, name) == "failed"
+    assert "sk-secret" not in report.model_dump_json()
+    assert errors
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+@pytest.mark.parametrize("when", ["write", "isolation", "reset"])
+async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when: str, error: Any) -> None:
+    store = FakeNativeStore()
+
+    def raises(check: CheckResult) -> None:
+        if check.name == when:
+            raise error("the terminal is gone")
+
+    with pytest.raises(error, match="the terminal is gone"):
+        await examine(on(store), on_check=raises)
+    assert (store.rows, store.clients) == ({}, 0)
+
+
+async def test_a_cancelled_doctor_leaves_nothing() -> None:
+    store = FakeNativeStore(derivation_s=60)
+    with anyio.move_on_after(0.2) as limit:
+        await examine(on(store))
+    assert limit.cancelled_caught
+    assert "insert" in store.operations
+    assert (store.rows, store.clients) == ({}, 0)
+
+
+async def test_no_long_wait_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.doctor.waiting._FIRST_NOTICE_S", 0.04)
+    monkeypatch.setattr("memory.doctor.waiting._NEXT_NOTICE_S", 0.05)
+    told: list[Any] = []
+    store = FakeNativeStore(derivation_s=60)
+    store.faults.add("slow", endpoint="delete_rows", delay_s=0.2)
+    await examine(on(store), ready_timeout_s=0.4, on_wait=told.append)
+    waits = {(one.check, one.what, one.limit_s) for one in told}
+    assert ("reset", "a reset", 30.0) in waits
+    assert {(check, what) for check, what, _ in waits} >= {("readiness", "what was written to be processed")}
+    assert len([one for one in told if one.check == "readiness"]) > 2
+    assert all(0 < one.elapsed_s <= one.limit_s + 1 for one in told)
