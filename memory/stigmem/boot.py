@@ -11,11 +11,13 @@ from memory import BackendError
 from memory.adapter import BackendAuthError, BackendProtocolError
 from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.stigmem.facts import Fact
+from memory.stigmem.intent_facts import names_envelope
 from memory.stigmem.rendering import render_context
 
 __all__ = ["BootContext", "ContextPulls", "probe"]
 
 _REQUIRED_OF_A_NODE = ("version", "node_id", "node_url", "auth", "federation")
+_ESCALATIONS = 10
 _HANDOFFS_IN_DETAIL = 10
 _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})
 _LONGEST_VALUE_CHARS = 4096
@@ -73,10 +75,18 @@ class ContextPulls:
             if fact.value.v == self._source:
                 self._handoffs.append(fact)
                 self._keep(fact)
-        for fact in await self._pull(
-            node, "escalations", relation="intent:escalation", min_confidence=0.8, limit=10
-        ):
+        for fact in (await self._escalations(node))[:_ESCALATIONS]:
             self._keep(fact)
+
+    async def _escalations(self, node: StigmemNode) -> list[Fact]:
+        """What somebody raised. The priorities of envelopes stand under the same relation and may outnumber it, so
+        the cut to the newest ten of 12.3.2 is ours and comes after they are gone.
+        """
+        found = await self._pull(node, "escalations", relation="intent:escalation", min_confidence=0.8)
+        envelopes: set[str] = set()
+        if any(names_envelope(fact.entity) is None for fact in found):
+            envelopes = {fact.entity for fact in await self._pull(node, "envelopes", relation="intent:from")}
+        return [fact for fact in found if not (names_envelope(fact.entity) or fact.entity in envelopes)]
 
     async def details(self, node: StigmemNode) -> None:
         """What the newest handoffs to this agent say, because by itself a handoff is only a URI."""

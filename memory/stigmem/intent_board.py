@@ -20,7 +20,7 @@ from memory.stigmem.intent_facts import (
     escalation_write,
     from_body,
     from_facts,
-    is_root,
+    names_envelope,
     native_body,
     timeout_fact,
 )
@@ -156,20 +156,19 @@ class IntentBoard:
         return True
 
     async def get(self, entity: str) -> IntentRecord | None:
-        """One envelope, by the entity of its receipt or by its UUID; None where none is in flight.
+        """One envelope, by the entity of its receipt or by its id; None where none is in flight.
 
         Raises:
             BackendProtocolError: it is there, but not whole or not readable.
             BackendError: the node failed.
         """
-        if "://" in entity:
-            return from_facts(await self._node.query(entity=entity, scope="company"))
-        if await self.offers_native():
-            found = await self._get_natively(entity if entity.startswith("intent:") else f"intent:{entity}")
-            if found is not None or entity.startswith("intent:"):
-                return found
-        bare = entity.removeprefix("intent:")
-        plain = build_uri(await self.authority(), "intent", bare)
+        plain = entity
+        if "://" not in entity:
+            if await self.offers_native():
+                for native in dict.fromkeys((entity, f"intent:{entity.removeprefix('intent:')}")):
+                    if (found := await self._get_natively(native)) is not None:
+                        return found
+            plain = build_uri(await self.authority(), "intent", entity.removeprefix("intent:"))
         return from_facts(await self._node.query(entity=plain, scope="company"))
 
     async def _get_natively(self, entity: str) -> IntentRecord | None:
@@ -203,8 +202,14 @@ class IntentBoard:
         goals = await self._node.query(relation=GOAL, source=sender, scope="company")
         envelopes: dict[str, IntentRecord] = {}
         unreadable: dict[str, str] = {}
+        senders: set[str] = set()
+        if any(names_envelope(fact.entity) is None for fact in goals):
+            told = await self._node.query(relation="intent:from", source=sender, scope="company")
+            senders = {fact.entity for fact in told}
         for fact in goals:
-            if not is_root(fact.entity) or (goal is not None and _folded(fact.value.v) != _folded(goal)):
+            if not (names_envelope(fact.entity) or fact.entity in senders):
+                continue
+            if goal is not None and _folded(fact.value.v) != _folded(goal):
                 continue
             try:
                 found = await self.get(fact.entity)

@@ -10,6 +10,7 @@ of a list carry their number in the relation (``intent:to``, ``intent:to:1``), a
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -28,7 +29,7 @@ __all__ = [
     "escalation_write",
     "from_body",
     "from_facts",
-    "is_root",
+    "names_envelope",
     "native_body",
     "timeout_fact",
 ]
@@ -37,6 +38,8 @@ GOAL = "intent:goal"
 MAX_FACTS = 500
 """What one answer of a node can hold; there is no second page that is complete."""
 _COUNT = "intent:fact_count"
+_KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation)[:/]", re.I)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
 _LISTS: Mapping[str, tuple[tuple[str, str, ValueType | None], ...]] = {
     # field -> (attribute, relation, value type; None: the attribute is a typed value itself)
@@ -68,9 +71,16 @@ _ESCALATION: tuple[tuple[str, str, ValueType], ...] = (
 )
 
 
-def is_root(entity: str) -> bool:
-    """Whether a goal's entity is an envelope: escalations carry goals too (Spec-19 12.4.4)."""
-    return entity.startswith("intent:") or (entity.startswith("stigmem://") and "/intent/" in entity)
+def names_envelope(entity: str) -> bool | None:
+    """Whether an entity is an envelope, by its name, rather than an escalation (Spec-19 12.4.4).
+
+    Both have a goal, and the node's ``/v1/intents`` writes an envelope's own priority as ``intent:escalation``.
+    None where the name does not tell, because that route takes any id; only envelopes have an ``intent:from``.
+    """
+    kind = _KIND.match(entity)
+    if kind is not None:
+        return kind[1].lower() == "intent"
+    return True if _UUID.fullmatch(entity) else None
 
 
 def _numbered(relation: str, position: int) -> str:

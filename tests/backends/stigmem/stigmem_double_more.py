@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -328,16 +329,38 @@ def submit_intent(node: NodeModel, caller: Caller, groups: Groups, request: Requ
         "expires_at": None, **body, "id": intent_id, "created_at": now(), "handoff": body.get("handoff"),
     }  # fmt: skip
     node.intents[intent_id] = envelope
-    told = [("intent:from", "ref", body["from"]), ("intent:goal", "text", body["goal"])]
-    told += [("intent:to", "ref", one) for one in body["to"]]
     rows = [
         node.add(
-            "default", entity=intent_id, relation=relation, value={"type": kind, "v": v}, source=body["from"],
+            "default", entity=entity, relation=relation, value={"type": kind, "v": v}, source=body["from"],
             scope=envelope["scope"], confidence=1.0, valid_until=envelope["expires_at"],
         )
-        for relation, kind, v in told
+        for entity, relation, kind, v in _decomposed(intent_id, envelope)
     ]  # fmt: skip
     return Answer(201, {**envelope, "fact_ids": [row["id"] for row in rows]})
+
+
+def _decomposed(root: str, body: dict[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
+    """An envelope as the facts the node makes of it, its own priority as ``intent:escalation`` among them."""
+    yield root, "intent:from", "ref", body["from"]
+    yield root, "intent:goal", "text", body["goal"]
+    for to in body["to"]:
+        yield root, "intent:to", "ref", to
+    if escalation := body["escalation"]:
+        yield root, "intent:escalation", "string", escalation.get("priority", "medium")
+        yield root, "intent:escalate_to", "ref", escalation["escalate_to"]
+        yield root, "intent:escalation:channel", "string", escalation.get("channel", "stigmem")
+        context = "true" if escalation.get("include_context", True) else "false"
+        yield root, "intent:escalation:context", "string", context
+    if handoff := body["handoff"]:
+        yield root, "intent:handoff_to", "ref", body["to"][0]
+        yield root, "intent:handoff_summary", "text", handoff["summary"]
+        for ref in handoff.get("fact_refs", ()):
+            yield root, "intent:context_ref", "ref", ref
+        if handoff.get("continuation"):
+            yield root, "intent:continuation", "text", handoff["continuation"]
+    for kind in ("constraint", "preference", "deference"):
+        for index in range(len(body[kind])):
+            yield root, f"intent:{kind}", "ref", f"{root}:{kind}:{index}"
 
 
 @route("GET", "/v1/intents/(.+)")

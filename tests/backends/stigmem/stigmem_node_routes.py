@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections import Counter
 from typing import Any
 
 from stigmem_node_model import (
@@ -214,24 +215,20 @@ def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Reques
         and (after is None or row["timestamp"] > after)
         and (live(row) or "include_expired" in yes)
     ]
-    if "include_contradicted" not in yes:
-        rows = [row for row in rows if not _contested(row, rows)]
+    # The node cuts first and looks for contradictions among what is left.
     rows = rows[::-1][:limit]
-    _note_read(node, request, {row["scope"] for row in rows})
     cursor = rows[-1]["id"] if len(rows) == limit else None
-    shown = [record(row, read=True) for row in rows]
-    if "include_contradicted" in yes:
-        shown = [{**one, "contradicted": row["contradicted"]} for one, row in zip(shown, rows, strict=True)]
+    places = Counter((row["entity"], row["relation"], row["scope"]) for row in rows)
+    contested = [places[row["entity"], row["relation"], row["scope"]] > 1 for row in rows]
+    if "include_contradicted" not in yes:
+        rows = [row for row, known in zip(rows, contested, strict=True) if not known]
+        contested = [False] * len(rows)
+    _note_read(node, request, {row["scope"] for row in rows})
+    shown = [
+        {**record(row, read=True), "contradicted": known} for row, known in zip(rows, contested, strict=True)
+    ]
     body = {"facts": shown, "total": len(rows), "cursor": cursor, "tombstone_notices": []}
     return Answer(200, body, {"x-total-count": str(len(rows))})
-
-
-def _contested(row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
-    """Contradicted by a fact that the same query would return; with ``min_confidence`` a retraction is not."""
-    place = (row["entity"], row["relation"], row["scope"])
-    return row["contradicted"] and any(
-        one is not row and (one["entity"], one["relation"], one["scope"]) == place for one in rows
-    )
 
 
 @route("GET", "/v1/facts/([^/]+)")

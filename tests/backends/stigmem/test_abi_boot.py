@@ -170,10 +170,7 @@ async def test_the_four_pulls_in_their_order(double: StigmemDouble) -> None:
             },
         ),
         ("/v1/facts", {**company, "relation": "intent:handoff_to", "min_confidence": "0.8"}),
-        (
-            "/v1/facts",
-            {"scope": "company", "relation": "intent:escalation", "min_confidence": "0.8", "limit": "10"},
-        ),
+        ("/v1/facts", {**company, "relation": "intent:escalation", "min_confidence": "0.8"}),
     ]
     assert [(one.relation, one.value.v) for one in context.facts] == [
         ("preference:tea", "oolong"),
@@ -339,3 +336,44 @@ async def test_stored_text_cannot_take_over_the_prompt(double: StigmemDouble) ->
     assert "```" not in summary
     assert "</memory-context" not in summary
     assert len(summary) < 5000
+
+
+# -- escalations ------------------------------------------------------------------------------------------
+
+
+async def submit(node: StigmemDouble, intent_id: str | None, priority: str) -> None:
+    """An envelope by the node's own route, which writes its priority as ``intent:escalation``."""
+    body = {"from": OTHER, "to": [AGENT], "goal": "tidy up", "id": intent_id}
+    body["escalation"] = {"escalate_to": "stigmem://node/user/boss", "priority": priority}
+    async with StigmemNode(node.url) as client:
+        await client.request("POST", "/v1/intents", json=body)
+
+
+@pytest.mark.parametrize("intent_id", [None, "5B8C5A7E-52d1-4c43-a0dd-0d35b0d6f1f6", "spring-cleaning"])
+async def test_the_priority_of_an_envelope_is_no_escalation(
+    double: StigmemDouble, intent_id: str | None
+) -> None:
+    await submit(double, intent_id, "critical")
+    context = await agent(double).boot(USER)
+    assert (context.facts, context.summary, context.problems) == ([], "", ())
+
+
+async def test_envelopes_do_not_push_a_real_escalation_out(double: StigmemDouble) -> None:
+    async with StigmemNode(double.url) as node:
+        raised = await carry_out(node, surfaces.escalation("stigmem://node/user/boss", "on fire", "critical"))
+    for _ in range(15):
+        await submit(double, None, "low")
+    context = await agent(double).boot(USER)
+    assert [(one.entity, one.value.v) for one in context.facts] == [(raised[0].entity, "critical")]
+
+
+async def test_of_many_escalations_the_newest_ten_are_shown_whoever_named_them(double: StigmemDouble) -> None:
+    async with StigmemNode(double.url) as node:
+        for number in range(6):
+            await carry_out(node, surfaces.escalation(OTHER, f"problem {number}", "low"))
+            raised = fact(f"x://node/alarm/{number}", "intent:escalation", "high", "string")
+            await node.assert_fact(raised)
+    await submit(double, "spring-cleaning", "critical")
+    context = await agent(double).boot(USER)
+    assert [one.value.v for one in context.facts] == ["high", "low"] * 5
+    assert context.facts[0].entity.endswith("5")

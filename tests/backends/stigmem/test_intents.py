@@ -18,7 +18,7 @@ from memory.stigmem.intent_facts import (
     escalation_write,
     from_body,
     from_facts,
-    is_root,
+    names_envelope,
     native_body,
     timeout_fact,
 )
@@ -271,17 +271,19 @@ def test_foreign_envelopes_are_read_as_far_as_they_go():
 
 
 @pytest.mark.parametrize(
-    ("entity", "root"),
+    ("entity", "told"),
     [
         ("intent:e528c61e", True),
         ("stigmem://node:1/intent/e528c61e", True),
         ("stigmem://node:1/escalation/e528c61e", False),
         ("escalation:e528c61e", False),
-        ("handoff:intent", False),
+        ("e528c61e-52d1-4c43-a0dd-0d35b0d6f1f6", True),
+        ("handoff:intent", None),
+        ("intent", None),
     ],
 )
-def test_envelopes_are_told_from_escalations(entity, root):
-    assert is_root(entity) is root
+def test_envelopes_are_told_from_escalations(entity, told):
+    assert names_envelope(entity) is told
 
 
 # -- escalation and timeouts --------------------------------------------------------------------------------

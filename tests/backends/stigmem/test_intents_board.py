@@ -20,6 +20,7 @@ from memory.contract.errors import (
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 from memory.stigmem.intent_board import IntentBoard
+from memory.stigmem.intent_facts import native_body
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import IncompleteWrite
 
@@ -172,6 +173,16 @@ async def test_an_escalation_with_context_embeds_the_facts_referred_to(double):
         facts = await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
         context = next(fact.value.v for fact in facts if fact.relation == "intent:escalation_context")
         assert "the table by the window" in context
+
+
+@pytest.mark.parametrize("intent_id", ["5B8C5A7E-52d1-4c43-a0dd-0d35b0d6f1f6", "spring-cleaning"])
+async def test_an_envelope_under_an_id_of_its_senders_choice_is_found(double, intent_id):
+    async with client(double) as node:
+        board = IntentBoard(node)
+        await node.request("POST", "/v1/intents", json={**native_body(full()), "id": intent_id})
+        await board.escalate(intent_id, full(), source=READER, problem="no table free")
+        assert list((await board.in_flight()).envelopes) == [intent_id]
+        assert (await board.get(intent_id)).goal == full().goal
 
 
 async def test_a_timeout_leaves_a_trace_and_the_envelope_whole(board):
