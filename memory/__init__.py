@@ -1,45 +1,52 @@
 """memslot: one async contract between an agent loop and whatever remembers for it.
 
 This page is for hosts. Whoever writes a plugin finds the rest in :mod:`memory.adapter`; what neither page exports
-is private. Importing this package imports no memory SDK.
+is private. Importing this package imports no memory SDK, and a name's module only when the name is used:
+a hook that needs one error class does not wait for pydantic.
 """
 
-from memory.contract.adapter import (
-    SupportsBulkIngest,
-    SupportsFeedback,
-    SupportsNativeMutation,
-    SupportsNativeQuery,
-    SupportsProvenance,
-    SupportsReadiness,
-)
-from memory.contract.errors import (
-    BackendError,
-    BackendTimeout,
-    BackendUnavailable,
-    CapabilityNotSupported,
-    ConfigError,
-    InputError,
-    MemslotError,
-    ReadOnlyError,
-    ScopeError,
-)
-from memory.contract.events import MemoryEvent, Message
-from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveResult, Trace, WriteReceipt
-from memory.contract.requests import (
-    AdapterMode,
-    ContextBudget,
-    MemoryFeedback,
-    NativeMutationRequest,
-    NativeQueryRequest,
-    ProvenanceRequest,
-    RetrieveRequest,
-)
-from memory.contract.scope import MemoryScope
-from memory.contract.tokens import TokenCounter
-from memory.plugins.opening import open_memory
-from memory.slot.rules import Deadlines
-from memory.slot.slot import MemorySlot
-from memory.slot.tracing import JsonlTraceSink, OpenTelemetrySink
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memory.contract.adapter import (
+        SupportsBulkIngest,
+        SupportsFeedback,
+        SupportsNativeMutation,
+        SupportsNativeQuery,
+        SupportsProvenance,
+        SupportsReadiness,
+    )
+    from memory.contract.errors import (
+        BackendError,
+        BackendTimeout,
+        BackendUnavailable,
+        CapabilityNotSupported,
+        ConfigError,
+        InputError,
+        MemslotError,
+        ReadOnlyError,
+        ScopeError,
+    )
+    from memory.contract.events import MemoryEvent, Message
+    from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveResult, Trace, WriteReceipt
+    from memory.contract.requests import (
+        AdapterMode,
+        ContextBudget,
+        MemoryFeedback,
+        NativeMutationRequest,
+        NativeQueryRequest,
+        ProvenanceRequest,
+        RetrieveRequest,
+    )
+    from memory.contract.scope import MemoryScope
+    from memory.contract.tokens import TokenCounter
+    from memory.plugins.opening import open_memory
+    from memory.slot.rules import Deadlines
+    from memory.slot.slot import MemorySlot
+    from memory.slot.tracing import JsonlTraceSink, OpenTelemetrySink
 
 __version__ = "0.1.0"
 
@@ -81,3 +88,32 @@ __all__ = [
     "WriteReceipt",
     "open_memory",
 ]
+
+_MODULES = {
+    "contract.adapter": "SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
+    "SupportsProvenance SupportsReadiness",
+    "contract.errors": "BackendError BackendTimeout BackendUnavailable CapabilityNotSupported ConfigError "
+    "InputError MemslotError ReadOnlyError ScopeError",
+    "contract.events": "MemoryEvent Message",
+    "contract.receipts": "BackendHealth BackendReadiness RetrieveResult Trace WriteReceipt",
+    "contract.requests": "AdapterMode ContextBudget MemoryFeedback NativeMutationRequest NativeQueryRequest "
+    "ProvenanceRequest RetrieveRequest",
+    "contract.scope": "MemoryScope",
+    "contract.tokens": "TokenCounter",
+    "plugins.opening": "open_memory",
+    "slot.rules": "Deadlines",
+    "slot.slot": "MemorySlot",
+    "slot.tracing": "JsonlTraceSink OpenTelemetrySink",
+}
+_LATE = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

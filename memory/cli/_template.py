@@ -6,9 +6,12 @@ is written out with it, because its model cannot do without.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, get_args, get_origin
 
 import yaml
@@ -73,9 +76,10 @@ def render(info: PluginInfo) -> str:
 
 def _fields(model: type[BaseModel], *, commented: bool = False) -> Iterator[str]:
     """The lines of a model's block, not indented; ``commented`` for a block that is itself optional."""
+    docstrings = _docstrings(model)
     for name, field in model.model_fields.items():
         key = field.alias or name
-        for line in textwrap.wrap(_plain(field.description or ""), _WIDTH):
+        for line in textwrap.wrap(_plain(field.description or docstrings.get(name, "")), _WIDTH):
             yield f"# {line}"
         if field.examples and not commented:
             yield from _yaml(key, field.examples[0])
@@ -106,6 +110,22 @@ def _shown(model: type[BaseModel]) -> Iterator[str]:
             else field.get_default(call_default_factory=True, validated_data={})
         )
         yield from _yaml(field.alias or name, TypeAdapter(Any).dump_python(value, mode="json"))
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The text below each field. Read here: pydantic would parse the source at every start of every program."""
+    found: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        except (OSError, TypeError, SyntaxError):  # made at run time, or built in
+            continue
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for field, text in pairwise(body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                    found[name] = inspect.cleandoc(said)
+    return found
 
 
 def _comment(lines: list[str] | Iterator[str]) -> Iterator[str]:

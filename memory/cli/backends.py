@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from memory.plugins.console import AsJson, print_json, print_table, say
-from memory.plugins.registry import MemoryAdapterRegistry, PluginRow
+
+if TYPE_CHECKING:
+    from memory.plugins.registry import PluginRow
 
 __all__ = ["backends", "status_of"]
 
@@ -19,6 +23,8 @@ def status_of(row: PluginRow) -> str:
 
 def backends(as_json: AsJson = False) -> None:
     """List backends and conditions: source, capabilities, and whether each is installed."""
+    from memory.plugins.registry import MemoryAdapterRegistry
+
     rows = MemoryAdapterRegistry().rows()
     if as_json:
         print_json([row.to_json() for row in rows])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory.contract.receipts import ConditionKind
 from memory.plugins.console import say
+
+if TYPE_CHECKING:
+    from memory.contract.receipts import ConditionKind
 
 __all__ = ["init"]
 

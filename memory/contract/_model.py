@@ -43,7 +43,7 @@ else:
 class Frozen(BaseModel, metaclass=_Meta):
     """Base of the contract's types: immutable, no unknown fields, values never repeated in errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     _error: ClassVar[type[MemslotError]] = InputError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
@@ -55,6 +56,11 @@ class ContextBudget(Frozen):
         return self
 
 
+@cache
+def _unlimited() -> ContextBudget:
+    return ContextBudget()
+
+
 class RetrieveRequest(Frozen):
     """A question to the memory of one scope.
 
@@ -72,7 +78,7 @@ class RetrieveRequest(Frozen):
     query: Text
     scope: MemoryScope
     session_id: Id
-    budget: ContextBudget = ContextBudget()
+    budget: ContextBudget = Field(default_factory=_unlimited)
     scenario: Text | None = None
     context: Text | None = None
     attribute: Text | None = None

@@ -6,13 +6,16 @@ imported when it is run or listed, so that one which is broken or slow costs the
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.main import get_command
 
 from memory.contract.errors import PluginLoadError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["GROUP", "command_names", "load_command"]
 
@@ -21,7 +24,7 @@ GROUP = "memslot.commands"
 
 def command_names() -> list[str]:
     """Names on offer; imports nothing."""
-    return sorted({point.name for point in entry_points(group=GROUP)})
+    return sorted({point.name for point in _found()})
 
 
 def load_command(name: str) -> Any | None:
@@ -30,7 +33,7 @@ def load_command(name: str) -> Any | None:
     Raises:
         PluginLoadError: two distributions offer it, or it cannot be loaded, or it is no command.
     """
-    points = list(entry_points(group=GROUP, name=name))
+    points = [point for point in _found() if point.name == name]
     if not points:
         return None
     if len(points) > 1:
@@ -45,6 +48,12 @@ def load_command(name: str) -> Any | None:
         raise PluginLoadError(
             f"memslot {name}: {point.value} of {_owner(point)} failed to load ({type(error).__name__})"
         ) from error
+
+
+def _found() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
 
 
 def _checked(command: Any) -> Any:

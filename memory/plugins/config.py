@@ -46,14 +46,14 @@ _URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)(?=@)")
 class MemorySettings(BaseModel):
     """The ``memory:`` block."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     backend: str | None = None
     condition: str | None = None
     scope: MemoryScope | None = None
     read_only_test_sessions: bool = True
-    budget: ContextBudget = ContextBudget(max_tokens=2000, max_items=20)
-    deadlines: Deadlines = Deadlines()
+    budget: ContextBudget = Field(default_factory=lambda: ContextBudget(max_tokens=2000, max_items=20))
+    deadlines: Deadlines = Field(default_factory=Deadlines)
     token_counter: str = Utf8TokenCounter.name
     data_dir: Path = Path(".memslot")
     backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)

@@ -1,6 +1,7 @@
 """What every command writes with: colour on a terminal, plain and complete lines elsewhere.
 
-Results go to stdout, progress and errors to stderr, so that a pipe carries results only.
+Results go to stdout, progress and errors to stderr, so that a pipe carries results only. rich is imported when
+something is to be laid out: hooks that print a line of JSON start without it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["STYLES", "AsJson", "Report", "print_json", "print_table", "progress", "say"]
 
@@ -38,7 +39,15 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 def say(text: str, style: str = "") -> None:
     """One line on stdout, never cut or wrapped by us, coloured on terminals only."""
-    Console(highlight=False).print(Text(text, style), soft_wrap=True)
+    from rich.text import Text
+
+    _console().print(Text(text, style), soft_wrap=True)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
 
 
 def print_json(data: Any) -> None:
@@ -51,7 +60,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
     Anything but a terminal gets one line a row, however long, so that it can be searched and cut.
     """
-    console = Console(highlight=False)
+    console = _console()
     table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
     if not console.is_terminal or _width(table) <= console.width:
         _print_aligned(console, table)
@@ -77,11 +86,20 @@ def _turned(table: list[list[str]]) -> list[list[str]]:
 
 
 def _width(table: Sequence[Sequence[str]]) -> int:
-    return sum(max(cell_len(cell) for cell in column) + 2 for column in zip(*table, strict=True)) - 2
+    return sum(width + 2 for width in _widths(table)) - 2
+
+
+def _widths(table: Sequence[Sequence[str]]) -> list[int]:
+    from rich.cells import cell_len
+
+    return [max(cell_len(cell) for cell in column) for column in zip(*table, strict=True)]
 
 
 def _print_aligned(console: Console, table: Sequence[Sequence[str]]) -> None:
-    widths = [max(cell_len(cell) for cell in column) for column in zip(*table, strict=True)]
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    widths = _widths(table)
     for number, row in enumerate(table):
         line = Text()
         for cell, width in zip(row, widths, strict=True):
@@ -101,7 +119,7 @@ class Report(Protocol):
 @contextmanager
 def progress() -> Iterator[Report]:
     """Progress of long work on stderr: a bar on a terminal, elsewhere a line now and then."""
-    console = Console(stderr=True, highlight=False)
+    console = _console(stderr=True)
     if console.is_terminal:
         yield from _bars(console)
     else:

@@ -30,12 +30,10 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 class PluginOptions(BaseModel):
     """Base of a plugin's YAML block: unknown keys are errors, values never show up in messages.
 
-    Field docstrings or ``Field(description=...)`` become the comments that ``memslot init`` writes.
+    Docstrings below fields or ``Field(description=...)`` become the comments that ``memslot init`` writes.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 @dataclass(frozen=True)

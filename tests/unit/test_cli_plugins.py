@@ -16,12 +16,7 @@ def add_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     added: list[EntryPoint] = []
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def found(*, group: str, name: str | None = None) -> list[EntryPoint]:
-        ours = [point for point in added if group == commands.GROUP and name in (None, point.name)]
-        installed = entry_points(group=group) if name is None else entry_points(group=group, name=name)
-        return [*installed, *ours]
-
-    monkeypatch.setattr(commands, "entry_points", found)
+    monkeypatch.setattr(commands, "_found", lambda: [*entry_points(group=commands.GROUP), *added])
 
     def add(name: str, source: str, owner: str = "memslot-extra") -> None:
         module = f"command_{len(added)}_{tmp_path.name.replace('-', '_')}"
