@@ -21,6 +21,7 @@ from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import RetrieveResult, WriteReceipt
 from memory.contract.requests import AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
+from memory.doctor import Patience
 from memory.slot.slot import MemorySlot
 
 __all__ = ["Cell", "Phase", "Tally", "Work", "error_record"]
@@ -54,6 +55,7 @@ class _Stopped(MemslotError):
 class Tally:
     """What a run adds up over its cells. Times are milliseconds of wall time."""
 
+    doctor_ms: float = 0.0
     setup_ms: float = 0.0
     ingest_ms: float = 0.0
     wait_ms: float = 0.0
@@ -81,6 +83,8 @@ class Work:
         files: gets a line for each probe.
         tally: gets the sums.
         progress: called with the phase, and the events and probes just done.
+        patience: told of waits.
+        on_error: called with each error that becomes a line of a record.
     """
 
     slot: MemorySlot
@@ -90,6 +94,8 @@ class Work:
     files: RunDirectory
     tally: Tally
     progress: Callable[[Phase, int, int], None]
+    patience: Patience
+    on_error: Callable[[Exception], None] | None = None
 
 
 def _since(start: float) -> float:
@@ -142,12 +148,14 @@ class Cell:
                 self._counts["sessions"] += 1
                 await self._test(number)
         except MemslotError as error:
+            self._tell(error)
             self._outcome.update(status="failed", error=error_record(error))
         else:
             self._outcome.update(status="completed")
 
     async def _set_up(self) -> None:
         self._work.progress("setup", 0, 0)
+        self._work.patience.check = self._timeline.persona_id
         start = time.perf_counter()
         try:
             await self._slot.setup_scope(self._scope)
@@ -215,9 +223,10 @@ class Cell:
             if self._slot.traits.consistency != "immediate":
                 self._tally.warn(["writes become retrievable later, and the provider cannot say when"])
             return
-        start = time.perf_counter()
+        start, limit_s = time.perf_counter(), self._work.settings.wait_timeout_s
         try:
-            answer = await waiting.wait_until_ready(self._scope, self._work.settings.wait_timeout_s)
+            with self._work.patience.waiting_for("what was written to be processed", limit_s):
+                answer = await waiting.wait_until_ready(self._scope, limit_s)
         finally:
             self._tally.wait_ms += _since(start)
         self._readiness[answer.state] += 1
@@ -252,7 +261,12 @@ class Cell:
         self._counts["probes"] += 1
         self._keep(self._scored(probe, result, spent, formatted))
 
+    def _tell(self, error: Exception) -> None:
+        if self._work.on_error is not None:
+            self._work.on_error(error)
+
     def _failed(self, probe: Probe, error: BackendError) -> None:
+        self._tell(error)
         self._failures_in_a_row += 1
         self._counts["probe_errors"] += 1
         self._keep(self._answered(probe, error=type(error).__name__))

@@ -15,6 +15,7 @@ from memory.bench.rundir import make_directory, new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
 from memory.bench.settings import RunSettings, load_timelines, run_settings
 from memory.contract.errors import ConfigError
+from memory.doctor import Waiting
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.plugins.yaml import load_yaml
@@ -94,16 +95,18 @@ async def run_many(
     registry: MemoryAdapterRegistry | None = None,
     progress: ProgressCallback | None = None,
     finished: Callable[[RunOutcome | NotRun], None] | None = None,
+    on_wait: Callable[[Waiting], None] | None = None,
+    on_error: Callable[[Exception], None] | None = None,
 ) -> Comparison:
     """Run providers one after another over the same timelines, and write a combined report.
 
     A provider that cannot begin, say for a missing SDK, or that a defect ends, is listed with the reason and stops
-    no other; run it alone to see a defect's traceback.
+    no other.
 
     Args:
         configs: one for each provider; see :func:`comparison_configs`.
         settings: in place of the first configuration's ``run:`` block; the same for all.
-        registry, progress: as for :func:`memory.bench.run_benchmark`.
+        registry, progress, on_wait, on_error: as for :func:`memory.bench.run_benchmark`.
         finished: called with each provider's outcome.
 
     Raises:
@@ -121,10 +124,18 @@ async def run_many(
         result: RunOutcome | NotRun
         try:
             result = await run_benchmark(
-                config, settings=settings, data=data, registry=registry, progress=progress
+                config,
+                settings=settings,
+                data=data,
+                registry=registry,
+                progress=progress,
+                on_wait=on_wait,
+                on_error=on_error,
             )
             outcomes.append(result)
         except Exception as error:  # one plugin's defect must not cost the others their night
+            if on_error is not None:
+                on_error(error)
             result = NotRun(provider=config.provider, error=error_record(error))
             not_run.append(result)
         if finished is not None:

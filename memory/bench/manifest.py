@@ -22,6 +22,7 @@ from memory.contract.scope import MemoryScope
 __all__ = [
     "FORMAT_VERSION",
     "CellRecord",
+    "CheckRecord",
     "DataRecord",
     "ErrorRecord",
     "GitRecord",
@@ -181,9 +182,24 @@ class CellRecord(_Record):
     """Answers of the readiness waits by state; ``not_offered`` where the provider has no such capability."""
 
 
+class CheckRecord(_Record):
+    """One of the doctor's checks, passed before the run began."""
+
+    name: str
+    """The check; see ``memory.doctor.CHECKS``."""
+    status: Literal["passed", "failed", "pending", "skipped"]
+    """``pending`` could not be seen in time; ``skipped`` was not tried."""
+    evidence: str
+    """What was seen on two synthetic scopes."""
+    latency_ms: float | None
+    """How long it took; null where it was not tried."""
+
+
 class TimingRecord(_Record):
     """Wall time by phase, milliseconds, over all cells. Phases never overlap."""
 
+    doctor_ms: float = 0.0
+    """The doctor's checks, on scopes and an adapter of their own."""
     setup_ms: float = 0.0
     """Opening the provider, health and scope set-up."""
     ingest_ms: float = 0.0
@@ -254,6 +270,8 @@ class RunManifest(_Record):
     """Capability protocols the adapter offered, sorted."""
     traits: TraitsRecord
     """What the adapter declared."""
+    doctor: tuple[CheckRecord, ...] | None = None
+    """The doctor's checks, in order; null where they were not asked for, or not reached."""
     health: BackendHealth | None = None
     """Health at the start; null where it was not reached."""
     evidence_by: Literal["event_id", "text"] | None = None

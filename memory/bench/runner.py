@@ -1,7 +1,8 @@
 """A run: one provider, one timeline set, one directory with everything about it.
 
-Each persona gets a fresh scope. Sessions are written in time order; at a probe the runner waits until ready,
-makes the slot read-only, asks, scores, and opens the slot again (spec 4.2). Scopes are kept for later analysis.
+The doctor's checks come first. Each persona gets a fresh scope. Sessions are written in time order; at a probe the
+runner waits until ready, makes the slot read-only, asks, scores, and opens the slot again (spec 4.2). Scopes are
+kept for later analysis.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from memory.bench.cell import Cell, Phase, Tally, Work, error_record
 from memory.bench.figures import RunMetrics
-from memory.bench.manifest import CellRecord, DataRecord, RunManifest, TimingRecord, TokenRecord
+from memory.bench.manifest import CellRecord, CheckRecord, DataRecord, RunManifest, TimingRecord, TokenRecord
 from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
 from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
 from memory.bench.report import write_report
@@ -27,6 +29,7 @@ from memory.contract.errors import BackendUnavailable
 from memory.contract.receipts import BackendHealth
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
+from memory.doctor import CheckFailed, DoctorReport, Patience, Waiting, run_doctor
 from memory.plugins.config import MemslotConfig, load_config, load_token_counter
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.opening import build_slot
@@ -75,6 +78,8 @@ async def run_benchmark(
     data: TimelineSet | None = None,
     registry: MemoryAdapterRegistry | None = None,
     progress: ProgressCallback | None = None,
+    on_wait: Callable[[Waiting], None] | None = None,
+    on_error: Callable[[Exception], None] | None = None,
 ) -> RunOutcome:
     """Run one provider over a timeline set and write ``<output>/<run id>/``.
 
@@ -84,20 +89,28 @@ async def run_benchmark(
         data: in place of the timelines that the settings name.
         registry: in place of the installed plugins.
         progress: called after every write, wait and probe; must be quick.
+        on_wait: called while the doctor, or a wait for readiness, takes its time.
+        on_error: called with each error that becomes a line of the manifest, for its traceback.
 
     Raises:
         ConfigError, PluginError: the run cannot begin; nothing was written.
 
-    A backend that fails does not raise: its cells are marked failed in the manifest, with the reason. Should the
-    run itself be ended (an interrupt, a defect), its manifest stays ``incomplete``.
+    A backend that fails does not raise: its cells are marked failed in the manifest, with the reason. Where it
+    fails a check of the doctor, no cell is run. Should the run itself be ended (an interrupt, a defect), its
+    manifest stays ``incomplete``.
     """
     chosen = load_config(config)
     settings = settings or run_settings(chosen)
     timelines = data or load_timelines(settings)
-    return await _Run(chosen, settings, timelines, registry or MemoryAdapterRegistry(), progress).go()
+    run = _Run(chosen, settings, timelines, registry or MemoryAdapterRegistry(), progress)
+    run.patience, run.on_error = Patience(on_wait), on_error
+    return await run.go()
 
 
 class _Run:
+    patience: Patience
+    on_error: Callable[[Exception], None] | None
+
     def __init__(
         self,
         config: MemslotConfig,
@@ -130,10 +143,11 @@ class _Run:
         ]
         self.cells: list[Cell] = []
         self.done = [0, 0]
-        wired, self.wired = wire_truth(self.config, data)
+        self.registry = registry
+        self.examined, self.wired = wire_truth(self.config, data)
         with self.files.prepared():  # before the provider, which may put its store there
             self.slot: MemorySlot = build_slot(
-                wired,
+                self.examined,
                 token_counter=load_token_counter(config.memory.token_counter),
                 trace_sink=self.files,
                 registry=registry,
@@ -144,8 +158,9 @@ class _Run:
 
     async def go(self) -> RunOutcome:
         try:
-            async with self.slot:
-                await self._run_cells()
+            async with self.slot, self.patience.watching():
+                if not self.settings.doctor or await self._fit():
+                    await self._run_cells()
         except BaseException as error:
             self.files.close()
             self._update(error=error_record(error))
@@ -153,7 +168,8 @@ class _Run:
             raise
         metrics = self._metrics()
         self.files.write_metrics(metrics)
-        failed = any(cell.status != "completed" or cell.probe_errors for cell in self._cell_records())
+        cells = self._cell_records()
+        failed = any(cell.status != "completed" or cell.probe_errors for cell in cells)
         self._update(
             status="failed" if failed else "completed",
             finished_at=datetime.now(UTC),
@@ -163,6 +179,31 @@ class _Run:
         write_report(self.files.path, self.manifest, metrics)
         self.files.write_manifest(self.manifest)
         return RunOutcome(self.files.path, self.manifest, metrics)
+
+    async def _fit(self) -> bool:
+        """Whether no check of the doctor fails, which has an adapter and, where it can, a store of its own."""
+        start = time.perf_counter()
+        with TemporaryDirectory(prefix="memslot-doctor-") as directory:
+            report = await run_doctor(
+                self.examined,
+                registry=self.registry,
+                on_wait=self.patience.tell,
+                on_error=self.on_error,
+                ready_timeout_s=self.settings.wait_timeout_s,
+                data_dir=Path(directory),
+            )
+            told = report.model_dump_json().replace(directory, "<doctor>")
+        report = DoctorReport.model_validate_json(told)
+        self.tally.doctor_ms = (time.perf_counter() - start) * 1000
+        self.tally.warn(f"doctor: {name} could not be seen in time" for name in report.pending)
+        records = tuple(CheckRecord(**check.model_dump(exclude={"fix"})) for check in report.checks)
+        self._update(doctor=records)
+        for check in report.checks:
+            if check.status == "failed":
+                failure = CheckFailed(f"doctor: {check.name}: {check.evidence}")
+                self._update(error=error_record(failure))
+                return False
+        return True
 
     async def _run_cells(self) -> None:
         start = time.perf_counter()
@@ -183,6 +224,8 @@ class _Run:
                 files=self.files,
                 tally=self.tally,
                 progress=partial(self._report, timeline.persona_id),
+                patience=self.patience,
+                on_error=self.on_error,
             )
             others = [other for other in self.data.timelines if other is not timeline]
             self.cells.append(
@@ -276,6 +319,7 @@ class _Run:
         """Bring the manifest up to date."""
         tally = self.tally
         timings = TimingRecord(
+            doctor_ms=tally.doctor_ms,
             setup_ms=tally.setup_ms,
             ingest_ms=tally.ingest_ms,
             wait_ms=tally.wait_ms,

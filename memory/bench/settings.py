@@ -42,6 +42,8 @@ class RunSettings(BaseModel):
     """Personas of the quickstart."""
     sessions: Annotated[int, Field(ge=8, le=60)] = 16
     """Accumulation sessions of each persona of the quickstart."""
+    doctor: bool = True
+    """Pass the doctor's checks on two synthetic scopes before the run; the run ends there if one fails."""
     bulk: bool = False
     """Write session by session with the provider's bulk call, where it has one."""
     wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0
@@ -96,7 +98,7 @@ def effective_config(config: MemslotConfig, settings: RunSettings) -> MemslotCon
     Settings that do not apply to the timeline are left out, and so is ``compare``, which several runs share.
     Embedded stores go to the run's own directory, whatever ``memory.data_dir`` says.
     """
-    unused = {"compare", "output"}
+    unused = {"compare", "doctor", "output"}
     unused |= {"users", "sessions"} if settings.timeline == "locomo" else {"data", "limit_questions"}
     run = settings.model_dump(mode="json", exclude=unused)
     if settings.data is not None:

@@ -41,6 +41,7 @@ def show_run(manifest: RunManifest, metrics: RunMetrics) -> None:
     if metrics.preferences is not None:
         _show_preferences(metrics.preferences)
     say(_cost(metrics.cost))
+    say(_doctor(manifest))
     for warning in manifest.warnings:
         say(f"note: {warning}", "dim")
     for problem in _problems(manifest):
@@ -97,6 +98,17 @@ def _cost(cost: CostScores) -> str:
         f"{milliseconds(cost.retrieve_ms.p50)} (p50), {milliseconds(cost.retrieve_ms.p95)} (p95); "
         f"ingest: {milliseconds(cost.ingest_ms)} for {cost.events} events; wait: {milliseconds(cost.wait_ms)}"
     )
+
+
+def _doctor(manifest: RunManifest) -> str:
+    """How the checks before the run went."""
+    if manifest.doctor is None:
+        return "doctor: not asked"
+    names: dict[str, list[str]] = {}
+    for check in manifest.doctor:
+        names.setdefault(check.status, []).append(check.name)
+    rest = [f"{status}: {', '.join(names[status])}" for status in names if status != "passed"]
+    return "; ".join((f"doctor: {len(names.get('passed', []))} checks passed", *rest))
 
 
 def _interval(figure: Estimate) -> str:

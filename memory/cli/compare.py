@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.cli.run import Data, Limit, Out, settings_of
+from memory.cli._group import tracebacks
+from memory.cli.doctor import tell_of_waiting
+from memory.cli.run import Data, Limit, NoDoctor, Out, settings_of
 from memory.plugins.console import AsJson, print_json, progress, say
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ DEMO: dict[str, Any] = {
 
 
 def compare(
+    context: typer.Context,
     config: Annotated[
         Path,
         typer.Argument(
@@ -62,6 +65,7 @@ def compare(
     data: Data = None,
     out: Out = None,
     limit: Limit = None,
+    no_doctor: NoDoctor = False,
     as_json: AsJson = False,
 ) -> None:
     """Run several providers over the same timeline and show them side by side.
@@ -72,12 +76,12 @@ def compare(
     from memory.plugins.config import load_config
 
     configs = comparison_configs(config, providers or None)
-    _compare(
-        configs, settings_of(load_config(configs[0]), data=data, output=out, limit_questions=limit), as_json
-    )
+    first = load_config(configs[0])
+    settings = settings_of(first, no_doctor=no_doctor, data=data, output=out, limit_questions=limit)
+    _compare(context, configs, settings, as_json)
 
 
-def demo(out: Out = None, as_json: AsJson = False) -> None:
+def demo(context: typer.Context, out: Out = None, as_json: AsJson = False) -> None:
     """Play the quickstart with every memory that needs no key, no server and no network."""
     from memory.bench import comparison_configs
 
@@ -89,13 +93,15 @@ def demo(out: Out = None, as_json: AsJson = False) -> None:
             "asked for the one in force. Generated data, nothing leaves this machine."
         )
     try:
-        _compare(configs, settings_of(configs[0], output=out), as_json)
+        _compare(context, configs, settings_of(configs[0], output=out), as_json)
     finally:
         if not as_json:
             say(f"took {time.monotonic() - started:.0f} s", "dim")
 
 
-def _compare(configs: Sequence[MemslotConfig], settings: RunSettings, as_json: bool) -> None:
+def _compare(
+    context: typer.Context, configs: Sequence[MemslotConfig], settings: RunSettings, as_json: bool
+) -> None:
     import anyio
 
     from memory.bench import run_many
@@ -103,7 +109,13 @@ def _compare(configs: Sequence[MemslotConfig], settings: RunSettings, as_json: b
 
     async def go() -> Comparison:
         with progress() as bars:
-            return await run_many(configs, settings=settings, progress=told(bars))
+            return await run_many(
+                configs,
+                settings=settings,
+                progress=told(bars),
+                on_wait=tell_of_waiting,
+                on_error=tracebacks(context),
+            )
 
     comparison = anyio.run(go)
     if as_json:

@@ -13,7 +13,7 @@ from memory.plugins.console import STYLES, AsJson, print_json, say
 if TYPE_CHECKING:
     from memory.doctor import CheckResult, DoctorReport, Waiting
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "tell_of_waiting"]
 
 _BEFORE_THE_BACKEND = ("config", "plugin")
 
@@ -48,7 +48,7 @@ def doctor(
             config,
             registry=registry,
             on_check=None if as_json else _show,
-            on_wait=_tell,
+            on_wait=tell_of_waiting,
             on_error=tracebacks(context),
             ready_timeout_s=timeout,
         )
@@ -67,7 +67,8 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _tell(waiting: Waiting) -> None:
+def tell_of_waiting(waiting: Waiting) -> None:
+    """Say on stderr what a long call waits for, and how long it may take."""
     typer.echo(
         f"{waiting.check}: waiting for {waiting.what}, {waiting.elapsed_s:.0f} s of at most "
         f"{waiting.limit_s:.0f} s",

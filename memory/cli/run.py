@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from memory.cli._group import tracebacks
+from memory.cli.doctor import tell_of_waiting
 from memory.plugins.console import AsJson, print_json, progress, say
 
 if TYPE_CHECKING:
     from memory.bench import RunOutcome, RunSettings
     from memory.plugins.config import MemslotConfig
 
-__all__ = ["Data", "Limit", "Out", "report", "run", "settings_of"]
+__all__ = ["Data", "Limit", "NoDoctor", "Out", "report", "run", "settings_of"]
 
 Data = Annotated[
     Path | None, typer.Option(help="A LoCoMo JSON file, in place of run.data.", show_default=False)
@@ -28,29 +30,35 @@ Limit = Annotated[
         help="Ask only the first so many LoCoMo questions of each conversation.", min=1, show_default=False
     ),
 ]
+NoDoctor = Annotated[bool, typer.Option("--no-doctor", help="Begin without the doctor's checks.")]
 
 
-def settings_of(config: MemslotConfig, **given: Any) -> RunSettings:
+def settings_of(config: MemslotConfig, *, no_doctor: bool = False, **given: Any) -> RunSettings:
     """The ``run:`` block with what the command line gives in place; ``--data`` alone means LoCoMo."""
     from memory.bench import run_settings
 
+    if no_doctor:
+        given["doctor"] = False
     if given.get("data") is not None and "timeline" not in (config.run or {}):
         given["timeline"] = "locomo"
     return run_settings(config, **given)
 
 
 def run(
+    context: typer.Context,
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The YAML file to run.", show_default=False)
     ],
     data: Data = None,
     out: Out = None,
     limit: Limit = None,
+    no_doctor: NoDoctor = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a provider over a timeline, score what it retrieves, and write the report.
 
-    Sessions are written in time order; at each probe the memory is read-only. Exits with 1 if the backend failed.
+    The doctor's checks come first, and a run that fails one ends there. Sessions are written in time order; at each
+    probe the memory is read-only. Exits with 1 if the backend failed.
     """
     import anyio
 
@@ -59,11 +67,17 @@ def run(
     from memory.plugins.config import load_config
 
     loaded = load_config(config)
-    settings = settings_of(loaded, data=data, output=out, limit_questions=limit)
+    settings = settings_of(loaded, no_doctor=no_doctor, data=data, output=out, limit_questions=limit)
 
     async def go() -> RunOutcome:
         with progress() as bars:
-            return await run_benchmark(loaded, settings=settings, progress=told(bars))
+            return await run_benchmark(
+                loaded,
+                settings=settings,
+                progress=told(bars),
+                on_wait=tell_of_waiting,
+                on_error=tracebacks(context),
+            )
 
     outcome = anyio.run(go)
     if as_json:

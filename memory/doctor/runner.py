@@ -93,21 +93,12 @@ class _Doctor:
         self._culprits: dict[str, str] = {}
 
     async def run(self) -> DoctorReport:
-        problem: BaseException | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.patience.watch)
+        async with self.patience.watching():
             try:
                 for name in CHECKS:
                     await self._run_check(name)
-            except anyio.get_cancelled_exc_class():
-                raise
-            except BaseException as error:  # a callback's; raised below, where no group wraps it
-                problem = error
             finally:
                 await self._clean_up()
-                tasks.cancel_scope.cancel()
-        if problem is not None:
-            raise problem
         config = self._config
         return DoctorReport(
             source=config.source if config else str(self._source),

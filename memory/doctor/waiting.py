@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -30,12 +30,13 @@ class Patience:
         tell: called after two seconds of a call, and every five seconds from then on.
 
     Attributes:
+        tell: as given.
         check: the check that is under way.
     """
 
     def __init__(self, tell: Callable[[Waiting], None] | None) -> None:
         self.check = ""
-        self._tell = tell
+        self.tell = tell
         self._call: _Call | None = None
 
     @contextmanager
@@ -47,19 +48,43 @@ class Patience:
         finally:
             self._call = None
 
-    async def watch(self) -> None:
-        """Tell of long calls until cancelled."""
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Tell of long calls while the body runs. What the body or ``tell`` raises comes out as it is."""
+        problem: BaseException | None = None
+
+        async def watch() -> None:
+            nonlocal problem
+            try:
+                await self._watch()
+            except Exception as error:
+                problem = error
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                yield
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:
+                problem = error
+            finally:
+                tasks.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+
+    async def _watch(self) -> None:
         told: _Call | None = None
         told_at = 0.0
-        while self._tell is not None:
+        while self.tell is not None:
             await anyio.sleep(_FIRST_NOTICE_S / 4)
             call, now = self._call, anyio.current_time()
             if call is None or now - call.since < _FIRST_NOTICE_S:
                 continue
             if call is not told or now - told_at >= _NEXT_NOTICE_S:
                 told, told_at = call, now
-                self._tell(
-                    Waiting(
-                        check=self.check, what=call.what, elapsed_s=now - call.since, limit_s=call.limit_s
-                    )
+                elapsed_s = now - call.since
+                self.tell(
+                    Waiting(check=self.check, what=call.what, elapsed_s=elapsed_s, limit_s=call.limit_s)
                 )

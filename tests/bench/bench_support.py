@@ -3,9 +3,10 @@
 import json
 import sys
 import types
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 
-from memory.adapter import BaseAdapter, PluginInfo, PluginOptions, hookimpl
+from memory.adapter import CAPABILITIES, BaseAdapter, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.fake_backend import FakeBackend
 
@@ -60,18 +61,24 @@ class FakeOptions(PluginOptions):
     api_key: str = ""
 
 
-def registry_with(adapter: BaseAdapter | None = None, *, name="fake"):
-    """The installed plugins and a backend ``name`` that is ``adapter``."""
+def registry_with(adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None, *, name="fake"):
+    """The installed plugins and a backend ``name`` that is ``adapter``, or made by it for each slot."""
     module = types.ModuleType(f"bench_plugin_{name}")
     given = adapter or FakeBackend(name=name)
 
     @hookimpl
     def memslot_describe():
-        return PluginInfo(name=name, kind="architecture", summary="for tests", options=FakeOptions)
+        return PluginInfo(
+            name=name,
+            kind="architecture",
+            summary="for tests",
+            options=FakeOptions,
+            capabilities=frozenset(CAPABILITIES),
+        )
 
     @hookimpl
     def memslot_create(settings):
-        return given
+        return given if isinstance(given, BaseAdapter) else given()
 
     module.memslot_describe, module.memslot_create = memslot_describe, memslot_create
     sys.modules[module.__name__] = module
@@ -83,10 +90,10 @@ def registry_with(adapter: BaseAdapter | None = None, *, name="fake"):
 
 
 def config_of(provider="fake", *, budget=None, run=None, **memory):
-    """A configuration that selects one provider; unlimited unless a budget is given."""
+    """A configuration that selects one provider; unlimited unless a budget is given, and without the doctor."""
     kind, group = ("backend", "backends") if provider == "fake" else ("condition", "conditions")
     unlimited = {"max_tokens": None, "max_items": None}
     return {
         "memory": {kind: provider, group: {provider: {}}, "budget": budget or unlimited, **memory},
-        "run": run or {},
+        "run": {"doctor": False, **(run or {})},
     }

@@ -36,7 +36,12 @@ CONTENT = {
         "conditions": {"no_memory": {}, "full_history": {}, "oracle_ipas": {}},
         "backends": {"fake": {}},
     },
-    "run": {"users": 2, "sessions": 8, "compare": ["no_memory", "full_history", "oracle_ipas", "fake"]},
+    "run": {
+        "doctor": False,
+        "users": 2,
+        "sessions": 8,
+        "compare": ["no_memory", "full_history", "oracle_ipas", "fake"],
+    },
 }
 
 

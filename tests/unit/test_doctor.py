@@ -246,6 +246,20 @@ async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when: str, er
     assert (store.rows, store.clients) == ({}, 0)
 
 
+async def test_a_terminal_that_closes_while_waiting_is_told_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("memory.doctor.waiting._FIRST_NOTICE_S", 0.04)
+    store = FakeNativeStore(derivation_s=60)
+
+    def raises(waiting: object) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await examine(on(store), on_wait=raises)
+    assert (store.rows, store.clients) == ({}, 0)
+
+
 async def test_a_cancelled_doctor_leaves_nothing() -> None:
     store = FakeNativeStore(derivation_s=60)
     with anyio.move_on_after(0.2) as limit:
