@@ -118,8 +118,7 @@ class LlmSummariser:
             BackendError: the endpoint failed, or the model did not call the tool as asked.
         """
         conversation = "\n".join(line.render() for line in lines)
-        prompt = f"## Current Long-term Memory\n{memory or '(empty)'}\n\n## Conversation to Process\n{conversation}"
-        history_entry, update = _saved(await self._ask(prompt), self._owner)
+        history_entry, update = _saved(await self._ask(_prompt(memory, conversation)), self._owner)
         if not history_entry or (memory and not update):
             raise BackendProtocolError(f"{self._owner}: the model called save_memory with a blank argument")
         kept, cut = self._bounded(update)
@@ -136,6 +135,14 @@ class LlmSummariser:
         except BackendError as error:
             return str(error)
         return None
+
+    async def probe(self) -> None:
+        """One consolidation of one sentence, whose result is dropped.
+
+        Raises:
+            BackendError: the endpoint failed, or the model did not call the tool as asked.
+        """
+        _saved(await self._ask(_prompt("", "[2024-03-01 09:00] USER: I drink tea.")), self._owner)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -180,6 +187,10 @@ class LlmSummariser:
         while kept and self._counter.count("\n".join(lines[:kept])) > self._max_tokens:
             kept -= 1
         return "\n".join(lines[:kept]).strip(), "\n".join(lines[kept:]).strip()
+
+
+def _prompt(memory: str, conversation: str) -> str:
+    return f"## Current Long-term Memory\n{memory or '(empty)'}\n\n## Conversation to Process\n{conversation}"
 
 
 def _saved(answer: Any, owner: str) -> tuple[str, str]:

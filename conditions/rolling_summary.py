@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -173,6 +173,10 @@ class RollingSummary(ControlCondition):
         return self.healthy(
             status="unavailable" if problem else "ok", details=details, warnings=tuple(warnings)
         )
+
+    def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """The model of ``summariser: llm``."""
+        return {"llm": self._summariser.probe} if isinstance(self._summariser, LlmSummariser) else {}
 
     async def aclose(self) -> None:
         """Close the summariser. What is still pending stays pending: on disk with ``path``, else it is gone."""

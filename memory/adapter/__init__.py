@@ -21,6 +21,7 @@ from memory.contract.adapter import (
     AdapterTraits,
     MemoryAdapter,
     SupportsEventLookup,
+    SupportsModelProbe,
 )
 from memory.contract.errors import (
     BackendAuthError,
@@ -102,6 +103,7 @@ __all__ = [
     "SequentialBulk",
     "ShieldedCalls",
     "SupportsEventLookup",
+    "SupportsModelProbe",
     "Text",
     "Utf8TokenCounter",
     "bearer",

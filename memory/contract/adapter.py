@@ -7,7 +7,7 @@ mapping, fence stripping, budgets) is the slot's work; an adapter does none of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -46,6 +46,7 @@ __all__ = [
     "SupportsBulkIngest",
     "SupportsEventLookup",
     "SupportsFeedback",
+    "SupportsModelProbe",
     "SupportsNativeMutation",
     "SupportsNativeQuery",
     "SupportsProvenance",
@@ -200,6 +201,18 @@ class SupportsEventLookup(Protocol):
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Native ids the event is stored under, or None if it is certainly not stored."""
+        ...
+
+
+@runtime_checkable
+class SupportsModelProbe(Protocol):
+    """Not a capability for hosts: lets the doctor reach the models an adapter calls, before the first turn."""
+
+    def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """Role, such as ``llm`` -> the shortest call that shows whether that model answers as it is configured.
+
+        Empty where this configuration calls none. A probe writes nothing and raises what the client raises.
+        """
         ...
 
 

@@ -100,8 +100,18 @@ class SlotChecks:
         return "passed", f"{listed}; {traits.consistency}; CS filtering {traits.cs_filtering}"
 
     async def models(self) -> Outcome:
-        """Every model that the plugin itself calls answers."""
-        return "skipped", "the plugin names no model that could be reached from here"
+        """Every model that the adapter calls itself answers."""
+        with self._patience.waiting_for("an answer of each model", self._slot.deadlines.write_s):
+            answers = await self._slot.probe_models()
+        if not answers:
+            none = "the plugin names none" if answers is None else "this configuration names none"
+            return "skipped", f"no model to reach from here: {none}"
+        silent = {role: error for role, error in answers.items() if error is not None}
+        if silent:
+            said = "; ".join(f"{role}: {error}" for role, error in silent.items())
+            role, error = next(iter(silent.items()))
+            raise CheckFailed(said, self._hints.fix(error, role)) from error
+        return "passed", f"{', '.join(answers)} answered"
 
     async def write(self) -> Outcome:
         """One event for each persona."""

@@ -57,8 +57,9 @@ class Hints:
         self._config = config
         self._info = info
 
-    def fix(self, error: Exception) -> str | None:
-        """What to do about an error; None where its message says so, or nothing is known."""
+    def fix(self, error: Exception, model: str = "") -> str | None:
+        """What to do about an error, of a model where one is named; None where the message says it, or nothing is
+        known."""
         if isinstance(error, PluginNotFound):
             return "see 'memslot backends' for what is installed"
         if not isinstance(error, MemslotError):
@@ -66,7 +67,7 @@ class Hints:
         if isinstance(error, IsolationError):
             return LEAK
         if isinstance(error, BackendError):
-            return self._backend(error)
+            return self._backend(error, model)
         return None  # configuration, input, scope and plugin errors name their fix
 
     def unavailable(self, diagnostics: Mapping[str, Any]) -> str | None:
@@ -77,48 +78,47 @@ class Hints:
             return self._nobody_there()
         status = diagnostics.get("status") or 0
         if status in (401, 403):
-            return self._key
+            return self._key()
         return _REACHED if status >= 500 else None
 
     @property
     def templates(self) -> str:
         """What to do where two scopes come to one id."""
-        return f"let the id templates in {self._block} tell scopes apart: use {{run_id}} and {{persona_id}}"
+        return f"let the id templates in {self._block()} tell scopes apart: use {{run_id}} and {{persona_id}}"
 
     @property
     def install(self) -> str | None:
         """The pip line of the plugin's SDK."""
         return self._info.install if self._info and self._info.install else None
 
-    def _backend(self, error: BackendError) -> str | None:
+    def _backend(self, error: BackendError, model: str) -> str | None:
         if "module" in error.diagnostics:
             return self.install
         if isinstance(error, BackendAuthError):
-            return self._key
+            return self._key(model)
         if isinstance(error, BackendRateLimited):
             return "the quota is used up: wait, or use another key"
         if unreached(error.diagnostics):
-            return self._nobody_there()
+            return self._nobody_there(model)
         if isinstance(error, BackendTimeout):
             return "see what keeps it, in the backend's own log; or raise memory.deadlines"
         if isinstance(error, BackendUnavailable):
             return _REACHED
         return None
 
-    def _nobody_there(self) -> str:
-        addresses = ", ".join(self._addresses())
-        return f"nobody answers: start it, or correct {addresses or 'its address in ' + self._block}"
+    def _nobody_there(self, model: str = "") -> str:
+        addresses = ", ".join(self._addresses(model))
+        return f"nobody answers: start it, or correct {addresses or 'its address in ' + self._block(model)}"
 
-    @property
-    def _key(self) -> str:
-        return f"correct the key in {self._block}: it is missing, wrong, expired, or may not do this"
+    def _key(self, model: str = "") -> str:
+        return f"correct the key in {self._block(model)}: it is missing, wrong, expired, or may not do this"
 
-    @property
-    def _block(self) -> str:
-        return self._config.where if self._config else "the configuration"
+    def _block(self, model: str = "") -> str:
+        where = self._config.where if self._config else "the configuration"
+        return f"{where}.{model}" if model else where
 
-    def _addresses(self) -> Iterator[str]:
-        """The server's addresses in the provider's block, without credentials; models have their own check."""
+    def _addresses(self, model: str) -> Iterator[str]:
+        """The addresses in the provider's block, without credentials: of the model, or of all that is none."""
         if self._config is None or self._info is None:
             return
         group, _, provider = self._config.where.removeprefix("memory.").partition(".")
@@ -127,7 +127,8 @@ class Hints:
         defaults: dict[str, Any] = {
             name: fields[name].default for name in ("url", "base_url") if name in fields
         }
-        yield from _addresses_in({**defaults, **given}, self._config.where)
+        block = given.get(model) or {} if model else {**defaults, **given}
+        yield from _addresses_in(block, self._block(model))
 
 
 def _addresses_in(block: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -15,11 +15,12 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from memory.contract.adapter import AdapterTraits, MemoryAdapter, capabilities_of
+from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsModelProbe, capabilities_of
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
     IsolationError,
+    MemslotError,
     ReadOnlyError,
     ScopeError,
 )
@@ -260,6 +261,26 @@ class MemorySlot:
                 "details": {**health.details, "slot": writes},
             }
         )
+
+    async def probe_models(self) -> dict[str, MemslotError | None] | None:
+        """Reach every model that the adapter calls itself, each within ``deadlines.write_s`` seconds.
+
+        Returns:
+            Role -> why it does not answer, or None where it does. None where the adapter names no models.
+        """
+        rules = self._rules
+        rules.enter()
+        if not isinstance(self._adapter, SupportsModelProbe):
+            return None
+        answers: dict[str, MemslotError | None] = {}
+        async with rules.observed("probe_models", None):
+            for role, probe in self._adapter.model_probes().items():
+                try:
+                    await rules.call(role, self.deadlines.write_s, probe)
+                    answers[role] = None
+                except MemslotError as error:
+                    answers[role] = error
+        return answers
 
     async def aclose(self) -> None:
         """Wait for writes in flight (at most ``deadlines.close_s``) and release the adapter. Idempotent."""

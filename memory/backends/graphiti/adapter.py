@@ -7,7 +7,7 @@ are shared. Graphiti runs on asyncio only.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -337,6 +337,10 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             details=details,
             warnings=self._store.warnings,
         )
+
+    def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """The extracting model, and the embedder and cross-encoder where they are models."""
+        return self._models.probes(self._options)
 
     async def aclose(self) -> None:
         """Close every graph and every HTTP client. Idempotent."""

@@ -6,7 +6,8 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from graphiti_core.cross_encoder.client import CrossEncoderClient
@@ -16,8 +17,11 @@ from graphiti_core.embedder.openai import OpenAIEmbedder, OpenAIEmbedderConfig
 from graphiti_core.llm_client.config import LLMConfig
 from graphiti_core.llm_client.errors import EmptyResponseError
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
+from graphiti_core.prompts.models import Message
 from openai import AsyncOpenAI
+from pydantic import BaseModel
 
+from memory import ConfigError
 from memory.adapter import LexicalHashEmbedder
 from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.write import Write
@@ -71,6 +75,12 @@ class LexicalRanking(CrossEncoderClient):  # type: ignore[misc]
             for text in passages
         ]
         return sorted(scored, key=lambda pair: -pair[1])
+
+
+class YesOrNo(BaseModel):
+    """What the extracting model is asked for when it is tried."""
+
+    answer: bool
 
 
 class Models:
@@ -130,6 +140,26 @@ class Models:
             return LexicalRanking(options.dimensions)
         config = LLMConfig(api_key=model.key(), model=model.model)
         return OpenAIRerankerClient(config, client=self._connect(model, deadline_s))
+
+    def probes(self, options: GraphitiOptions) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """Role -> one short call of that model, for each that the options name."""
+        probes: dict[str, Callable[[], Awaitable[object]]] = {"llm": self._ask}
+        if isinstance(options.embedder, GraphitiModel):
+            probes["embedder"] = partial(self._embed, options.dimensions)
+        if "cross_encoder" in options.recipe and isinstance(options.cross_encoder, GraphitiModel):
+            probes["cross_encoder"] = partial(self.cross_encoder.rank, "Which tea?", ["I drink tea."])
+        return probes
+
+    async def _ask(self) -> None:
+        message = Message(role="user", content="Is water wet?")
+        await self.llm.generate_response([message], response_model=YesOrNo)
+
+    async def _embed(self, dimensions: int) -> None:
+        length = len(await self.embedder.create("I drink tea."))
+        if length != dimensions:
+            raise ConfigError(
+                f"memory.backends.graphiti.dimensions: is {dimensions}, and the embedder answers with {length}"
+            )
 
     async def aclose(self) -> None:
         """Close every HTTP client."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -109,6 +109,7 @@ class Mem0Adapter(BaseAdapter):
             bulk_size=_BULK_SIZE,
         )
         self._options = options
+        self._where = where
         self._ids = ScopeIds(options, where)
         self._native = NativeMem0(options, directory, where, settings.deadlines, settings.name)
         self.worker: NativeWorker = NativeWorker(options.threads, name=f"memslot-{settings.name}")
@@ -372,6 +373,13 @@ class Mem0Adapter(BaseAdapter):
             versions=versions,
             warnings=tuple(warnings),
         )
+
+    def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """The configured ``llm``, ``embedder`` and ``reranker``, on the adapter's threads."""
+        from memory.backends.mem0.probes import model_probes
+
+        probes = model_probes(self._native, self._options, self._where)
+        return {role: partial(self._run, probe) for role, probe in probes.items()}
 
     def close_native(self) -> None:
         """Free the store's lock, clients and files."""

@@ -1,0 +1,120 @@
+"""A model that does not answer as configured shows in the doctor, before the first turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.doctor import DoctorReport, run_doctor
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def llm() -> Iterator[ScriptedLLM]:
+    with ScriptedLLM() as llm:
+        yield llm
+
+
+def options_of(provider: str, llm: ScriptedLLM) -> dict[str, Any]:
+    model = {"model": "scripted", "base_url": llm.base_url, "api_key": FAKE_KEY}
+    return {
+        "mem0": {"llm": model, "embedder": model},
+        "graphiti": {
+            "llm": model,
+            "embedder": model,
+            "cross_encoder": model,
+            "recipe": "cross_encoder",
+            "dimensions": 1536,
+        },
+        "rolling_summary": {"summariser": "llm", "llm": model},
+    }[provider]
+
+
+ROLES = {
+    "mem0": ("llm", "embedder"),
+    "graphiti": ("llm", "embedder", "cross_encoder"),
+    "rolling_summary": ("llm",),
+}
+
+
+@pytest.fixture(params=ROLES)
+def provider(request: pytest.FixtureRequest) -> str:
+    rows = {row.name: row for row in MemoryAdapterRegistry().rows()}
+    if not rows[request.param].installed:
+        pytest.skip(f"not installed: {request.param}")
+    return str(request.param)
+
+
+async def examine(provider: str, tmp_path: Path, options: dict[str, Any]) -> DoctorReport:
+    kind = "condition" if provider == "rolling_summary" else "backend"
+    memory = {kind: provider, "data_dir": str(tmp_path), f"{kind}s": {provider: options}}
+    return await run_doctor({"memory": memory})
+
+
+def check(report: DoctorReport, name: str) -> Any:
+    return next(one for one in report.checks if one.name == name)
+
+
+async def test_models_that_answer_pass(provider: str, llm: ScriptedLLM, tmp_path: Path) -> None:
+    report = await examine(provider, tmp_path, options_of(provider, llm))
+    assert check(report, "models").status == "passed", report
+    assert check(report, "models").evidence == f"{', '.join(ROLES[provider])} answered"
+
+
+@pytest.mark.parametrize("role", ["llm", "embedder"])
+async def test_a_dead_key_fails_before_anything_is_written(
+    provider: str, role: str, llm: ScriptedLLM, tmp_path: Path
+) -> None:
+    if role not in ROLES[provider]:
+        pytest.skip(f"{provider} has no {role}")
+    endpoint = "chat/completions" if role == "llm" else "embeddings"
+    llm.faults.add("401", times=None, endpoint=endpoint)
+    report = await examine(provider, tmp_path, options_of(provider, llm))
+    found = check(report, "models")
+    assert found.status == "failed"
+    assert f"{role}: " in found.evidence
+    assert "HTTP 401" in found.evidence
+    assert found.fix.startswith("correct the key in memory.")
+    assert f".{role}:" in found.fix
+    assert check(report, "write").status == "skipped"
+    assert FAKE_KEY not in report.model_dump_json()
+
+
+async def test_an_address_where_nobody_answers_is_named(
+    provider: str, llm: ScriptedLLM, tmp_path: Path
+) -> None:
+    options = options_of(provider, llm)
+    options["llm"] = {**options["llm"], "base_url": "http://127.0.0.1:9/v1"}
+    report = await examine(provider, tmp_path, options)
+    failed = next(one for one in report.checks if one.status == "failed")
+    assert failed.name == ("health" if provider == "rolling_summary" else "models")
+    if failed.name == "models":
+        assert ".llm.base_url (http://127.0.0.1:9/v1)" in failed.fix
+
+
+class FixedLength(ScriptedLLM):
+    """Its vectors have 1536 numbers, whatever is asked for."""
+
+    def _answered(self, method: str, path: str, body: Any) -> Any:
+        return super()._answered(method, path, {key: body[key] for key in body if key != "dimensions"})
+
+
+@pytest.mark.parametrize("provider", ["mem0", "graphiti"], indirect=True)
+async def test_vectors_of_another_length_are_named(provider: str, tmp_path: Path) -> None:
+    with FixedLength() as llm:
+        report = await examine(provider, tmp_path, {**options_of(provider, llm), "dimensions": 2048})
+    found = check(report, "models")
+    assert found.status == "failed"
+    said = f"memory.backends.{provider}.dimensions: is 2048, and the embedder answers with 1536"
+    assert said in found.evidence
