@@ -15,6 +15,7 @@ from memory.adapter.lockfile import FileLock
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
 from memory.contract._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
+from memory.contract._text import normalise
 from memory.contract.adapter import (
     CAPABILITIES,
     FILTER_OPERATORS,
@@ -115,6 +116,7 @@ __all__ = [
     "fit_entries",
     "hookimpl",
     "may_pass",
+    "normalise",
     "normalise_error",
     "render_entry",
     "render_section",

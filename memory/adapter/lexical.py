@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
+
+from memory.contract._text import normalise
 
 __all__ = ["LexicalHashEmbedder"]
 
@@ -83,7 +84,8 @@ class LexicalHashEmbedder:
         found: dict[int, float] = {}
         for token, count in tokens.items():
             weight = math.sqrt(count)
-            for index, value in self._features(token):
+            features = self._features if len(token) <= _LONGEST_TOKEN else self._token_features
+            for index, value in features(token):
                 found[index] = found.get(index, 0.0) + weight * value
         return found
 
@@ -107,7 +109,7 @@ class LexicalHashEmbedder:
 
 def _tokens(text: str) -> Counter[str]:
     """Counted tokens, each after a letter for its kind: ``w`` word, ``c`` characters of CJK text, ``s`` sign."""
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = normalise("NFKC", text).casefold()
     counts: Counter[str] = Counter()
     for run, word in _TOKEN.findall(text):
         if word:

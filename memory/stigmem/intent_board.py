@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from memory import BackendError, InputError
-from memory.adapter import BackendRejected
+from memory.adapter import BackendRejected, normalise
 from memory.stigmem.answers import mapping
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Fact, build_uri
@@ -272,7 +272,7 @@ def _comparable(envelope: IntentRecord) -> Any:
 def _folded(value: Any) -> Any:
     """Text as the node's sanitizer returns it: compatibility forms folded, invisible characters gone."""
     if isinstance(value, str):
-        folded = unicodedata.normalize("NFKC", value)
+        folded = normalise("NFKC", value)
         return "".join(char for char in folded if unicodedata.category(char) not in ("Cc", "Cf"))
     if isinstance(value, dict):
         return {name: _folded(item) for name, item in value.items()}

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from memory import MemoryEvent, Message
-from memory.adapter import ContextEntry
+from memory.adapter import ContextEntry, normalise
 from memory.backends.stigmem.ids import AUTHORITY, StigmemScope
 from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact
 from memory.stigmem.rendering import render_value
@@ -89,7 +88,7 @@ def _provenance(event: MemoryEvent, index: int, message: Message, home: StigmemS
 
 def search_terms(texts: Iterable[str]) -> list[str]:
     """The words of a question as the node's tokenizer sees them, lower-case (capitals are operators), each once."""
-    words = (word for text in texts for word in _TERM.findall(unicodedata.normalize("NFC", text).lower()))
+    words = (word for text in texts for word in _TERM.findall(normalise("NFC", text).lower()))
     return list(dict.fromkeys(words))
 
 
