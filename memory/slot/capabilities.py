@@ -52,6 +52,8 @@ class _View:
 class _Feedback(_View):
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         rules = self._rules
+        rules.check_scope(feedback.scope)
+        feedback = without_recalled_context(feedback)
         return await rules.write(
             "apply_feedback",
             feedback.scope,
@@ -75,17 +77,17 @@ class _BulkIngest(_View):
         for event in events:
             self._rules.check_scope(event.scope)
             by_scope.setdefault(event.scope, []).append(without_recalled_context(event))
-        if len({event.event_id for event in events}) != len(events):
-            raise InputError("record_events: two events share an event_id; give each its own")
-        receipts: dict[str, WriteReceipt] = {}
+        if len({(event.scope, event.event_id) for event in events}) != len(events):
+            raise InputError("record_events: two events of a scope share an event_id; give each its own")
+        receipts: dict[tuple[MemoryScope, str], WriteReceipt] = {}
         for scope, group in by_scope.items():
             try:
                 written = await self._write(scope, group)
             except MemslotError as error:
                 error.receipts = (*receipts.values(), *error.receipts)
                 raise
-            receipts.update((receipt.event_id, receipt) for receipt in written)
-        return [receipts[event.event_id] for event in events]
+            receipts.update(((scope, receipt.event_id), receipt) for receipt in written)
+        return [receipts[event.scope, event.event_id] for event in events]
 
     async def _write(self, scope: MemoryScope, events: list[MemoryEvent]) -> list[WriteReceipt]:
         return await self._rules.write(

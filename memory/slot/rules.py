@@ -27,8 +27,9 @@ from memory.contract.errors import (
     normalise_error,
 )
 from memory.contract.events import MemoryEvent
-from memory.contract.formatting import strip_context
+from memory.contract.formatting import strip_json
 from memory.contract.receipts import Trace
+from memory.contract.requests import MemoryFeedback
 from memory.contract.scope import MemoryScope
 from memory.slot.gate import Lanes, ModeGate
 from memory.slot.tracing import TraceSink
@@ -36,6 +37,8 @@ from memory.slot.tracing import TraceSink
 __all__ = ["Deadlines", "Rules", "without_recalled_context"]
 
 T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=Frozen)
+SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback)
 
 
 class Deadlines(Frozen):
@@ -235,18 +238,35 @@ class Rules:
         return cast(T, traced if isinstance(answer, list) else traced[0])
 
 
-def without_recalled_context(event: MemoryEvent) -> MemoryEvent:
-    """The event without any memory section, so that memory never feeds on itself.
+def without_recalled_context(said: SaidT) -> SaidT:
+    """An event or feedback without any memory section, so that memory never feeds on itself.
+
+    Sections go from what was said and from the names, tool calls and metadata beside it.
 
     Raises:
         InputError: nothing else was in it.
     """
-    if not any("memory-context" in message.content.lower() for message in event.messages):
-        return event
-    messages = [
-        message.model_copy(update={"content": strip_context(message.content)}) for message in event.messages
-    ]
-    kept = [message for message in messages if message.content or message.tool_calls]
-    if not kept:
-        raise InputError("MemoryEvent.messages holds nothing but recalled context; nothing was written")
-    return event.with_messages(kept)
+    if isinstance(said, MemoryEvent):
+        messages = [_stripped(message, "content", "name", "tool_calls") for message in said.messages]
+        kept = tuple(message for message in messages if message.content or message.tool_calls)
+        if kept != said.messages:
+            said = said.model_copy(update={"messages": kept})
+        something = bool(kept)
+    else:
+        said = _stripped(said, "content", "corrected_answer")
+        something = bool(said.content or said.corrected_answer)
+    if not something:
+        raise InputError(f"{type(said).__name__} holds nothing but recalled context; nothing was written")
+    return _stripped(said, "metadata")
+
+
+def _stripped(said: ModelT, *names: str) -> ModelT:
+    """With sections taken out of these fields; a text of which nothing is left is absent, where that is allowed."""
+    changed = {}
+    for name in names:
+        before = getattr(said, name)
+        after = strip_json(before)
+        if after != before:
+            optional = type(said).model_fields[name].default is None
+            changed[name] = None if optional and not after else after
+    return said.model_copy(update=changed) if changed else said

@@ -7,7 +7,9 @@ check, mode gate, order of the scope) -> ``delivery.Delivery`` (outbox, look-up,
 
 from __future__ import annotations
 
+import math
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -19,6 +21,7 @@ from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsModelP
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
+    InputError,
     IsolationError,
     MemslotError,
     ReadOnlyError,
@@ -29,7 +32,7 @@ from memory.contract.formatting import (
     fit_entries,
     is_well_formed,
     section_overhead,
-    strip_context,
+    strip_json,
     surely_exceeds,
 )
 from memory.contract.receipts import (
@@ -317,8 +320,9 @@ class MemorySlot:
             scope, budget: in place of the slot's defaults.
             scenario, context, attribute, filters: as in :class:`RetrieveRequest`.
         """
+        _check_text("user", user)
         request = RetrieveRequest(
-            query=strip_context(user),
+            query=strip_json(user),
             scope=self._scope_or_default(scope),
             session_id=session_id,
             budget=budget or self.budget,
@@ -357,6 +361,9 @@ class MemorySlot:
             timestamp: when it was said; now by default.
             agent_id, scenario, context, attribute, metadata: as in :class:`MemoryEvent`.
         """
+        for name, half in (("user", user), ("assistant", assistant)):
+            if half is not None:
+                _check_text(name, half)
         said = [Message(role="user", content=user)] if user and user.strip() else []
         said.extend(messages)
         if assistant and assistant.strip():
@@ -390,6 +397,10 @@ class MemorySlot:
         for scope_ids in labelled:
             if scope_ids == expected:
                 continue
+            if not scope_ids:
+                raise IsolationError(
+                    f"{self.backend_name} returned a row that names no scope; the whole answer is withheld"
+                )
             for name, value in scope_ids.items():
                 if expected.get(name) != value:
                     raise IsolationError(
@@ -404,21 +415,29 @@ class MemorySlot:
         if surely_exceeds(result.entries, budget):
             included = self._fit(result)
         result, section, tokens = self._rendered(result, included)
-        if budget.max_tokens is not None and tokens > budget.max_tokens:
+        most = math.inf if budget.max_tokens is None else budget.max_tokens
+        if tokens > most:
             included = self._fit(result)
             result, section, tokens = self._rendered(result, included)
-        while budget.max_tokens is not None and tokens > budget.max_tokens and included:
-            # An adapter's own rendering may cost more than the shared one: give up entries from the end.
-            fits = int(len(included) * budget.max_tokens / tokens)
-            included = included[: min(len(included) - 1, fits)]
-            result, section, tokens = self._rendered(result, included)
-        if not is_well_formed(section):
-            raise BackendProtocolError(
-                f"{self.backend_name}: format_context did not return one well-formed <memory-context> section",
-                backend_name=self.backend_name,
-                operation="format_context",
+        if tokens > most:
+            # An adapter's own rendering may cost more than the shared one: as many entries as fit, from the first.
+            costs = range(1, len(included) + 1)
+            fits = bisect_right(costs, most, key=lambda count: self._rendered(result, included[:count])[2])
+            result, section, tokens = self._rendered(result, included[:fits])
+        if tokens > most:
+            raise self._misrendered(
+                f"returned more than the budget's {most} tokens, whatever entries it was given"
             )
+        if not is_well_formed(section):
+            raise self._misrendered("did not return one well-formed <memory-context> section")
         return result, section, self._measured(result, tokens)
+
+    def _misrendered(self, what: str) -> BackendProtocolError:
+        return BackendProtocolError(
+            f"{self.backend_name}: format_context {what}",
+            backend_name=self.backend_name,
+            operation="format_context",
+        )
 
     def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
         least, trace = result.request.budget.min_tokens, result.trace
@@ -443,3 +462,8 @@ class MemorySlot:
         result = result.model_copy(update={"included": included})
         section = self._adapter.format_context(result)
         return result, section, self.token_counter.count(section) if section else 0
+
+
+def _check_text(name: str, said: object) -> None:
+    if not isinstance(said, str):
+        raise InputError(f"{name} must be text, not {type(said).__name__}; leave a turn without it out")

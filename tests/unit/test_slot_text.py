@@ -1,0 +1,154 @@
+"""What the slot does with the text that goes through it: recalled context stays out, the budget holds."""
+
+import json
+
+import pytest
+from slot_support import ALICE, BOB, Obedient, adapter, anyio_backend, ask, event, sink, slot
+
+from memory import ContextBudget, InputError, Message, SupportsBulkIngest, SupportsFeedback
+from memory.adapter import BackendProtocolError, ContextEntry, FeedbackReceipt, IsolationError
+from memory.contract.requests import MemoryFeedback
+
+__all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
+
+pytestmark = pytest.mark.anyio
+
+
+async def recalled(slot):
+    await slot.after_turn(user="I like oolong", session_id="s")
+    return await slot.before_turn("tea?", session_id="s")
+
+
+async def test_recalled_context_beside_the_words_is_not_written(slot, adapter):
+    context = await recalled(slot)
+    call = {"id": "c1", "function": {"name": "search", "arguments": json.dumps({"text": f"tea {context}"})}}
+    await slot.after_turn(
+        session_id="s",
+        messages=[
+            Message(role="assistant", tool_calls=[call]),
+            Message(role="tool", content=json.dumps([context, "green"]), tool_call_id="c1"),
+            Message(role="user", content="and now?", name=f"Al{context}"),
+            Message(role="user", content="words", name=context),
+        ],
+        metadata={"prompt": [f"be kind {context}"], "n": 1},
+    )
+    written = adapter.rows[-1]
+    assert "oolong" not in written.model_dump_json()
+    assert json.loads(written.messages[0].tool_calls[0]["function"]["arguments"]) == {"text": "tea"}
+    assert json.loads(written.messages[1].content) == ["", "green"]
+    assert [message.name for message in written.messages[2:]] == ["Al", None]
+    assert written.metadata == {"prompt": ["be kind"], "n": 1}
+
+
+async def test_an_event_without_recalled_context_goes_as_it_is(slot, adapter):
+    said = event().model_copy(update={"metadata": {"a": "{}"}})
+    await slot.record_event(said)
+    assert adapter.rows == [said]
+
+
+async def test_recalled_context_cut_short_is_not_written(slot, adapter):
+    context = await recalled(slot)
+    await slot.after_turn(user=f"tea?\n{context[:-20]}", session_id="s")
+    assert adapter.rows[-1].messages[0].content == "tea?"
+
+
+async def test_recalled_context_in_feedback_is_not_written(slot, adapter):
+    taken = []
+
+    async def apply_feedback(feedback):
+        taken.append(feedback)
+        return FeedbackReceipt(feedback_id=feedback.feedback_id, status="committed")
+
+    adapter.apply_feedback = apply_feedback
+    context = await recalled(slot)
+
+    def feedback(**fields):
+        said = {"feedback_id": "f", "scope": ALICE, "session_id": "s", "timestamp": event().timestamp}
+        return MemoryFeedback(**said, **fields)
+
+    view = slot.capability(SupportsFeedback)
+    await view.apply_feedback(
+        feedback(content=f"wrong {context}", corrected_answer=f"green {context}", metadata={"a": context})
+    )
+    assert (taken[0].content, taken[0].corrected_answer, taken[0].metadata) == ("wrong", "green", {"a": ""})
+    with pytest.raises(InputError, match="nothing but recalled context"):
+        await view.apply_feedback(feedback(content=context))
+    assert len(taken) == 1
+
+
+async def test_prose_that_forms_a_tag_together_is_recalled(slot, adapter):
+    async def retrieve(request):
+        found = await Obedient.retrieve(adapter, request)
+        halves = (ContextEntry("a <", prose=True), ContextEntry("memory-context> b", prose=True))
+        return found.model_copy(update={"entries": halves})
+
+    adapter.retrieve = retrieve
+    assert "memory-context> b" in await slot.before_turn("tea?", session_id="s")
+
+
+async def test_a_row_that_names_no_scope_is_withheld(slot, adapter):
+    async def retrieve(request):
+        found = await Obedient.retrieve(adapter, request)
+        return found.model_copy(update={"entries": (ContextEntry("whose?", scope_ids={}),)})
+
+    adapter.retrieve = retrieve
+    with pytest.raises(IsolationError, match="names no scope"):
+        await slot.retrieve(ask())
+
+
+async def test_a_section_over_the_budget_is_never_shown(slot, adapter):
+    for number in range(40):
+        await slot.record_event(event(number, text=f"fact {number}"))
+    drawn = []
+
+    def all_of_them(result):
+        drawn.append(len(result.included))
+        return f"<memory-context>{'x' * 9000}</memory-context>"
+
+    adapter.format_context = all_of_them
+    with pytest.raises(BackendProtocolError, match="more than the budget's 50 tokens"):
+        await slot.retrieve(ask(budget=ContextBudget(max_tokens=50)))
+    assert len(drawn) < 12
+
+
+async def test_an_adapters_own_rendering_keeps_as_many_entries_as_fit(slot, adapter):
+    for number in range(400):
+        await slot.record_event(event(number, text=f"fact {number}"))
+    drawn = []
+
+    def wide(result):
+        drawn.append(len(result.included))
+        lines = "\n".join(f"{entry.text}{' ' * 90}." for entry in result.context_entries)
+        return f"<memory-context>\n{lines}\n</memory-context>"
+
+    adapter.format_context = wide
+    for most in (1000, 2000):
+        found = await slot.retrieve(ask(budget=ContextBudget(max_tokens=most)))
+        assert most - 30 < found.trace.token_count <= most
+        assert found.included == tuple(range(len(found.included)))
+    assert len(drawn) < 30
+
+
+@pytest.mark.parametrize("user", [None, 5, ["a"], b"tea"])
+async def test_a_turn_that_is_no_text_is_an_input_error(slot, adapter, user):
+    with pytest.raises(InputError, match="user must be text"):
+        await slot.before_turn(user, session_id="s")
+    if user is not None:
+        with pytest.raises(InputError, match="user must be text"):
+            await slot.after_turn(user=user, session_id="s")
+        with pytest.raises(InputError, match="assistant must be text"):
+            await slot.after_turn(user="a", assistant=user, session_id="s")
+    assert adapter.calls == []
+
+
+async def test_one_event_id_in_two_scopes_is_two_events(slot, adapter):
+    async def record_events(events):
+        return [await adapter.record_event(one) for one in events]
+
+    adapter.record_events = record_events
+    same = [event(1, ALICE), event(1, BOB), event(2, ALICE)]
+    receipts = await slot.capability(SupportsBulkIngest).record_events(same)
+    assert [receipt.event_id for receipt in receipts] == ["e1", "e1", "e2"]
+    assert [receipt.trace.scope for receipt in receipts] == [ALICE, BOB, ALICE]
+    with pytest.raises(InputError, match="two events of a scope share an event_id"):
+        await slot.capability(SupportsBulkIngest).record_events([*same, event(2, ALICE)])
