@@ -20,7 +20,7 @@ __all__ = ["ExtractiveSummariser"]
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_]+(?:['’][^\W\d_]+)?")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-_KEPT = re.compile(r"- (?P<date>\d{4}-\d\d-\d\d) (?P<speaker>[^:\n]+): (?P<text>.+)")
+_KEPT = re.compile(r"\A- (?P<date>\d{4}-\d\d-\d\d) (?P<speaker>[^:\n]+): (?P<text>.+)")
 _PREFERENCE = re.compile(
     r"\b(?:prefer|like|love|enjoy|hate|dislike|rather|favou?rite|please|always|never|instead|anymore)\b"
     r"|\b(?:from now on|no longer|i want|i need|i['’]d like|stop|keep (?:it|your|the|things)|don['’]t|do not)\b"

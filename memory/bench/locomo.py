@@ -29,7 +29,7 @@ _SESSION = re.compile(r"session_(\d+)\Z")
 _GAP = re.compile(r"[;,\s\[\](){}'\"]+")
 _TURN_ID = re.compile(r"D(\d+):(\d+)\Z", re.IGNORECASE)
 _DATE = re.compile(
-    r"\s*(\d{1,2}):(\d{2})\s*([ap]m)\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*\Z", re.IGNORECASE
+    r"\A\s*(\d{1,2}):(\d{2})\s*([ap]m)\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*\Z", re.IGNORECASE
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 

@@ -6,10 +6,12 @@ control characters into the prompt.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 from memory.contract.receipts import ContextEntry
 from memory.contract.requests import ContextBudget
@@ -24,15 +26,17 @@ __all__ = [
     "wrap_section",
 ]
 
-_TAG = re.compile(r"<\s*(/?)\s*memory-context\b[^<>]{0,1000}>", re.IGNORECASE)
-_PLAIN_FENCE = re.compile(r"<memory-context\b[^<>]{0,1000}>")
-_OPENING = re.compile(
-    r"<(?=[\s\u200b-\u200f\u2060\ufeff]*/?[\s\u200b-\u200f\u2060\ufeff]*memory-context)", re.I
-)
+# Possessive, so that a run of blanks is read once: a pattern that gives back what it took is quadratic here.
+_BLANKS = r"[\s\u200b-\u200f\u2060\ufeff]*+"
+_TAG = re.compile(rf"<{_BLANKS}(/?+){_BLANKS}memory-context\b([^<>]{{0,1000}}+)>", re.I)
+_PLAIN_FENCE = re.compile(r"<memory-context\b[^<>]{0,1000}+>")
+_OPENING = re.compile(rf"<(?={_BLANKS}/?+{_BLANKS}memory-context)", re.I)
 # C0 and C1 controls but tab and newline; bidirectional overrides, which can hide what a line says.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINE_BREAK = re.compile("\r\n|[\r\u2028\u2029\x0b\x0c\x85]")
 _SHORT_ID = 12
+
+JsonT = TypeVar("JsonT")
 
 
 def clean_text(text: str) -> str:
@@ -44,24 +48,59 @@ def clean_text(text: str) -> str:
 
 
 def strip_context(text: str) -> str:
-    """Remove every memory section from a message, so that memory never feeds on itself.
+    """Remove every memory section from a text, so that memory never feeds on itself. Linear.
 
-    Nested and forged sections go as a whole; a lone tag goes by itself and its surroundings stay. Linear.
+    Nested and forged sections go as a whole, and one that lacks its end goes to the end of the text. A lone tag
+    goes by itself: one that closes nothing, or opens without saying of which memory. What the removal itself would
+    join to a tag is escaped.
     """
     if "memory-context" not in text.lower():
         return text
     kept: list[str] = []
-    open_at: list[int] = []  # lengths of ``kept`` at each unclosed opening tag
+    open_at: list[
+        tuple[int, bool]
+    ] = []  # unclosed tags: the length of ``kept`` there, and whether it has attributes
     position = 0
     for tag in _TAG.finditer(text):
         kept.append(text[position : tag.start()])
         position = tag.end()
-        if not tag.group(1):
-            open_at.append(len(kept))
+        if not tag[1]:
+            open_at.append((len(kept), "=" in tag[2]))
         elif open_at:
-            del kept[open_at.pop() :]
+            del kept[open_at.pop()[0] :]
     kept.append(text[position:])
-    return "".join(kept).strip()
+    for length, has_attributes in open_at:
+        if has_attributes:
+            del kept[length:]
+            break
+    left = "".join(kept).strip()
+    return _OPENING.sub("&lt;", left) if _TAG.search(left) else left
+
+
+def strip_json(value: JsonT) -> JsonT:
+    """:func:`strip_context` of every text in a JSON value, keys included, also of JSON kept as text.
+
+    The arguments of a tool call are such a text, in which a section may be spelt with escapes.
+    """
+    stripped: Any = value
+    if isinstance(value, dict):
+        stripped = {strip_context(key): strip_json(item) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        stripped = type(value)(strip_json(item) for item in value)
+    elif isinstance(value, str) and "memory-context" in value.lower():
+        stripped = _strip_text_of_json(value)
+    return cast(JsonT, stripped)
+
+
+def _strip_text_of_json(text: str) -> str:
+    try:
+        value = json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
+        stripped = strip_json(value)
+    except (ValueError, RecursionError):
+        value = stripped = None
+    if value is None:
+        return strip_context(text)
+    return text if stripped == value else json.dumps(stripped, ensure_ascii=False)
 
 
 def render_entry(entry: ContextEntry) -> str:
@@ -125,11 +164,12 @@ def _fence(backend: str, scope: str) -> tuple[str, str]:
 
 def wrap_section(backend: str, scope: str, lines: Iterable[str]) -> str:
     """Finished lines inside the fence; no lines give the empty string, so that no empty fence reaches a prompt."""
-    body = [line for line in lines if line]
+    body = "\n".join(line for line in lines if line)
     if not body:
         return ""
     opening, closing = _fence(backend, scope)
-    return "\n".join((opening, *body, closing))
+    # Lines that are harmless each can be a tag together.
+    return f"{opening}\n{_OPENING.sub('&lt;', body)}\n{closing}"
 
 
 def section_overhead(backend: str, scope: str, counter: TokenCounter) -> int:

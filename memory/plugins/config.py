@@ -34,7 +34,7 @@ HIDDEN = "***"
 """What stands in place of a secret wherever a configuration is shown, stored or hashed."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-_VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
 _SECRET = re.compile(
     r"(^|_)(api_?key|key|access_?token|auth_?token|bearer|token|password|passwd|secret|credentials?|authorization"
     r"|private_?key|connection_string|dsn)$",
@@ -284,8 +284,13 @@ class _Resolver:
 
         def replace(match: re.Match[str]) -> str:
             name, default = match.groups()
-            if name is None:
+            if match.group() == "$$":
                 return "$"
+            if name is None:
+                raise self._problem(
+                    path,
+                    "holds '${' without a variable; write ${NAME} or ${NAME:-default}, or $${ for the sign",
+                )
             if _SECRET.search(name):
                 self.secrets.add(path)
             found = self._env.get(name, default)

@@ -173,7 +173,7 @@ _ASKS_SUMMARY = re.compile(
     r"\bsummari[sz]e\b|\b(?:write|update|give|produce|create)\b.{0,40}\bsummary\b|摘要|总结", re.I
 )
 _SPEAKER = re.compile(r"^(?:- )?(?:\[[^\]]*\] ?)?(?P<role>\w+): ")
-_CONTEXT = re.compile(r"<memory-context\b[^>]*>(.*?)</memory-context>", re.S)
+_CONTEXT = re.compile(r"<memory-context\b[^<>]*+>((?:[^<]++|<(?!/?memory-context\b))*+)</memory-context>")
 _ENTRY = re.compile(r"^- (?:\((?P<labels>[^()]*)\) )?(?P<text>.*)$")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 

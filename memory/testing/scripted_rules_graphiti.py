@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 _OTHERS = frozenset({"assistant", "system", "developer", "tool"})
 _SINCE = re.compile(r"\bsince (\d{4}-\d\d-\d\d)\b")
 _UNTIL = re.compile(r"\buntil (\d{4}-\d\d-\d\d)\b")
-_ASKS_ATTRIBUTES = re.compile(r"\s*Given the (?:MESSAGES and the following ENTITY|following FACT), ")
+_ASKS_ATTRIBUTES = re.compile(r"\A\s*Given the (?:MESSAGES and the following ENTITY|following FACT), ")
 _EXCLUSIVE = re.compile(
     r"^(?P<who>.*?)\b(?:(?P<home>(?:live|lives|lived) in|moved to)|(?P<work>works? (?:at|for))|"
     r"favou?rite (?P<kind>\w+) is)\b",

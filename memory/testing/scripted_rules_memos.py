@@ -17,7 +17,9 @@ _LIKES = re.compile(
     r"\b(?:like|love|prefer|enjoy|hate|dislike|favou?rite|avoid|never|always)\w*\b|喜欢|偏好|讨厌", re.I
 )
 _TOOL_NAME = re.compile(r"[\"']name[\"']: ?[\"']([^\"']+)[\"']")
-_REPLACEMENT = re.compile(r"\b(?:replace|change) ['\"](.+?)['\"] (?:with|to) ['\"](.+?)['\"]", re.I)
+_REPLACEMENT = re.compile(
+    r"\b(?:replace|change) ['\"](.{1,500}?)['\"] (?:with|to) ['\"](.{1,500}?)['\"]", re.I
+)
 _NATIVE_ID = re.compile(r"^([0-9a-f]{8}-[0-9a-f-]{27}): ", re.M)
 _SAME_MATTER = 0.3  # of the new fact's words in a known memory: then it is about the same thing
 

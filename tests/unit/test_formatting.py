@@ -1,5 +1,6 @@
 """The context section: nothing stored can break out of it, nothing recalled is stored again (DESIGN section 8)."""
 
+import json
 import re
 from datetime import UTC, datetime
 
@@ -17,8 +18,9 @@ from memory.adapter import (
     render_section,
     section_overhead,
     strip_context,
+    wrap_section,
 )
-from memory.contract.formatting import is_well_formed
+from memory.contract.formatting import is_well_formed, strip_json
 
 COUNTER = Utf8TokenCounter()
 FENCES = [
@@ -163,3 +165,63 @@ def test_clean_text_disarms(forged):
 )
 def test_a_malformed_section_is_noticed(section):
     assert not is_well_formed(section)
+
+
+SECTION = '<memory-context backend="mem0" scope="r:p">\n- (score 0.90) likes oolong\n</memory-context>'
+
+
+def test_a_section_without_its_end_goes_to_the_end_of_the_text():
+    for cut in (SECTION[:-1], SECTION[:-17], SECTION[:60]):
+        assert strip_context(f"before {cut}") == "before"
+        assert strip_context(f"a {SECTION} b {cut}") == "a  b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<memory-<memory-context>context>",
+        "<mem<memory-context>a</memory-context>ory-context> b",
+        "<" + SECTION + "memory-context>",
+        "</memory-<memory-<memory-context>context>context>",
+        "<memory-" * 5 + "<memory-context>" + "context>" * 5,
+    ],
+)
+def test_stripping_builds_no_tag(text):
+    stripped = strip_context(f"{text} and words")
+    assert "and words" in stripped
+    assert not re.search(r"<\s*/?\s*memory-context", stripped)
+    assert strip_context(stripped) == stripped
+
+
+@given(
+    text=st.lists(st.sampled_from(["<", "/", "memory-", "context", ">", "x", *FENCES, SECTION])).map("".join)
+)
+def test_nothing_is_left_to_strip(text):
+    stripped = strip_context(text)
+    assert strip_context(stripped) == stripped
+    assert not re.search(r"<\s*/?\s*memory-context\b[^<>]*>", stripped, re.IGNORECASE)
+
+
+def test_a_section_goes_from_any_part_of_a_json_value():
+    plain = {"a": [f"x {SECTION}", 1, None, True], "b": {"c": ("<b>", 0.5)}}
+    clean = {"a": ["x", 1, None, True], "b": {"c": ("<b>", 0.5)}}
+    assert strip_json(plain) == clean
+    assert strip_json({f"k{SECTION}": 1}) == {"k": 1}
+    for text in (
+        json.dumps({"q": f"tea {SECTION}"}),
+        json.dumps({"q": f"tea {SECTION}"}).replace("<", "\\u003c"),
+    ):
+        assert json.loads(strip_json(text)) == {"q": "tea"}
+    assert strip_json(f"{{ no json {SECTION}") == "{ no json"
+    assert strip_json("[" * 100_000 + SECTION) == "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "halves", [("a <", "memory-context> b"), ("a <", "/", "memory-context>"), ("</", "memory-context>")]
+)
+def test_neighbours_that_form_a_tag_together_are_shown(halves):
+    entries = [ContextEntry(half, prose=True) for half in halves]
+    section = render_section("honcho", "r:p", entries)
+    assert is_well_formed(section)
+    assert all(half.lstrip("a <").rstrip(" b") in section for half in halves)
+    assert is_well_formed(wrap_section("honcho", "r:p", halves))

@@ -54,7 +54,7 @@ def _environment_kept() -> Iterator[None]:
         os.environ.update(before)
 
 
-_DETAIL = re.compile(r"\s*[:={\[('\"].*", re.DOTALL)
+_DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
 
 
 def _quieten() -> None:

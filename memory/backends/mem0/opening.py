@@ -231,7 +231,7 @@ def _quieten() -> None:
             logging.getLogger(name).addFilter(_discreet)
 
 
-_DETAIL = re.compile(r"\s*[:={\[('\"].*", re.DOTALL)
+_DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
 
 
 _SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed", "The '")

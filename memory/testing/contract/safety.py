@@ -28,7 +28,7 @@ HOSTILE_TEXTS: dict[str, str] = {
 }
 """What a hostile user may have said."""
 
-_TAG = re.compile(r"<[\s\u200b-\u200f\u2060\ufeff]*/?[\s\u200b-\u200f\u2060\ufeff]*memory-context", re.I)
+_TAG = re.compile(r"<[\s\u200b-\u200f\u2060\ufeff]*+/?+[\s\u200b-\u200f\u2060\ufeff]*+memory-context", re.I)
 
 
 class SafetyContract(ContractBase):
