@@ -144,7 +144,10 @@ class JsonHttp:
                     self._retire(pool)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             self._retire(pool)
-            raise normalise_error(error, backend_name=self._backend, operation=operation) from error
+            failure = normalise_error(error, backend_name=self._backend, operation=operation)
+            if not failure.sent:
+                failure.args = (f"{failure}: nobody answers at {self.url}",)
+            raise failure from error
         except (TypeError, ValueError) as error:
             raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
         return self._content(response, operation)

@@ -7,7 +7,7 @@ mapping, fence stripping, budgets) is the slot's work; an adapter does none of i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -52,6 +52,7 @@ __all__ = [
     "SupportsProvenance",
     "SupportsReadiness",
     "capabilities_of",
+    "missing_methods",
 ]
 
 FILTER_OPERATORS = frozenset({"eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains"})
@@ -225,6 +226,28 @@ CAPABILITIES: Mapping[str, type] = {
     "native_query": SupportsNativeQuery,
 }
 """The six capability protocols by the name used in listings, manifests and doctor."""
+
+
+def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+    """What an adapter lacks: ``MemoryAdapter`` or a capability's name -> the methods that are missing.
+
+    Args:
+        adapter: what a factory made.
+        declared: capabilities its description promises; those it withholds by config are not missed.
+    """
+    wanted: dict[str, type] = {"MemoryAdapter": MemoryAdapter}
+    withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
+    wanted |= {name: CAPABILITIES[name] for name in declared if name not in withheld}
+    missing = {
+        name: tuple(one for one in _members(protocol) if not hasattr(adapter, one))
+        for name, protocol in wanted.items()
+    }
+    return {name: methods for name, methods in missing.items() if methods}
+
+
+def _members(protocol: type) -> list[str]:
+    names = [*protocol.__annotations__, *vars(protocol)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def capabilities_of(adapter: object) -> frozenset[str]:

@@ -110,7 +110,7 @@ class BackendError(MemslotError):
         backend_name: the adapter that was called.
         operation: the native operation, such as ``Memory.search``.
         diagnostics: JSON-ready and redacted: ``exception``, ``status``, ``code``, ``request_id``,
-            ``retry_after_s``, ``causes``; a key is absent where the native error does not tell.
+            ``retry_after_s``, ``causes``, ``module``; a key is absent where the native error does not tell.
         sent: False when the request certainly was not carried out.
     """
 
@@ -298,6 +298,9 @@ def normalise_error(error: BaseException, *, backend_name: str, operation: str) 
             kind = _classify(link) or kind
         if _NEVER_SENT.search(type(link).__name__):
             sent = False
+        if isinstance(link, ModuleNotFoundError) and link.name:
+            diagnostics["module"] = link.name
+            sent = False
         for key, value in (
             ("status", _status(link)),
             ("code", _safe_code(link, "code") or _safe_code(link, "error_code")),
@@ -307,6 +310,8 @@ def normalise_error(error: BaseException, *, backend_name: str, operation: str) 
             if value is not None:
                 diagnostics[key] = value
     status = f", HTTP {diagnostics['status']}" if "status" in diagnostics else ""
+    if "module" in diagnostics:
+        status += f": {diagnostics['module']} is not installed"
     return kind(
         f"{backend_name}: {operation} failed ({diagnostics['exception']}{status})",
         backend_name=backend_name,

@@ -141,7 +141,8 @@ class ScopeEncoder:
         alphabet: what the backend allows.
         templates: native id name -> template such as ``"{run_id}:{persona_id}"``. Every field is escaped.
             ``None`` means one id, named ``id``, of all four fields.
-        allow_sharing: accept templates that leave out an isolating field, so that scopes share memory.
+        allow_sharing: accept templates that leave out an isolating field, so that scopes share memory; None
+            refuses them as False does, and is for configurations that have no such option to name in the error.
         owner: names the setting in errors, such as ``memory.backends.mem0``.
 
     Raises:
@@ -155,7 +156,7 @@ class ScopeEncoder:
         alphabet: IdAlphabet,
         templates: Mapping[str, str] | None = None,
         *,
-        allow_sharing: bool = False,
+        allow_sharing: bool | None = None,
         owner: str = "scope",
     ) -> None:
         self.alphabet = alphabet
@@ -193,7 +194,7 @@ class ScopeEncoder:
         if names and not self.allow_sharing:
             raise ScopeError(
                 f"{self._owner}: no template uses {_braced(names)}, so different scopes would share memory; "
-                "add the field, or set allow_sharing: true if that is what you want"
+                f"add the field{_SHARING if self.allow_sharing is False else ''}"
             )
 
     def encode(self, scope: MemoryScope) -> dict[str, NativeId]:
@@ -223,5 +224,6 @@ def _braced(names: Iterable[str]) -> str:
     return ", ".join(f"{{{name}}}" for name in names)
 
 
+_SHARING = ", or set allow_sharing: true if that is what you want"
 _WHOLE_SCOPE = ":".join(f"{{{name}}}" for name in ISOLATING_FIELDS)
 _LABELS = ScopeEncoder(IdAlphabet())

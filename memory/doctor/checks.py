@@ -89,12 +89,17 @@ class SlotChecks:
         return "passed", ", ".join(f"{name}={value}" for name, value in ids.items()) or "no native ids"
 
     async def capabilities(self) -> Outcome:
-        """Nothing is offered that the plugin's description does not declare."""
+        """What is offered is what the plugin's description declares, less what the configuration withholds."""
         offered, traits = self._slot.capabilities(), self._slot.traits
         undeclared = offered - self._info.capabilities
         if undeclared:
             raise CheckFailed(
                 f"offers {', '.join(sorted(undeclared))}, which its description does not declare"
+            )
+        for name, methods in sorted(self._slot.missing_methods(self._info.capabilities).items()):
+            raise CheckFailed(
+                f"its description declares {name}, and the adapter lacks {', '.join(methods)}",
+                "for the plugin's author: add them, or name what a configuration lacks in withheld_capabilities",
             )
         listed = ", ".join(sorted(offered)) or "none"
         return "passed", f"{listed}; {traits.consistency}; CS filtering {traits.cs_filtering}"

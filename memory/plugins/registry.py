@@ -16,7 +16,7 @@ from typing import Any
 
 import pluggy
 
-from memory.contract.adapter import MemoryAdapter
+from memory.contract.adapter import MemoryAdapter, missing_methods
 from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
 from memory.contract.receipts import ConditionKind
 from memory.contract.tokens import TokenCounter
@@ -146,7 +146,11 @@ class MemoryAdapterRegistry:
         except Exception as error:
             raise PluginLoadError(f"{info.name}: its factory failed ({type(error).__name__})") from error
         if not isinstance(adapter, MemoryAdapter):
-            raise PluginLoadError(f"{info.name}: its factory returned no MemoryAdapter; see memory.base")
+            lacking = ", ".join(missing_methods(adapter).get("MemoryAdapter", ()))
+            raise PluginLoadError(
+                f"{info.name}: its factory returned a {type(adapter).__name__}, which is no MemoryAdapter: it "
+                f"lacks {lacking}; inherit from memory.adapter.BaseAdapter, or add them"
+            )
         return adapter
 
     def _row(self, kind: ConditionKind, name: str, point: EntryPoint) -> PluginRow:

@@ -17,7 +17,13 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsModelProbe, capabilities_of
+from memory.contract.adapter import (
+    AdapterTraits,
+    MemoryAdapter,
+    SupportsModelProbe,
+    capabilities_of,
+    missing_methods,
+)
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
@@ -127,6 +133,10 @@ class MemorySlot:
     def capabilities(self) -> frozenset[str]:
         """Names of the capabilities this adapter, configured as it is, offers."""
         return capabilities_of(self._adapter)
+
+    def missing_methods(self, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Of capabilities a description declares, those neither offered nor withheld, and the methods they lack."""
+        return missing_methods(self._adapter, declared)
 
     def capability(self, protocol: Callable[..., T]) -> T | None:
         """The guarded capability, e.g. ``slot.capability(SupportsReadiness)``, or None where there is none.

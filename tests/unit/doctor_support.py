@@ -103,6 +103,15 @@ class SaysReady(FakeBackend):
         return BackendReadiness(state="ready")
 
 
+class HalfReady(FakeBackend):
+    wait_until_ready = property()
+
+
+class NeedsAModule(FakeBackend):
+    async def setup_scope(self, scope):
+        import surely_not_installed  # noqa: F401
+
+
 class NoReadiness(FakeBackend):
     """Retrievable some time later, and it cannot say when."""
 

@@ -9,11 +9,13 @@ import pytest
 from doctor_support import (
     BreaksOnClosing,
     BreaksOnFormatting,
+    HalfReady,
     HealedBySetup,
     KeepsQuestions,
     Leaky,
     LeakyRaw,
     LeavesHistory,
+    NeedsAModule,
     NeverHealed,
     NoReadiness,
     OneForAll,
@@ -73,6 +75,20 @@ async def test_a_leak_that_nobody_can_see_yet_is_pending_and_never_passed() -> N
     assert "could not see its own yet" in check.evidence
     assert not report.ok
     assert set(report.pending) >= {"readiness", "write_read", "isolation", "reset"}
+
+
+async def test_a_capability_that_is_described_and_half_made_names_the_missing_method() -> None:
+    check = found(await examine(on(FakeNativeStore(), HalfReady)), "capabilities")
+    assert check.status == "failed"
+    assert check.evidence == "its description declares readiness, and the adapter lacks wait_until_ready"
+
+
+async def test_a_module_that_is_imported_late_and_missing_says_the_pip_line() -> None:
+    line = "pip install 'memslot[fake]'"
+    report = await examine(on(FakeNativeStore(), NeedsAModule), described={"install": line})
+    check = found(report, "setup")
+    assert (check.status, check.fix) == ("failed", line)
+    assert check.evidence.endswith("surely_not_installed is not installed)")
 
 
 async def test_one_native_id_for_two_personas_fails_the_setup() -> None:

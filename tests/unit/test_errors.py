@@ -92,6 +92,18 @@ def test_diagnostics_tell_what_is_safe_to_tell():
     assert error.diagnostics["causes"] == ["httpx.HTTPStatusError"]
 
 
+def test_a_module_that_is_not_installed_is_named():
+    try:
+        import surely_not_installed  # noqa: F401
+    except ImportError as error:
+        wrapped = RuntimeError("sk-secret")
+        wrapped.__cause__ = error
+    error = normalise_error(wrapped, backend_name="mem0", operation="setup_scope")
+    assert str(error) == "mem0: setup_scope failed (RuntimeError: surely_not_installed is not installed)"
+    assert error.diagnostics["module"] == "surely_not_installed"
+    assert not error.ambiguous
+
+
 def test_a_code_that_holds_text_is_left_out():
     native = RuntimeError("x")
     native.code = USER_TEXT

@@ -177,8 +177,12 @@ def test_a_missing_sdk_says_the_pip_line(plugin):
     [
         ("import surely_not_installed", "cannot be imported"),
         ("raise KeyError('sk-secret')", r"factory failed \(KeyError\)"),
-        ("return object()", "returned no MemoryAdapter"),
-        ("return None", "returned no MemoryAdapter"),
+        ("return object()", "returned a object, which is no MemoryAdapter: it lacks backend_name, traits,"),
+        ("return None", "returned a NoneType, which is no MemoryAdapter"),
+        (
+            "Adapter.retrieve = None; del Adapter.retrieve; return Adapter(settings)",
+            "it lacks retrieve; inherit",
+        ),
     ],
 )
 def test_a_failing_factory_is_one_clear_error(plugin, create, complaint):

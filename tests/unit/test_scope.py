@@ -110,9 +110,12 @@ def test_a_template_that_would_share_memory_is_refused(templates, complaint):
 
 def test_sharing_is_possible_on_purpose_only():
     scope = MemoryScope(run_id="r", persona_id="p", agent_id="a")
-    encoder = ScopeEncoder(IdAlphabet(), {"id": "{run_id}:{persona_id}"})
+    template = {"id": "{run_id}:{persona_id}"}
+    encoder = ScopeEncoder(IdAlphabet(), template, allow_sharing=False)
     with pytest.raises(ScopeError, match=r"\{agent_id\}.*allow_sharing"):
         encoder.encode(scope)
+    with pytest.raises(ScopeError, match=r"add the field$"):  # a hint must name an option that exists
+        ScopeEncoder(IdAlphabet(), template).encode(scope)
     shared = ScopeEncoder(IdAlphabet(), {"id": "{persona_id}"}, allow_sharing=True)
     assert shared.encode(scope) == {"id": "p"}
 
