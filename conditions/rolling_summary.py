@@ -352,7 +352,13 @@ class RollingSummary(ControlCondition):
         except BackendError as error:
             if notebook.note_failure(error) < _ATTEMPTS or self._read_only:
                 return False
-            notebook.archive_raw(count)
+            try:
+                notebook.archive_raw(count)
+            except (
+                BackendError
+            ) as unwritten:  # a full disk, say; the event being written is kept all the same
+                notebook.note_failure(unwritten)
+                return False
         return True
 
 

@@ -62,7 +62,7 @@ from memory.contract.tokens import Utf8TokenCounter
 from memory.plugins.hookspecs import AdapterSettings, PluginInfo, PluginOptions, hookimpl
 
 if TYPE_CHECKING:
-    from memory.adapter.http import JsonHttp, bearer, check_url, may_pass, route
+    from memory.adapter.http import JsonHttp, bearer, check_url, route
     from memory.adapter.lexical import LexicalHashEmbedder
 
 __all__ = [
@@ -115,7 +115,6 @@ __all__ = [
     "entry_cost",
     "fit_entries",
     "hookimpl",
-    "may_pass",
     "normalise",
     "normalise_error",
     "render_entry",
@@ -128,7 +127,7 @@ __all__ = [
 ]
 
 _LATE = {
-    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "may_pass", "route"), "http"),
+    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "route"), "http"),
     "LexicalHashEmbedder": "lexical",
 }
 

@@ -12,15 +12,22 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import anyio
 import httpx
 
 from memory.adapter.address import server_address
-from memory.contract.errors import BackendError, BackendProtocolError, InputError, normalise_error
+from memory.contract.errors import (
+    BackendError,
+    BackendProtocolError,
+    BackendUnavailable,
+    InputError,
+    normalise_error,
+)
 
-__all__ = ["JsonHttp", "bearer", "check_url", "may_pass", "route"]
+__all__ = ["JsonHttp", "bearer", "check_url", "route"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 _HINTS = {
@@ -31,6 +38,8 @@ _HINTS = {
     422: "the {server} refused the request's form",
     429: "the quota is used up",
 }
+_CARRIED_OUT = (302, 303)
+"""Redirects that may answer a request which was carried out; others say that it must be sent elsewhere."""
 _ROUTE_WORD = re.compile(r"|\.well-known|v\d|[a-z]{1,20}(?:-[a-z]{1,20}){0,2}")
 
 
@@ -62,14 +71,6 @@ def bearer(api_key: str | None) -> dict[str, str]:
 def route(path: str) -> str:
     """The path with its ids taken out, for messages and traces."""
     return "/".join(part if _ROUTE_WORD.fullmatch(part) else "{id}" for part in path.split("/"))
-
-
-def may_pass(error: BackendError) -> bool:
-    """Whether the failure may pass by itself: 5xx, or an answer that was lost on the way."""
-    status = error.diagnostics.get("status")
-    if status is not None:
-        return bool(status >= 500 and status != 501)
-    return error.ambiguous and not isinstance(error.__cause__, httpx.TimeoutException)
 
 
 class JsonHttp:
@@ -113,8 +114,9 @@ class JsonHttp:
         json: Any = None,
         headers: Mapping[str, str] | None = None,
         operation: str | None = None,
+        retry_pause_s: float | None = None,
     ) -> Any:
-        """One request, sent once: the answer's JSON, or None for an empty answer.
+        """One request: the answer's JSON, or None for an empty answer.
 
         Args:
             path: from the root; ids in it are the caller's to escape.
@@ -122,6 +124,8 @@ class JsonHttp:
             json: the body.
             headers: further headers, such as the key's.
             operation: what to call it in errors; by default method and path, ids taken out.
+            retry_pause_s: for what may be sent twice: seconds to wait before the one further attempt after a 5xx
+                (not 501) or a lost connection. None: it is sent once.
 
         Raises:
             BackendError: by HTTP status, transport failure or unreadable answer. ``diagnostics`` hold what may be
@@ -134,22 +138,31 @@ class JsonHttp:
             )
         operation = operation or f"{method} {route(path)}"
         given = {name: value for name, value in (params or {}).items() if value is not None}
-        pool = self._connections()
+        sent = {"headers": headers, "params": given or None, "json": json}
         try:
-            async with pool as http:
-                request = http.build_request(method, path, headers=headers, params=given or None, json=json)
-                request.stream = _Body(request.content)
-                response = await http.send(request)
-                if _unhandled(response):
-                    self._retire(pool)
+            return await self._send(operation, method, path, **sent)
+        except BackendError as error:
+            if retry_pause_s is None or not _may_pass(error):
+                raise
+            earlier = error
+        await anyio.sleep(retry_pause_s)
+        try:
+            return await self._send(operation, method, path, **sent)
+        except BackendError as error:
+            error.after(earlier)
+            raise
+
+    async def _send(self, operation: str, method: str, path: str, **given: Any) -> Any:
+        try:
+            async with self._connections() as pool:
+                request = _request(pool.http, operation, method, path, **given)
+                response = await pool.http.send(request)
+                pool.retired = pool.retired or _unhandled(response)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            self._retire(pool)
             failure = normalise_error(error, backend_name=self._backend, operation=operation)
-            if not failure.sent:
+            if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 failure.args = (f"{failure}: nobody answers at {self.url}",)
             raise failure from error
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
         return self._content(response, operation)
 
     async def aclose(self) -> None:
@@ -159,7 +172,7 @@ class JsonHttp:
             await pool.http.aclose()
 
     def _connections(self) -> _Pool:
-        if self._pool is None:
+        if self._pool is None or self._pool.retired:
             secure = self.url.startswith("https")
             self._pool = _Pool(
                 httpx.AsyncClient(
@@ -174,12 +187,6 @@ class JsonHttp:
                 )
             )
         return self._pool
-
-    def _retire(self, pool: _Pool) -> None:
-        """The next call opens a new connection."""
-        pool.retired = True
-        if self._pool is pool:
-            self._pool = None
 
     def _content(self, response: httpx.Response, operation: str) -> Any:
         if not response.is_success:
@@ -207,6 +214,7 @@ class JsonHttp:
                 backend_name=self._backend,
                 operation=operation,
                 diagnostics={"status": status},
+                sent=status in _CARRIED_OUT,
             )
             error.__cause__ = cause
             return error
@@ -240,22 +248,42 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _Pool:
-    """Connections that are abandoned together, once nobody uses them any more."""
+    """Connections that are abandoned together, once one of them broke and nobody uses them any more."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
         self.users = 0
         self.retired = False
 
-    async def __aenter__(self) -> httpx.AsyncClient:
+    async def __aenter__(self) -> Self:
         self.users += 1
-        return self.http
+        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.users -= 1
+        self.retired = self.retired or isinstance(error, httpx.HTTPError | httpx.StreamError)
         if self.retired and not self.users:
             with anyio.CancelScope(shield=True):
                 await self.http.aclose()
+
+
+def _request(http: httpx.AsyncClient, operation: str, method: str, path: str, **given: Any) -> httpx.Request:
+    try:
+        request = http.build_request(method, path, **given)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
+    request.stream = _Body(request.content)
+    return request
+
+
+def _may_pass(error: BackendError) -> bool:
+    """Whether the failure may pass by itself: 5xx, or an answer that was lost on the way."""
+    status = error.diagnostics.get("status")
+    if status is not None:
+        return bool(status >= 500 and status != 501)
+    return isinstance(error, BackendUnavailable) and error.sent
 
 
 def _unhandled(response: httpx.Response) -> bool:

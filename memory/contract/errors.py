@@ -28,7 +28,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
+
+from pydantic import ValidationError
 
 __all__ = [
     "BackendAuthError",
@@ -111,7 +113,7 @@ class BackendError(MemslotError):
         operation: the native operation, such as ``Memory.search``.
         diagnostics: JSON-ready and redacted: ``exception``, ``status``, ``code``, ``request_id``,
             ``retry_after_s``, ``causes``, ``module``; a key is absent where the native error does not tell.
-        sent: False when the request certainly was not carried out.
+        sent: False when the request certainly was not carried out: it never left, or was refused.
     """
 
     sent: bool = True
@@ -134,9 +136,13 @@ class BackendError(MemslotError):
 
     @property
     def ambiguous(self) -> bool:
-        """True when the request may have been carried out: sent, and no answer came back."""
-        silent = isinstance(self, (BackendTimeout, BackendUnavailable)) and "status" not in self.diagnostics
-        return self.sent and silent
+        """True when the request may have been carried out: it was sent, and not definitely refused."""
+        return self.sent
+
+    def after(self, earlier: BackendError) -> Self:
+        """The error of a further attempt: one ambiguous attempt leaves all of them ambiguous."""
+        self.sent = self.sent or earlier.sent
+        return self
 
     @property
     def retry_after_s(self) -> float | None:
@@ -178,14 +184,15 @@ class BackendProtocolError(BackendError):
 _SAFE_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseException]:
     """The error and its causes, nearest first; cycles and long chains are cut."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen and len(seen) < 8:
         seen.add(id(current))
         yield current
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        handled = current.__context__ if contexts and not current.__suppress_context__ else None
+        current = current.__cause__ or handled
 
 
 def _status(error: BaseException) -> int | None:
@@ -257,7 +264,7 @@ def _classify(error: BaseException) -> type[BackendError] | None:
         return BackendTimeout
     if isinstance(error, (ConnectionError, BlockingIOError)):
         return BackendUnavailable
-    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, ValidationError)):
         return BackendProtocolError
     name = type(error).__name__
     for pattern, kind in _BY_NAME:
@@ -266,41 +273,56 @@ def _classify(error: BaseException) -> type[BackendError] | None:
     return BackendUnavailable if isinstance(error, OSError) else None
 
 
-def _guess(error: BaseException) -> type[BackendError]:
-    """For errors that say nothing of transport: SDK code that stumbled over an answer, or refused an argument."""
-    if isinstance(error, (AttributeError, LookupError, TypeError)):
-        return BackendProtocolError
-    return BackendRejected if isinstance(error, ValueError) else BackendError
-
-
 _NEVER_SENT = re.compile(r"ConnectionRefused|ConnectError|ConnectTimeout|PoolTimeout|gaierror|BlockingIO")
+
+
+def _was_sent(error: BaseException) -> bool:
+    """Whether the request may have been carried out, by the attempt's own exception alone.
+
+    What it was raised from, or while handling what, may be another attempt's.
+    """
+    if isinstance(error, ModuleNotFoundError) or _NEVER_SENT.search(type(error).__name__):
+        return False
+    return (_classify(error) or BackendError).sent
+
+
+def _telling(error: BaseException) -> list[BaseException]:
+    """The error and what it was raised from; what was merely being handled only where none of these tells."""
+    links = list(_chain(error, contexts=False))
+    return links if any(map(_classify, links)) else list(_chain(error))
+
+
+def _kind(links: list[BaseException]) -> type[BackendError]:
+    """An HTTP status decides, else the innermost error that is recognised: SDKs wrap those of the transport."""
+    for link in links:
+        if (status := _status(link)) is not None and status >= 400:
+            return _by_status(status)
+    for link in reversed(links):
+        if (kind := _classify(link)) is not None:
+            return kind
+    # Nothing of transport: SDK code that stumbled over an answer, or something nobody foresaw.
+    stumbled = isinstance(links[0], (AttributeError, LookupError, TypeError))
+    return BackendProtocolError if stumbled else BackendError
 
 
 def normalise_error(error: BaseException, *, backend_name: str, operation: str) -> BackendError:
     """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
 
-    An HTTP status decides; else the innermost cause that is recognised, because SDKs wrap transport errors in
-    general ones.
+    ``sent`` is False only where ``error`` itself says so. An adapter that knows better sets it.
     The message names the exception type and HTTP status only; native messages may echo user text.
     """
     if isinstance(error, BackendError):
         error.backend_name = error.backend_name or backend_name
         error.operation = error.operation or operation
         return error
-    kind = _guess(error)
-    sent: bool | None = None
+    links = _telling(error)
     diagnostics: dict[str, Any] = {"exception": _qualified(error)}
     causes = [_qualified(cause) for cause in _chain(error)][1:]
     if causes:
         diagnostics["causes"] = causes
-    for link in _chain(error):
-        if "status" not in diagnostics:
-            kind = _classify(link) or kind
-        if _NEVER_SENT.search(type(link).__name__):
-            sent = False
+    for link in links:
         if isinstance(link, ModuleNotFoundError) and link.name:
-            diagnostics["module"] = link.name
-            sent = False
+            diagnostics.setdefault("module", link.name)
         for key, value in (
             ("status", _status(link)),
             ("code", _safe_code(link, "code") or _safe_code(link, "error_code")),
@@ -308,14 +330,14 @@ def normalise_error(error: BaseException, *, backend_name: str, operation: str) 
             ("retry_after_s", _retry_after(link)),
         ):
             if value is not None:
-                diagnostics[key] = value
+                diagnostics.setdefault(key, value)
     status = f", HTTP {diagnostics['status']}" if "status" in diagnostics else ""
     if "module" in diagnostics:
         status += f": {diagnostics['module']} is not installed"
-    return kind(
+    return _kind(links)(
         f"{backend_name}: {operation} failed ({diagnostics['exception']}{status})",
         backend_name=backend_name,
         operation=operation,
         diagnostics=diagnostics,
-        sent=sent,
+        sent=_was_sent(error),
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SkipValidation
 
 from memory.contract._model import Frozen
+from memory.contract.errors import BackendProtocolError, MemslotError
 from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
 
@@ -41,7 +42,13 @@ CsFiltering = Literal["hard", "soft", "none"]
 WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "unknown"]
 
 
-class Trace(Frozen):
+class _Answer(Frozen):
+    """What an adapter makes of a native answer: where it cannot be made, it is the answer that was wrong."""
+
+    _error: ClassVar[type[MemslotError]] = BackendProtocolError
+
+
+class Trace(_Answer):
     """One call, for benchmarks and debugging; never part of a prompt, never holding user text.
 
     The adapter names the native call; the slot fills in what it measures. Times are UTC, latencies ms.
@@ -87,7 +94,7 @@ class Trace(Frozen):
     warnings: tuple[str, ...] = ()
 
 
-class WriteReceipt(Frozen):
+class WriteReceipt(_Answer):
     """What became of an event.
 
     ``committed``: stored and visible. ``queued``: accepted, will be processed. ``pending``: stored, not yet
@@ -102,7 +109,7 @@ class WriteReceipt(Frozen):
     trace: Trace | None = None
 
 
-class ModeReceipt(Frozen):
+class ModeReceipt(_Answer):
     """The mode now in force; ``drained`` counts the writes that were waited for."""
 
     read_only: bool
@@ -110,7 +117,7 @@ class ModeReceipt(Frozen):
     drained: int = 0
 
 
-class ResetReceipt(Frozen):
+class ResetReceipt(_Answer):
     """What a reset removed. ``verified`` is True only after the adapter looked again and found nothing.
 
     ``left`` names what the backend offers no way to clear, such as history rows.
@@ -148,7 +155,7 @@ class ContextEntry:
     prose: bool = False
 
 
-class RetrieveResult(Frozen):
+class RetrieveResult(_Answer):
     """What a retrieval found.
 
     Attributes:
@@ -173,7 +180,7 @@ class RetrieveResult(Frozen):
         return tuple(self.entries[index] for index in self.included)
 
 
-class BackendReadiness(Frozen):
+class BackendReadiness(_Answer):
     """Whether what was written can be retrieved (an empty queue alone does not say so).
 
     ``ready``: everything written is retrievable. ``pending``: work is known to remain. ``unknown``: the
@@ -187,7 +194,7 @@ class BackendReadiness(Frozen):
     waited_ms: float | None = None
 
 
-class BackendHealth(Frozen):
+class BackendHealth(_Answer):
     """Whether the backend works, and what it declares (spec section 2)."""
 
     status: Literal["ok", "degraded", "unavailable"]
@@ -203,7 +210,7 @@ class BackendHealth(Frozen):
     warnings: tuple[str, ...] = ()
 
 
-class FeedbackReceipt(Frozen):
+class FeedbackReceipt(_Answer):
     """What became of a feedback; statuses as for :class:`WriteReceipt`."""
 
     feedback_id: str
@@ -213,7 +220,7 @@ class FeedbackReceipt(Frozen):
     trace: Trace | None = None
 
 
-class NativeMutationReceipt(Frozen):
+class NativeMutationReceipt(_Answer):
     """What became of a native mutation; ``raw`` is the native answer, JSON-ready."""
 
     status: WriteStatus
@@ -223,7 +230,7 @@ class NativeMutationReceipt(Frozen):
     trace: Trace | None = None
 
 
-class ProvenanceResult(Frozen):
+class ProvenanceResult(_Answer):
     """The native history or sources asked for, JSON-ready."""
 
     raw: Any
@@ -232,7 +239,7 @@ class ProvenanceResult(Frozen):
     trace: Trace | None = None
 
 
-class NativeQueryResult(Frozen):
+class NativeQueryResult(_Answer):
     """The native answer to a diagnostic query, JSON-ready. Never for a prompt."""
 
     raw: Any

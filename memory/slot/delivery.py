@@ -52,22 +52,24 @@ class Delivery:
         """
         await self._keep([event])
         rules, attempt = self._rules, 0
+        lost: MemslotError | None = (
+            None  # an ambiguous attempt: whatever later ones say, it may have been stored
+        )
         while True:
             attempt += 1
             try:
-                receipt = await rules.call(
-                    "record_event", rules.deadlines.write_s, lambda: rules.adapter.record_event(event)
-                )
-            except BackendError as error:
-                if not error.ambiguous:
+                receipt = await self._attempt(event)
+                break
+            except MemslotError as error:
+                if lost is None and not _ambiguous(error):
                     raise
-                reconciled = await self._reconcile(
-                    event, error, may_retry=attempt <= rules.traits.write_retries
-                )
-                if reconciled is None:
-                    await anyio.sleep(_RETRY_PAUSE_S * attempt)
-                    continue
-                receipt = reconciled
+                lost, again = lost or error, _ambiguous(error) and attempt <= rules.traits.write_retries
+            found, absent = await self._look_up(event)
+            if found is None and absent and again:
+                await anyio.sleep(_RETRY_PAUSE_S * attempt)
+                continue
+            warning = f"{lost}; it may or may not be stored"
+            receipt = found or WriteReceipt(event_id=event.event_id, status="unknown", warnings=(warning,))
             break
         await self._confirmed([receipt])
         native = receipt.trace or Trace(
@@ -75,6 +77,13 @@ class Delivery:
         )
         trace = native.model_copy(update={"attempts": max(native.attempts, attempt)})
         return receipt.model_copy(update={"trace": trace})
+
+    async def _attempt(self, event: MemoryEvent) -> WriteReceipt:
+        rules = self._rules
+        receipt = await rules.call(
+            "record_event", rules.deadlines.write_s, lambda: rules.adapter.record_event(event)
+        )
+        return self._answered([event], [receipt])[0]
 
     async def many(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
@@ -96,6 +105,7 @@ class Delivery:
             except MemslotError as error:
                 written = await self._stored(batch, error)
                 if len(written) < len(batch):
+                    self.unknown_writes += len(batch) - len(written) if _ambiguous(error) else 0
                     await self._confirmed(written)
                     error.receipts = (*receipts, *written)
                     raise
@@ -109,16 +119,20 @@ class Delivery:
         receipts: list[WriteReceipt] = await rules.call(
             "record_events", rules.deadlines.write_s * len(batch), lambda: adapter.record_events(batch)
         )
-        if [receipt.event_id for receipt in receipts] != [event.event_id for event in batch]:
+        return self._answered(batch, receipts)
+
+    def _answered(self, events: Sequence[MemoryEvent], receipts: Sequence[Any]) -> list[WriteReceipt]:
+        told = [getattr(receipt, "event_id", None) for receipt in receipts]
+        if told != [event.event_id for event in events]:
             raise BackendProtocolError(
-                f"{rules.backend_name}: record_events did not return one receipt per event, in order"
+                f"{self._rules.backend_name}: a write did not return one receipt per event, in order"
             )
-        return receipts
+        return list(receipts)
 
     async def _stored(self, batch: Sequence[MemoryEvent], error: MemslotError) -> list[WriteReceipt]:
         """Receipts of the events that a failed call has written; looked up, up to the first that is missing."""
         known: dict[str, WriteReceipt] = {receipt.event_id: receipt for receipt in error.receipts}
-        if isinstance(error, BackendError) and error.ambiguous:
+        if _ambiguous(error):
             for event in batch:
                 if event.event_id not in known:
                     found, _ = await self._look_up(event)
@@ -127,34 +141,26 @@ class Delivery:
                     known[event.event_id] = found
         return [known[event.event_id] for event in batch if event.event_id in known]
 
-    async def _reconcile(
-        self, event: MemoryEvent, error: BackendError, *, may_retry: bool
-    ) -> WriteReceipt | None:
-        """What to make of an ambiguous write: found, unknown, or (None) safe to send again."""
-        found, absent = await self._look_up(event)
-        if found is not None or (may_retry and absent):
-            return found
-        warning = f"sent without an answer ({type(error).__name__}); it may or may not be stored"
-        return WriteReceipt(event_id=event.event_id, status="unknown", warnings=(warning,))
-
     async def _look_up(self, event: MemoryEvent) -> tuple[WriteReceipt | None, bool]:
         """The receipt of an event that the backend has; else None, and whether sending it again is safe."""
         adapter = self._rules.adapter
         if not isinstance(adapter, SupportsEventLookup):
             return None, True  # with write_retries above 0 it declares that the backend deduplicates
-        try:
-            ids = await self._rules.call(
-                "find_event", self._rules.deadlines.query_s, lambda: adapter.find_event(event)
+
+        async def look() -> WriteReceipt | None:
+            ids = await adapter.find_event(event)
+            if ids is None:
+                return None
+            warnings = ("confirmed by look-up after the answer was lost",)
+            return WriteReceipt(
+                event_id=event.event_id, status="committed", native_ids=tuple(ids), warnings=warnings
             )
-        except BackendError:
+
+        try:
+            found = await self._rules.call("find_event", self._rules.deadlines.query_s, look)
+        except MemslotError:
             return None, False
-        if ids is None:
-            return None, True
-        warnings = ("confirmed by look-up after the answer was lost",)
-        receipt = WriteReceipt(
-            event_id=event.event_id, status="committed", native_ids=tuple(ids), warnings=warnings
-        )
-        return receipt, False
+        return found, found is None
 
     async def _keep(self, events: Sequence[MemoryEvent]) -> None:
         if self._outbox is not None:
@@ -169,3 +175,7 @@ class Delivery:
             self.last_write_at = datetime.now(UTC)
             if self._outbox is not None:
                 await self._outbox.reconcile(receipt)
+
+
+def _ambiguous(error: MemslotError) -> bool:
+    return isinstance(error, BackendError) and error.ambiguous

@@ -13,10 +13,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
-import anyio
-
-from memory import BackendError, InputError
-from memory.adapter.http import JsonHttp, bearer, check_url, may_pass
+from memory import InputError
+from memory.adapter import JsonHttp, bearer, check_url
 from memory.stigmem.answers import BACKEND, mapping, rows
 from memory.stigmem.facts import Fact, FactScope, NewFact
 
@@ -218,13 +216,14 @@ class StigmemNode:
             BackendError, InputError: as :meth:`memory.adapter.http.JsonHttp.request`.
         """
         may_repeat = method == "GET" or (method == "POST" and path in _IDEMPOTENT_POSTS)
-        try:
-            return await self._http.request(method, path, params=params, json=json, headers=self._headers)
-        except BackendError as error:
-            if not (may_repeat and may_pass(error)):
-                raise
-        await anyio.sleep(self._retry_pause_s)
-        return await self._http.request(method, path, params=params, json=json, headers=self._headers)
+        return await self._http.request(
+            method,
+            path,
+            params=params,
+            json=json,
+            headers=self._headers,
+            retry_pause_s=self._retry_pause_s if may_repeat else None,
+        )
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent; a later call opens new ones."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from memory import BackendError, InputError
-from memory.adapter import BackendRejected, normalise
+from memory.adapter import BackendProtocolError, BackendRejected, normalise
 from memory.stigmem.answers import mapping
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Fact, build_uri
@@ -139,13 +139,19 @@ class IntentBoard:
         try:
             answer = await self._node.request("POST", "/v1/intents", json=native_body(envelope))
         except BackendError as error:
-            status = error.diagnostics.get("status", 0)
-            uncertain = error.ambiguous or status == 409 or status >= 500
-            if not (uncertain and await self._is_there(entity, envelope)):
+            uncertain = error.ambiguous or error.diagnostics.get("status") == 409
+            if not uncertain or not await self._was_stored(entity, envelope):
                 raise
             return IntentReceipt(entity, "native", existed=True)
         ids = mapping(answer, "/v1/intents").get("fact_ids")
         return IntentReceipt(entity, "native", tuple(map(str, ids if isinstance(ids, list) else ())))
+
+    async def _was_stored(self, entity: str, envelope: IntentEnvelope) -> bool:
+        """As :meth:`_is_there`; a node that cannot be asked has not told, and the first error counts."""
+        try:
+            return await self._is_there(entity, envelope)
+        except BackendError:
+            return False
 
     async def _is_there(self, entity: str, envelope: IntentEnvelope) -> bool:
         found = await self.get(entity)
@@ -213,9 +219,7 @@ class IntentBoard:
                 continue
             try:
                 found = await self.get(fact.entity)
-            except BackendError as error:
-                if error.diagnostics.get("status") is not None or error.ambiguous or not error.sent:
-                    raise
+            except BackendProtocolError as error:
                 unreadable[fact.entity] = str(error)
                 continue
             if found is None or found.is_expired(now or datetime.now(UTC)):

@@ -19,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from memory import BackendError, InputError
+from memory.adapter import normalise_error
+from memory.stigmem.answers import BACKEND
 from memory.stigmem.facts import (
     MAX_GOAL_BYTES,
     MAX_SUMMARY_BYTES,
@@ -129,7 +131,6 @@ class IncompleteWrite(BackendError):
             backend_name=error.backend_name,
             operation=error.operation,
             diagnostics=error.diagnostics,
-            sent=error.sent,
         )
         self.existing = tuple(existing)
         self.uncertain = uncertain
@@ -365,11 +366,12 @@ async def carry_out(
     for fact in write.facts:
         try:
             stored = await node.assert_fact(fact)
-        except BackendError as error:
+        except Exception as error:
+            failure = normalise_error(error, backend_name=BACKEND, operation="POST /v1/facts")
             # An unreadable or failed answer does not tell whether the node stored the fact first.
-            uncertain = fact if error.sent else None
+            uncertain = fact if failure.ambiguous else None
             if existing or uncertain is not None:
-                raise IncompleteWrite(write, existing, uncertain, error) from error
+                raise IncompleteWrite(write, existing, uncertain, failure) from error
             raise
         existing.append(stored)
         if on_fact is not None:

@@ -9,7 +9,7 @@ import pytest
 from rolling_support import ALICE, BOB, Host, Noting, event
 
 from conditions import rolling_summary
-from memory import ConfigError, open_memory
+from memory import BackendUnavailable, ConfigError, open_memory
 from memory.adapter import BackendProtocolError
 
 
@@ -98,6 +98,24 @@ async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
         assert "BackendUnavailable, HTTP 503" in state.detail
         (entry,) = await host.native("history")
         assert "one\ntwo" in entry
+
+
+@pytest.mark.anyio
+async def test_an_archive_that_cannot_be_written_does_not_undo_a_kept_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise BackendUnavailable("HISTORY.md cannot be written (disk full)", sent=False)
+
+    async with Host(Noting(), path=tmp_path) as host:
+        host.summariser.faults = 9
+        await host.write(event(1, "a"))
+        monkeypatch.setattr("conditions._notebook.Notebook.archive_raw", full)
+        for number in range(2, 7):
+            (receipt,) = await host.write(event(number, "b", session=f"s{number}"))
+            assert receipt.status == "pending"
+            assert receipt.warnings
+    assert len((only_directory(tmp_path) / "events.jsonl").read_text().splitlines()) == 6
 
 
 @pytest.mark.anyio

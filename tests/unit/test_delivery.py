@@ -1,19 +1,24 @@
-"""Sending many events: each call with its own deadline, and no receipt lost, however it ends."""
+"""Sending events: the receipt is true whatever the backend does, and none is lost, however the call ends."""
+
+import json
 
 import anyio
 import anyio.lowlevel
+import httpx
 import pytest
-from slot_support import ALICE, BOB, QUICK, Obedient, Sink, anyio_backend, event
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, anyio_backend, event
 
 from memory import (
+    BackendError,
     BackendTimeout,
     BackendUnavailable,
     InputError,
     MemorySlot,
+    ScopeError,
     SupportsBulkIngest,
     WriteReceipt,
 )
-from memory.adapter import SequentialBulk
+from memory.adapter import BackendProtocolError, BackendRejected, SequentialBulk
 
 __all__ = ["anyio_backend"]  # fixtures
 
@@ -47,6 +52,115 @@ class Batches(Obedient):
 
 async def go_on():
     await anyio.lowlevel.checkpoint()
+
+
+def answered(status):
+    request = httpx.Request("POST", "http://127.0.0.1/v1")
+    return httpx.HTTPStatusError("", request=request, response=httpx.Response(status, request=request))
+
+
+AMBIGUOUS = [
+    *map(answered, (408, 500, 502, 503, 504)),
+    ConnectionResetError("lost"),
+    httpx.ReadTimeout("late"),
+    json.JSONDecodeError("an answer that is none", "", 0),
+    BackendProtocolError("an answer of another shape"),
+    KeyError("id"),
+    ValueError("nobody foresaw"),
+    RuntimeError("nobody foresaw"),
+]
+REFUSED = [*map(answered, (400, 401, 403, 404, 409, 422, 429)), ConnectionRefusedError("nobody listens")]
+
+
+@pytest.mark.parametrize("failure", AMBIGUOUS, ids=repr)
+async def test_a_write_that_may_be_stored_is_looked_up_else_unknown(failure):
+    blind, seeing, forgetful = Obedient(), Lookup(), Lookup()
+    seeing.found = ("n1",)
+    for adapter, status in ((blind, "unknown"), (seeing, "committed"), (forgetful, "unknown")):
+        adapter.next_write = [failure]
+        async with MemorySlot(adapter, scope=ALICE) as slot:
+            receipt = await slot.record_event(event())
+        assert receipt.status == status
+        assert receipt.warnings
+        assert adapter.calls == ["e1"], "nothing is sent again"
+
+
+@pytest.mark.parametrize("failure", REFUSED, ids=repr)
+async def test_a_write_that_is_certainly_not_stored_raises(failure):
+    adapter = Lookup(write_retries=2)
+    adapter.found = BaseException("is not asked")
+    adapter.next_write = [failure]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        with pytest.raises(BackendError) as raised:
+            await slot.record_event(event())
+    assert not raised.value.ambiguous
+    assert adapter.calls == ["e1"]
+
+
+@pytest.mark.parametrize("again", [*REFUSED, InputError("x: no"), ScopeError("x: no")], ids=repr)
+@pytest.mark.parametrize("kind", [Obedient, Lookup])
+async def test_what_a_retry_says_does_not_undo_that_the_first_was_sent(kind, again):
+    adapter = kind(write_retries=3)
+    adapter.next_write = [ConnectionResetError("lost"), again]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        receipt = await slot.record_event(event())
+        assert (receipt.status, receipt.trace.attempts) == ("unknown", 2)
+        assert "ConnectionResetError" in receipt.warnings[0]
+        assert (await slot.health()).details["slot"]["unknown_writes"] == 1
+    assert adapter.calls == ["e1", "e1"], "a refusal is not tried again"
+
+
+async def test_a_write_that_a_retry_was_refused_for_is_looked_up_once_more():
+    adapter = Lookup(write_retries=1)
+    adapter.next_write = [ConnectionResetError("lost"), answered(409)]
+
+    async def find_event(event):
+        return ("n1",) if len(adapter.calls) == 2 else None
+
+    adapter.find_event = find_event
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        receipt = await slot.record_event(event())
+    assert (receipt.status, receipt.native_ids) == ("committed", ("n1",))
+
+
+def wrong_receipts():
+    yield lambda one: None
+    yield lambda one: WriteReceipt(event_id="another", status="committed")
+    yield lambda one: WriteReceipt(event_id=one.event_id, status="stored")
+    yield lambda one: WriteReceipt(event_id=one.event_id, status="committed", native_ids=(1,))
+
+
+@pytest.mark.parametrize("receipt", list(wrong_receipts()))
+async def test_a_receipt_that_is_none_says_nothing_of_the_write(receipt):
+    class Odd(Obedient):
+        async def record_event(self, event):
+            await super().record_event(event)
+            return receipt(event)
+
+    async with MemorySlot(Odd(), scope=ALICE) as slot:
+        told = await slot.record_event(event())
+    assert told.status == "unknown"
+    assert "BackendProtocolError" not in told.warnings[0], "a warning is a sentence"
+
+
+@pytest.mark.parametrize("found", [ScopeError("x"), InputError("x"), RuntimeError("x"), (1, 2), 7], ids=repr)
+async def test_a_look_up_that_fails_claims_nothing(found):
+    adapter = Lookup(write_retries=1)
+    adapter.next_write, adapter.found = [ConnectionResetError("lost")], found
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        assert (await slot.record_event(event())).status == "unknown"
+    assert adapter.calls == ["e1"]
+
+
+@pytest.mark.parametrize(("failure", "unknown"), [(answered(502), 2), (BackendRejected("no"), 0)])
+async def test_events_of_a_batch_that_may_be_stored_are_counted_as_unknown(failure, unknown):
+    adapter = Batches()
+    adapter.stores, adapter.next_write = 1, [failure]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        with pytest.raises(BackendError) as raised:
+            await bulk_of(slot)([event(number) for number in range(3)])
+        assert raised.value.ambiguous is (unknown > 0)
+        assert (await slot.health()).details["slot"]["unknown_writes"] == unknown
 
 
 def bulk_of(slot):

@@ -6,6 +6,7 @@ import re
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 import memory.contract.errors
 from memory import BackendError, BackendTimeout, BackendUnavailable, MemslotError
@@ -30,6 +31,26 @@ def chained(outer, cause):
     try:
         raise outer from cause
     except Exception as error:
+        return error
+
+
+def while_handling(outer, handled):
+    try:
+        try:
+            raise handled
+        except Exception:
+            raise outer  # noqa: B904 (an SDK that forgets it)
+    except Exception as error:
+        return error
+
+
+def answer_that_does_not_fit():
+    class Answer(BaseModel):
+        id: str
+
+    try:
+        Answer.model_validate({"id": None})
+    except ValueError as error:
         return error
 
 
@@ -64,11 +85,16 @@ CASES = [
     (json.JSONDecodeError(USER_TEXT, "", 0), BackendProtocolError),
     (AttributeError(USER_TEXT), BackendProtocolError),
     (KeyError(USER_TEXT), BackendProtocolError),
-    (ValueError(USER_TEXT), BackendRejected),
+    (answer_that_does_not_fit(), BackendProtocolError),
+    (ValueError(USER_TEXT), BackendError),
     (RuntimeError(USER_TEXT), BackendError),
     (chained(LLMError(USER_TEXT), http_error(429)), BackendRateLimited),
     (chained(LLMError(USER_TEXT), chained(RuntimeError(USER_TEXT), httpx.ReadTimeout("x"))), BackendTimeout),
     (chained(http_error(422), TimeoutError("x")), BackendRejected),
+    (chained(http_error(422), http_error(500)), BackendRejected),
+    (while_handling(httpx.ReadTimeout("x"), httpx.ConnectError("x")), BackendTimeout),
+    (while_handling(httpx.ReadTimeout("x"), http_error(404)), BackendTimeout),
+    (while_handling(RuntimeError("x"), http_error(404)), BackendRejected),
 ]
 
 
@@ -101,7 +127,8 @@ def test_a_module_that_is_not_installed_is_named():
     error = normalise_error(wrapped, backend_name="mem0", operation="setup_scope")
     assert str(error) == "mem0: setup_scope failed (RuntimeError: surely_not_installed is not installed)"
     assert error.diagnostics["module"] == "surely_not_installed"
-    assert not error.ambiguous
+    assert error.ambiguous, "where it was raised is not known"
+    assert not normalise_error(wrapped.__cause__, backend_name="mem0", operation="setup_scope").ambiguous
 
 
 def test_a_code_that_holds_text_is_left_out():
@@ -114,22 +141,71 @@ def test_a_code_that_holds_text_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("native", "ambiguous"),
+    "native",
     [
-        (httpx.ReadTimeout("x"), True),
-        (ConnectionResetError("x"), True),
-        (httpx.RemoteProtocolError("x"), True),
-        (ConnectionRefusedError("x"), False),
-        (httpx.ConnectError("x"), False),
-        (httpx.ConnectTimeout("x"), False),
-        (http_error(500), False),
-        (http_error(401), False),
-        (ValueError("x"), False),
+        httpx.ReadTimeout("x"),
+        TimeoutError("x"),
+        ConnectionResetError("x"),
+        httpx.RemoteProtocolError("x"),
+        *map(http_error, (408, 500, 502, 503, 504)),
+        json.JSONDecodeError("x", "", 0),
+        httpx.DecodingError("x"),
+        answer_that_does_not_fit(),
+        ValueError("x"),
+        KeyError("x"),
+        AttributeError("x"),
+        RuntimeError("nobody foresaw"),
+        while_handling(httpx.ReadTimeout("x"), httpx.ConnectError("x")),
+        chained(httpx.ReadTimeout("x"), httpx.ConnectError("x")),
+        while_handling(http_error(502), http_error(401)),
+        chained(LLMError("x"), httpx.ConnectError("x")),
+        chained(LLMError("x"), http_error(422)),
+        while_handling(RuntimeError("x"), http_error(404)),
     ],
     ids=repr,
 )
-def test_only_a_request_without_an_answer_is_ambiguous(native, ambiguous):
-    assert normalise_error(native, backend_name="b", operation="o").ambiguous is ambiguous
+def test_what_was_sent_and_not_definitely_refused_is_ambiguous(native):
+    error = normalise_error(native, backend_name="b", operation="o")
+    assert error.ambiguous
+    assert error.sent
+
+
+@pytest.mark.parametrize(
+    "native",
+    [
+        ConnectionRefusedError("x"),
+        httpx.ConnectError("x"),
+        httpx.ConnectTimeout("x"),
+        httpx.PoolTimeout("x"),
+        *map(http_error, (400, 401, 403, 404, 409, 413, 422, 429)),
+        while_handling(httpx.ConnectError("x"), httpx.ReadTimeout("x")),
+        chained(http_error(422), TimeoutError("x")),
+    ],
+    ids=repr,
+)
+def test_what_never_left_or_was_refused_is_not(native):
+    assert not normalise_error(native, backend_name="b", operation="o").ambiguous
+
+
+def test_one_ambiguous_attempt_leaves_all_of_them_ambiguous():
+    def lost():
+        return BackendUnavailable("lost")
+
+    def refused():
+        return BackendUnavailable("refused", sent=False)
+
+    assert refused().after(lost()).ambiguous
+    assert lost().after(refused()).ambiguous
+    assert not refused().after(refused()).ambiguous
+    assert not BackendRejected("no").ambiguous
+    assert BackendRejected("no").after(lost()).ambiguous
+
+
+def test_of_several_statuses_the_nearest_is_told():
+    error = normalise_error(chained(http_error(422), http_error(500)), backend_name="b", operation="o")
+    assert error.diagnostics["status"] == 422
+    timed_out = while_handling(httpx.ReadTimeout("x"), http_error(404))
+    assert "status" not in normalise_error(timed_out, backend_name="b", operation="o").diagnostics
 
 
 def test_an_error_of_ours_passes_with_its_place_filled_in():
@@ -147,7 +223,7 @@ def test_a_suppressed_context_does_not_decide():
 
     with pytest.raises(ValueError, match="x") as caught:
         convert()
-    assert type(normalise_error(caught.value, backend_name="b", operation="o")) is BackendRejected
+    assert type(normalise_error(caught.value, backend_name="b", operation="o")) is BackendError
 
 
 def test_a_circle_of_causes_ends():

@@ -391,7 +391,7 @@ def test_leaves_no_thread_even_with_an_idle_connection_and_a_pending_fault() -> 
             http.get(f"{llm.base_url}/models")
         idle = socket.create_connection((host, int(port)))
     idle.close()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before, "others may end meanwhile, none may begin"
     assert time.monotonic() - started < 5
     with pytest.raises(RuntimeError, match="not running"):
         _ = llm.base_url

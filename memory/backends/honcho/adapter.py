@@ -13,10 +13,8 @@ from typing import Any
 import anyio
 
 from memory import (
-    BackendError,
     BackendHealth,
     BackendReadiness,
-    BackendUnavailable,
     MemoryEvent,
     MemoryScope,
     RetrieveRequest,
@@ -31,6 +29,7 @@ from memory.adapter import (
     ContextEntry,
     ResetReceipt,
     ShieldedCalls,
+    normalise_error,
 )
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import Homes, HonchoScope
@@ -121,11 +120,15 @@ class HonchoAdapter(HonchoRecords):
             uncertain = {event.event_id for event, _ in batch}
             try:
                 ids = await self._add(home, batch)
-            except BackendError as error:
+            except Exception as error:
+                failure = normalise_error(
+                    error, backend_name=self.backend_name, operation="Session.add_messages"
+                )
+                failure.sent = failure.sent or any(stored[event_id] for event_id in uncertain)
                 home.uncertain |= uncertain
                 done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]
-                error.receipts = tuple(self._receipt(event, stored) for event in done)
-                raise
+                failure.receipts = tuple(self._receipt(event, stored) for event in done)
+                raise failure from (error.__cause__ if failure is error else error)
             for (event, part), native_id in zip(batch, ids, strict=True):
                 stored[event.event_id][part.key] = native_id
         home.uncertain -= said.keys()
@@ -134,20 +137,10 @@ class HonchoAdapter(HonchoRecords):
     async def _add(self, home: HonchoScope, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
         session_id = batch[0][0].session_id
         times = [event.timestamp for event, _ in batch]
-        try:
-            messages = await home.add(session_id, [part for _, part in batch], times)
-            if len(messages) == len(batch):
-                return [message.id for message in messages]
-            problem: Exception = ValueError(f"{len(batch)} messages were sent, {len(messages)} answered")
-        except (BackendProtocolError, LookupError, TypeError, ValueError) as error:
-            problem = error
-        # Whether it was stored is as open as after a lost answer, and settled in the same way.
-        raise BackendUnavailable(
-            f"{self.backend_name}: the answer to a write cannot be read; it may or may not be stored",
-            backend_name=self.backend_name,
-            operation="Session.add_messages",
-            diagnostics={"exception": type(problem).__name__},
-        ) from problem
+        messages = await home.add(session_id, [part for _, part in batch], times)
+        if len(messages) != len(batch):
+            raise BackendProtocolError(f"{len(batch)} messages were sent, {len(messages)} answered")
+        return [message.id for message in messages]
 
     def _receipt(
         self, event: MemoryEvent, stored: Mapping[str, Mapping[tuple[int, int], str]]

@@ -14,8 +14,7 @@ import anyio
 import httpx
 from honcho import Honcho
 
-from memory import BackendError
-from memory.adapter import JsonHttp, bearer, may_pass
+from memory.adapter import JsonHttp, bearer
 from memory.backends.honcho.options import HonchoOptions
 
 __all__ = ["Connections", "Transport"]
@@ -52,20 +51,16 @@ class Transport:
         Raises:
             BackendError: see :meth:`JsonHttp.request`.
         """
-        call = {
-            "params": query,
-            "json": body,
-            "headers": {**self._headers, **(headers or {})},
-            "operation": _named(method, path),
-        }
         with anyio.fail_after(timeout):
-            try:
-                return await self._http.request(method, path, **call)
-            except BackendError as error:
-                if self._retry_pause_s is None or not may_pass(error):
-                    raise
-            await anyio.sleep(self._retry_pause_s)
-            return await self._http.request(method, path, **call)
+            return await self._http.request(
+                method,
+                path,
+                params=query,
+                json=body,
+                headers={**self._headers, **(headers or {})},
+                operation=_named(method, path),
+                retry_pause_s=self._retry_pause_s,
+            )
 
     async def get(self, path: str, **call: Any) -> Any:
         return await self.request("GET", path, **call)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from memory import (
+    BackendError,
     BackendHealth,
     BackendReadiness,
     BackendUnavailable,
@@ -132,7 +133,7 @@ class Mem0Adapter(BaseAdapter):
             raise BackendUnavailable(
                 f"{self.backend_name}: no connection to the database in time; is it running, and does maxconn "
                 "allow as many connections as there are workers?",
-                sent=False,
+                sent=isinstance(error, BackendError) and error.sent,
             ) from error
 
     async def setup_scope(self, scope: MemoryScope) -> None:

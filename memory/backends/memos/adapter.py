@@ -14,6 +14,7 @@ from typing import Any, Literal
 import anyio
 
 from memory import (
+    BackendError,
     BackendHealth,
     BackendReadiness,
     BackendTimeout,
@@ -148,7 +149,9 @@ class MemosAdapter(SequentialBulk):
         status: Status | Literal["queued"] = "queued" if queued else "committed"
         if not memories:
             if queued or options.mode == "fast":
-                raise BackendProtocolError("add: MemOS answered 200 and stored nothing; see the server's log")
+                raise BackendProtocolError(
+                    "add: MemOS answered 200 and stored nothing; see the server's log", sent=False
+                )
             await self._canary.probe("add")
             warnings += (_NOTHING,)
         elif queued:
@@ -219,8 +222,15 @@ class MemosAdapter(SequentialBulk):
             await self._own(request.scope, native_id)
             self._readiness.forget(home)
             answer = await self._native.delete([native_id], home)
-            if (await self._native.listing(home, native_id)).by_id.get(native_id) is not None:
-                raise BackendProtocolError("delete_memory: MemOS answered 200 and the memory is still there")
+            try:
+                left = (await self._native.listing(home, native_id)).by_id
+            except BackendError as error:
+                error.sent = True  # the delete was, whatever became of the look after it
+                raise
+            if native_id in left:
+                raise BackendProtocolError(
+                    "delete_memory: MemOS answered 200 and the memory is still there", sent=False
+                )
             return answer
 
         return NativeMutationReceipt(

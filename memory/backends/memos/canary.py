@@ -84,7 +84,9 @@ class Canary:
         """
         if not await self.answers_probe() and await self.exists():
             raise BackendUnavailable(
-                f"{operation}: MemOS answered 200 with nothing, and {_LOST}", diagnostics={"status": 200}
+                f"{operation}: MemOS answered 200 with nothing, and {_LOST}",
+                diagnostics={"status": 200},
+                sent=False,
             )
 
     async def exists(self) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import ConfigError
-from memory.adapter import NativeWorker, PluginLoadError, normalise_error
+from memory.adapter import BackendRejected, NativeWorker, PluginLoadError, normalise_error
 from memory.backends.memos.guard import contained
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import Operation
@@ -154,12 +154,16 @@ class _Engine:
         memories, scheduler = handlers.memory_handler, handlers.scheduler_handler
         cube = parts["naive_mem_cube"]
         self._routes: dict[Operation, Callable[[Mapping[str, Any]], Any]] = {
-            "add": lambda body: adding.handle_add_memories(models.APIADDRequest(**body)),
-            "search": lambda body: searching.handle_search_memories(models.APISearchRequest(**body)),
-            "feedback": lambda body: feedback.handle_feedback_memories(models.APIFeedbackRequest(**body)),
-            "get_memory": lambda body: memories.handle_get_memories(models.GetMemoryRequest(**body), cube),
+            "add": lambda body: adding.handle_add_memories(_checked(models.APIADDRequest, body)),
+            "search": lambda body: searching.handle_search_memories(_checked(models.APISearchRequest, body)),
+            "feedback": lambda body: feedback.handle_feedback_memories(
+                _checked(models.APIFeedbackRequest, body)
+            ),
+            "get_memory": lambda body: memories.handle_get_memories(
+                _checked(models.GetMemoryRequest, body), cube
+            ),
             "delete_memory": lambda body: memories.handle_delete_memories(
-                models.DeleteMemoryRequest(**body), cube
+                _checked(models.DeleteMemoryRequest, body), cube
             ),
             "all_status": lambda body: scheduler.handle_scheduler_allstatus(parts["mem_scheduler"], tracker),
             "task_status": lambda body: scheduler.handle_scheduler_status(status_tracker=tracker, **body),
@@ -180,6 +184,14 @@ class _Engine:
         if close is not None:  # neo4j's has none
             close()
         _drop_scratch(self._components["mem_scheduler"].db_engine)
+
+
+def _checked(model: Callable[..., Any], body: Mapping[str, Any]) -> Any:
+    """MemOS' own model of a request; what it refuses was never sent, unlike what fails on an answer."""
+    try:
+        return model(**body)
+    except ValueError as error:
+        raise BackendRejected("MemOS refused the form of the request") from error
 
 
 def _drop_scratch(database: Any) -> None:

@@ -167,7 +167,8 @@ class Readiness:
             return "committed", (_RAW,) if raw else ()
         if lost[0] not in stored:
             raise BackendProtocolError(
-                "add: MemOS answered 200 with the id of a memory that it has not stored; see the server's log"
+                "add: MemOS answered 200 with the id of a memory that it has not stored; see the server's log",
+                sent=False,
             )
         why = f"it is not among the first {len(found)} found" if found else _LOST
         return "pending", (f"stored as {lost[0]}, and not found again: {why}",)

@@ -111,6 +111,7 @@ class StigmemAdapter(SequentialBulk):
                 stored.append(await home.node.assert_fact(fact))
             except BackendError as error:
                 if stored:
+                    error.sent = True  # part of the event is there
                     error.diagnostics["stored_messages"] = len(stored)
                     error.args = (
                         f"{error}; {len(stored)} of {len(facts)} messages are stored, write it again",
@@ -335,5 +336,10 @@ class StigmemAdapter(SequentialBulk):
         except BackendAuthError as error:
             if self._options.isolation != "tenant" or error.diagnostics.get("status") != 401:
                 raise
+            ended = error
         self._scopes.forget(scope)
-        return await call(await self._scopes.enter(scope))
+        try:
+            return await call(await self._scopes.enter(scope))
+        except BackendError as error:
+            error.after(ended)
+            raise

@@ -173,14 +173,16 @@ async def test_an_event_id_with_nul_is_found_again(double: HonchoDouble) -> None
     assert [row["metadata"]["event_id"] for row in stored(double)] == ["e0", "e1"]
 
 
-async def test_a_write_that_never_arrived_is_sent_again_once(double: HonchoDouble) -> None:
+@pytest.mark.parametrize("fault", ["reset", "500", "503"])
+async def test_a_write_that_never_arrived_is_sent_again_once(double: HonchoDouble, fault: str) -> None:
+    """A 5xx may have been carried out: it is looked up like a lost answer."""
     async with slot_on(double) as slot:
-        double.faults.add("reset", endpoint="POST */messages")
+        double.faults.add(fault, endpoint="POST */messages")
         receipt = await slot.record_event(event(1))
         assert receipt.status == "queued"
         assert receipt.trace is not None
         assert receipt.trace.attempts == 2
-        double.faults.add("reset", endpoint="POST */messages", times=2)
+        double.faults.add(fault, endpoint="POST */messages", times=2)
         assert (await slot.record_event(event(2))).status == "unknown"
     assert [row["metadata"]["event_id"] for row in stored(double)] == ["e1"]
 
@@ -199,6 +201,21 @@ async def test_an_event_stored_in_part_is_completed(double: HonchoDouble, fault:
     rows = [row for row in stored(double) if row["metadata"]["event_id"] == "e1"]
     assert [row["content"] for row in rows] == said
     assert receipt.native_ids == tuple(row["id"] for row in rows)
+
+
+async def test_an_event_of_which_the_second_part_is_refused_may_not_be_called_unstored(
+    double: HonchoDouble,
+) -> None:
+    said = [f"I like number {number}." for number in range(250)]
+    async with slot_on(double) as slot:
+        await slot.record_event(event(0))
+        double.faults.add("slow", endpoint="POST */messages", delay_s=0)
+        double.faults.add("429", endpoint="POST */messages", times=4)
+        assert (await slot.record_event(event(1, *said))).status == "unknown"
+        double.faults.clear()
+        assert (await slot.record_event(event(1, *said))).status == "queued"
+    rows = [row for row in stored(double) if row["metadata"]["event_id"] == "e1"]
+    assert [row["content"] for row in rows] == said
 
 
 async def test_a_refused_write_says_so_and_can_be_written_again(double: HonchoDouble) -> None:

@@ -259,6 +259,25 @@ async def test_a_native_answer_that_was_lost_is_looked_up(double):
     assert receipt.entity in double.node.intents
 
 
+async def test_a_lost_native_answer_that_cannot_be_looked_up_stays_lost(double):
+    class Dies(StigmemNode):
+        dead = False
+
+        async def request(self, method, path, **more):
+            if self.dead:
+                raise BackendUnavailable("nobody listens", sent=False)
+            answer = await super().request(method, path, **more)
+            if method == "POST" and (more.get("json") or {}).get("goal"):
+                self.dead = True
+                raise BackendTimeout("lost")
+            return answer
+
+    async with Dies(double.url) as node:
+        with pytest.raises(BackendTimeout, match="lost") as raised:
+            await IntentBoard(node).submit(full())
+    assert raised.value.ambiguous
+
+
 async def test_a_native_request_that_never_arrived_is_an_error(double):
     async with client(double) as node:
         board = IntentBoard(node)

@@ -13,7 +13,6 @@ from stigmem_double import ADMIN_KEY, StigmemDouble
 
 from memory import (
     BackendError,
-    BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
     ContextBudget,
@@ -195,19 +194,23 @@ async def test_equal_events_of_two_scopes_are_two(tenant_double: StigmemDouble) 
     assert len({fact["cid"] for fact in tenant_double.node.facts}) == 2
 
 
-async def test_half_a_turn_says_so_and_can_be_completed(double: StigmemDouble, monkeypatch) -> None:
+@pytest.mark.parametrize("fault", ["busy", "quota"])
+async def test_half_a_turn_says_so_and_can_be_completed(
+    double: StigmemDouble, monkeypatch, fault: str
+) -> None:
+    """Also where the second half was refused: raising would say that nothing of the turn is stored."""
     async with memory_on(double) as memory:
         respond = double.respond
 
         def second_fails(request: LoopbackRequest) -> LoopbackAnswer | None:
             if request.json and request.json.get("value", {}).get("v") == "Noted.":
-                double.fault = "busy"
+                double.fault = fault
             return respond(request)
 
         monkeypatch.setattr(double, "respond", second_fails)
-        with pytest.raises(BackendUnavailable, match="1 of 2 messages are stored") as raised:
-            await memory.record_event(event("I like oolong.", "Noted."))
-        assert raised.value.diagnostics["stored_messages"] == 1
+        receipt = await memory.record_event(event("I like oolong.", "Noted."))
+        assert receipt.status == "unknown"
+        assert "1 of 2 messages are stored, write it again" in receipt.warnings[0]
         monkeypatch.undo()
         double.fault = None
         assert len((await memory.record_event(event("I like oolong.", "Noted."))).native_ids) == 2
