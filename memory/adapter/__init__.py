@@ -23,6 +23,7 @@ from memory.contract.adapter import (
     MemoryAdapter,
     SupportsEventLookup,
     SupportsModelProbe,
+    SupportsTrialScopes,
 )
 from memory.contract.errors import (
     BackendAuthError,
@@ -105,6 +106,7 @@ __all__ = [
     "ShieldedCalls",
     "SupportsEventLookup",
     "SupportsModelProbe",
+    "SupportsTrialScopes",
     "Text",
     "Utf8TokenCounter",
     "bearer",

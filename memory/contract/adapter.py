@@ -51,6 +51,7 @@ __all__ = [
     "SupportsNativeQuery",
     "SupportsProvenance",
     "SupportsReadiness",
+    "SupportsTrialScopes",
     "capabilities_of",
     "missing_methods",
 ]
@@ -214,6 +215,15 @@ class SupportsModelProbe(Protocol):
 
         Empty where this configuration calls none. A probe writes nothing and raises what the client raises.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsTrialScopes(Protocol):
+    """Not a capability for hosts: where only listed scopes can be set up, makes room for the doctor's."""
+
+    def place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+        """Let synthetic scopes be set up, apart from each other as listed ones are; how many, from the first on."""
         ...
 
 

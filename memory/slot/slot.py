@@ -20,16 +20,13 @@ import anyio
 from memory.contract.adapter import (
     AdapterTraits,
     MemoryAdapter,
-    SupportsModelProbe,
     capabilities_of,
-    missing_methods,
 )
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
     InputError,
     IsolationError,
-    MemslotError,
     ReadOnlyError,
     ScopeError,
 )
@@ -133,10 +130,6 @@ class MemorySlot:
     def capabilities(self) -> frozenset[str]:
         """Names of the capabilities this adapter, configured as it is, offers."""
         return capabilities_of(self._adapter)
-
-    def missing_methods(self, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Of capabilities a description declares, those neither offered nor withheld, and the methods they lack."""
-        return missing_methods(self._adapter, declared)
 
     def capability(self, protocol: Callable[..., T]) -> T | None:
         """The guarded capability, e.g. ``slot.capability(SupportsReadiness)``, or None where there is none.
@@ -274,26 +267,6 @@ class MemorySlot:
                 "details": {**health.details, "slot": writes},
             }
         )
-
-    async def probe_models(self) -> dict[str, MemslotError | None] | None:
-        """Reach every model that the adapter calls itself, each within ``deadlines.write_s`` seconds.
-
-        Returns:
-            Role -> why it does not answer, or None where it does. None where the adapter names no models.
-        """
-        rules = self._rules
-        rules.enter()
-        if not isinstance(self._adapter, SupportsModelProbe):
-            return None
-        answers: dict[str, MemslotError | None] = {}
-        async with rules.observed("probe_models", None):
-            for role, probe in self._adapter.model_probes().items():
-                try:
-                    await rules.call(role, self.deadlines.write_s, probe)
-                    answers[role] = None
-                except MemslotError as error:
-                    answers[role] = error
-        return answers
 
     async def aclose(self) -> None:
         """Wait for writes in flight (at most ``deadlines.close_s``) and release the adapter. Idempotent."""

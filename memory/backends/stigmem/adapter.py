@@ -323,6 +323,10 @@ class StigmemAdapter(SequentialBulk):
             warnings=tuple(warnings),
         )
 
+    def place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+        """With ``nodes``, which lists its scopes, the doctor's are placed on the listed nodes, one each."""
+        return self._scopes.place_trials(scopes)
+
     async def aclose(self) -> None:
         """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
         await super().aclose()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -92,6 +93,7 @@ class Scopes:
         self._owner = owner
         self._nodes: dict[str, StigmemNode] = {}
         self._homes: dict[str, StigmemScope] = {}
+        self._trials: dict[str, NodeAddress] = {}
         self._tenants_kept_apart: set[str] = set()  # nodes seen to do so
 
     def address(self, scope: MemoryScope) -> NodeAddress:
@@ -102,13 +104,26 @@ class Scopes:
         """
         options = self._options
         if options.isolation == "node":
-            if scope.label in options.nodes:
-                return options.nodes[scope.label]
+            listed = {**self._trials, **options.nodes}
+            if scope.label in listed:
+                return listed[scope.label]
             if SCOPE_FIELD not in options.url and not options.allow_sharing:
                 raise ScopeError(
                     f"{self._owner}.nodes: lists no node for scope {scope.label}; add it, or put {{scope}} into url"
                 )
         return NodeAddress(url=options.url.replace(SCOPE_FIELD, scope_id(scope)))
+
+    def place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+        """Lend synthetic scopes the listed nodes, one each; a mark keeps their facts from those of the owners."""
+        if (
+            self._options.isolation != "node"
+            or SCOPE_FIELD in self._options.url
+            or self._options.allow_sharing
+        ):
+            return len(scopes)
+        nodes = self._options.nodes.values()
+        self._trials = {scope.label: node for scope, node in zip(scopes, nodes, strict=False)}
+        return len(self._trials)
 
     def probes(self) -> list[StigmemNode]:
         """The nodes known so far: the only one, those listed, and those of scopes in use."""

@@ -1,0 +1,44 @@
+"""What the doctor asks of a slot beyond the contract; hosts have no use for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from memory.contract.adapter import SupportsModelProbe, SupportsTrialScopes, missing_methods
+from memory.contract.errors import MemslotError
+from memory.contract.scope import MemoryScope
+from memory.slot.slot import MemorySlot
+
+__all__ = ["missing_of", "place_trials", "probe_models"]
+
+
+def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Of capabilities a description declares, those neither offered nor withheld, and the methods they lack."""
+    return missing_methods(slot._rules.adapter, declared)
+
+
+def place_trials(slot: MemorySlot, scopes: Sequence[MemoryScope]) -> int:
+    """How many of these synthetic scopes, from the first on, can be set up."""
+    adapter = slot._rules.adapter
+    return adapter.place_trials(scopes) if isinstance(adapter, SupportsTrialScopes) else len(scopes)
+
+
+async def probe_models(slot: MemorySlot) -> dict[str, MemslotError | None] | None:
+    """Reach every model that the adapter calls itself, each within ``deadlines.write_s`` seconds.
+
+    Returns:
+        Role -> why it does not answer, or None where it does. None where the adapter names no models.
+    """
+    rules = slot._rules
+    rules.enter()
+    if not isinstance(rules.adapter, SupportsModelProbe):
+        return None
+    answers: dict[str, MemslotError | None] = {}
+    async with rules.observed("probe_models", None):
+        for role, probe in rules.adapter.model_probes().items():
+            try:
+                await rules.call(role, rules.deadlines.write_s, probe)
+                answers[role] = None
+            except MemslotError as error:
+                answers[role] = error
+    return answers
