@@ -20,6 +20,7 @@ from memory.adapter import (
     BackendRejected,
     PluginLoadError,
     PluginOptions,
+    Public,
     normalise_error,
 )
 
@@ -34,9 +35,9 @@ _NonBlank = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 class LlmOptions(PluginOptions):
     """The block ``memory.conditions.rolling_summary.llm``."""
 
-    base_url: Annotated[str, StringConstraints(pattern=r"^https?://\S+$")]
+    base_url: Public[Annotated[str, StringConstraints(pattern=r"^https?://\S+$")]]
     """The endpoint up to and including its version, such as https://api.openai.com/v1."""
-    model: _NonBlank
+    model: Public[_NonBlank]
     """The model's name, as the endpoint knows it."""
     api_key: SecretStr | None = None
     """The key, best as ${VARIABLE}; None for endpoints that want none."""

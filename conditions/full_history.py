@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from conditions._control import ControlCondition
@@ -29,6 +28,7 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     ContextEntry,
+    DataPath,
     NativeWorker,
     PluginInfo,
     PluginOptions,
@@ -47,7 +47,7 @@ _MOST_PASSED_OVER = 100
 class FullHistoryOptions(PluginOptions):
     """The block ``memory.conditions.full_history``."""
 
-    path: Path | None = None
+    path: DataPath | None = None
     """A directory for one JSONL file per scope, so that the history outlives the process. None: memory only."""
 
 

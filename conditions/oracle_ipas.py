@@ -40,8 +40,10 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     ContextEntry,
+    InputFile,
     PluginInfo,
     PluginOptions,
+    Public,
     ResetReceipt,
     hookimpl,
 )
@@ -103,9 +105,9 @@ class OracleIpasOptions(PluginOptions):
 
     matrix: Matrix | None = Field(default=None, examples=[{"user": {"work": {"verbosity": "brief"}}}])
     """persona_id -> context -> attribute -> a value, or a list of ``{value, from, until}``."""
-    path: Path | None = None
+    path: InputFile | None = None
     """A YAML or JSON file with the matrix, in place of ``matrix``."""
-    as_of: _Moment | None = None
+    as_of: Public[_Moment] | None = None
     """Answer as of this moment, whatever the events say. None: as of the newest event of the scope."""
 
     @model_validator(mode="after")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -42,6 +41,7 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
+    DataPath,
     ModeReceipt,
     NativeQueryResult,
     NativeWorker,
@@ -76,7 +76,7 @@ class RollingSummaryOptions(PluginOptions):
     """``extractive`` keeps sentences by simple rules, offline; ``llm`` asks the model under ``llm``."""
     llm: LlmOptions | None = None
     """The OpenAI-compatible endpoint of ``summariser: llm``."""
-    path: Path | None = None
+    path: DataPath | None = None
     """A directory with MEMORY.md and HISTORY.md per scope. None: process memory only."""
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from memory import BackendHealth, ConfigError, RetrieveRequest, RetrieveResult, 
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
+    InputFile,
     PluginInfo,
     PluginOptions,
     hookimpl,
@@ -32,7 +33,7 @@ class StaticProfileOptions(PluginOptions):
 
     profile: _Profile | None = Field(default=None, examples=["A person of whom nothing is known."])
     """The text every persona gets that has none under ``profiles``."""
-    path: Path | None = None
+    path: InputFile | None = None
     """A UTF-8 file with that text, in place of ``profile``."""
     profiles: dict[str, _Profile] = Field(default_factory=dict)
     """persona_id -> its text."""

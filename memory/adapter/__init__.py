@@ -61,6 +61,7 @@ from memory.contract.receipts import (
 from memory.contract.scope import IdAlphabet, ScopeEncoder
 from memory.contract.tokens import Utf8TokenCounter
 from memory.plugins.hookspecs import AdapterSettings, PluginInfo, PluginOptions, hookimpl
+from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 if TYPE_CHECKING:
     from memory.adapter.http import JsonHttp, bearer, check_url, route
@@ -81,10 +82,12 @@ __all__ = [
     "ConsistencyModel",
     "ContextEntry",
     "CsFiltering",
+    "DataPath",
     "FeedbackReceipt",
     "FileLock",
     "Frozen",
     "IdAlphabet",
+    "InputFile",
     "IsolationError",
     "JsonHttp",
     "JsonObject",
@@ -99,7 +102,9 @@ __all__ = [
     "PluginInfo",
     "PluginLoadError",
     "PluginOptions",
+    "Private",
     "ProvenanceResult",
+    "Public",
     "ResetReceipt",
     "ScopeEncoder",
     "SequentialBulk",

@@ -53,7 +53,7 @@ class _Stopped(MemslotError):
 
 @dataclass
 class Tally:
-    """What a run adds up over its cells. Times are milliseconds of wall time."""
+    """What a run adds up over its cells. Times are milliseconds of wall time; ``scrub`` cleans warnings."""
 
     doctor_ms: float = 0.0
     setup_ms: float = 0.0
@@ -66,10 +66,11 @@ class Tally:
     context_tokens: int = 0
     warnings: Counter[str] = field(default_factory=Counter)
     records: list[ProbeRecord] = field(default_factory=list)
+    scrub: Callable[[str], str] = str
 
     def warn(self, warnings: Iterable[str]) -> None:
         """Count warnings, those that differ in a number alone as one."""
-        self.warnings.update(_NUMBER.sub("…", text) for text in warnings)
+        self.warnings.update(_NUMBER.sub("…", self.scrub(text)) for text in warnings)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 from memory.bench.cell import error_record
 from memory.bench.comparison_report import ComparisonRecord, NotRun, summary_table, write_comparison_report
-from memory.bench.manifest import write_atomic
+from memory.bench.manifest import ErrorRecord, write_atomic
 from memory.bench.rundir import make_directory, new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
 from memory.bench.settings import RunSettings, load_timelines, run_settings
-from memory.contract.errors import ConfigError
+from memory.contract.errors import ConfigError, MemslotError
 from memory.doctor import Waiting
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -88,6 +88,20 @@ def comparison_configs(
     return configs
 
 
+def _published(
+    error: Exception, config: MemslotConfig, registry: MemoryAdapterRegistry | None
+) -> ErrorRecord:
+    try:
+        info = (registry or MemoryAdapterRegistry()).info(config.provider, config.kind)
+        scrub = config.scrubber(config.parse_options(info.options))
+    except MemslotError:
+        scrub = config.scrubber()
+    record = error_record(error)
+    return record.model_copy(
+        update={"message": scrub(record.message), "diagnostics": scrub(record.diagnostics)}
+    )
+
+
 async def run_many(
     configs: Sequence[MemslotConfig],
     *,
@@ -136,7 +150,7 @@ async def run_many(
         except Exception as error:  # one plugin's defect must not cost the others their night
             if on_error is not None:
                 on_error(error)
-            result = NotRun(provider=config.provider, error=error_record(error))
+            result = NotRun(provider=config.provider, error=_published(error, config, registry))
             not_run.append(result)
         if finished is not None:
             finished(result)

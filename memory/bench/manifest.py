@@ -253,9 +253,11 @@ class RunManifest(_Record):
     versions: VersionRecord
     """Versions of the software that ran."""
     config: dict[str, JsonValue]
-    """The resolved configuration of this run, secrets hidden, files by name only."""
+    """The resolved configuration of this run: switches, numbers, choices and what is public; a hash of texts, paths
+    and files; ``***`` for all else."""
     config_hash: str
-    """SHA-256 of that configuration as canonical JSON, local paths left out."""
+    """Hash of everything that determines the results, hidden options and files' contents included; credentials and
+    where data lies are left out. A run with the same one ran the same thing."""
     wired: tuple[str, ...] = ()
     """Provider options that were filled in from the timeline's ground truth, by name."""
     budget: ContextBudget

@@ -343,7 +343,7 @@ def _record_blocks(manifest: RunManifest) -> list[Block]:
             f"{manifest.traits.cs_filtering}; probes passed: {', '.join(manifest.cs_fields) or 'nothing'}",
         ),
         ("data", f"sha256 {manifest.data.sha256}"),
-        ("configuration", f"sha256 {manifest.config_hash}"),
+        ("configuration", f"hash {manifest.config_hash}"),
         ("seeds", ", ".join(f"{name} {seed}" for name, seed in manifest.seeds.items())),
         ("token counter", manifest.tokens.counter),
         (

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -49,10 +49,11 @@ def make_directory(path: Path) -> None:
 
 
 class RunDirectory:
-    """The files of one run. Also the sink of its traces."""
+    """The files of one run. Also the sink of its traces, whose warnings go through ``scrub``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, scrub: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple) -> None:
         self.path = path
+        self._scrub = scrub
         self._growing: dict[str, IO[str]] = {}
 
     @property
@@ -85,6 +86,8 @@ class RunDirectory:
 
     def emit(self, trace: Trace) -> None:
         """Append one trace."""
+        if trace.warnings:
+            trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
         self._growing["traces.jsonl"].write(trace.model_dump_json() + "\n")
 
     def add_result(self, record: ProbeRecord) -> None:

@@ -14,19 +14,35 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from memory.bench.cell import Cell, Phase, Tally, Work, error_record
 from memory.bench.figures import RunMetrics
-from memory.bench.manifest import CellRecord, CheckRecord, DataRecord, RunManifest, TimingRecord, TokenRecord
+from memory.bench.manifest import (
+    CellRecord,
+    CheckRecord,
+    DataRecord,
+    ErrorRecord,
+    RunManifest,
+    TimingRecord,
+    TokenRecord,
+)
 from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
 from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
 from memory.bench.report import write_report
 from memory.bench.rundir import RunDirectory, new_run_id
-from memory.bench.settings import RunSettings, budget_of, effective_config, load_timelines, run_settings
+from memory.bench.settings import (
+    RunSettings,
+    budget_of,
+    load_timelines,
+    published_config,
+    run_hash,
+    run_settings,
+)
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import BackendUnavailable
-from memory.contract.receipts import BackendHealth
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.doctor import CheckFailed, DoctorReport, Patience, Waiting, run_doctor
@@ -39,6 +55,7 @@ from memory.slot.slot import MemorySlot
 __all__ = ["Progress", "ProgressCallback", "RunOutcome", "run_benchmark"]
 
 _MOST_WARNINGS = 40
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +136,7 @@ class _Run:
         registry: MemoryAdapterRegistry,
         progress: ProgressCallback | None,
     ) -> None:
-        self.config = effective_config(config, settings)
+        self.config = config
         self.settings = settings
         self.data = data
         self.progress = progress
@@ -130,7 +147,13 @@ class _Run:
         given = config.memory.scope
         label = given.run_id if given else data.name
         self.run_id = new_run_id(f"{label}-{config.provider}", self.created)
-        self.files = RunDirectory(settings.output.expanduser() / self.run_id)
+        self.examined, self.wired = wire_truth(config, data)
+        info = registry.info(config.provider, config.kind)
+        options = self.examined.parse_options(info.options)
+        path = settings.output.expanduser() / self.run_id
+        here = dict.fromkeys((str(path), str(path.resolve())), "<run>")
+        self.scrub = self.tally.scrub = self.examined.scrubber(options, here)
+        self.files = RunDirectory(path, self.scrub)
         # The run id makes every scope new, whatever an earlier run left in a shared backend.
         self.scopes = [
             MemoryScope(
@@ -144,7 +167,6 @@ class _Run:
         self.cells: list[Cell] = []
         self.done = [0, 0]
         self.registry = registry
-        self.examined, self.wired = wire_truth(self.config, data)
         with self.files.prepared():  # before the provider, which may put its store there
             self.slot: MemorySlot = build_slot(
                 self.examined,
@@ -153,7 +175,7 @@ class _Run:
                 registry=registry,
                 data_dir=self.files.store,
             )
-            self.manifest = self._first_manifest(registry.info(config.provider, config.kind))
+            self.manifest = self._first_manifest(info, options)
             self.files.begin(self.manifest)
 
     async def go(self) -> RunOutcome:
@@ -163,7 +185,7 @@ class _Run:
                     await self._run_cells()
         except BaseException as error:
             self.files.close()
-            self._update(error=error_record(error))
+            self._update(error=self._error(error))
             self.files.write_manifest(self.manifest)
             raise
         metrics = self._metrics()
@@ -196,12 +218,13 @@ class _Run:
         report = DoctorReport.model_validate_json(told)
         self.tally.doctor_ms = (time.perf_counter() - start) * 1000
         self.tally.warn(f"doctor: {name} could not be seen in time" for name in report.pending)
-        records = tuple(CheckRecord(**check.model_dump(exclude={"fix"})) for check in report.checks)
+        seen = (CheckRecord(**check.model_dump(exclude={"fix"})) for check in report.checks)
+        records = tuple(self._clean(check, "evidence") for check in seen)
         self._update(doctor=records)
         for check in report.checks:
             if check.status == "failed":
                 failure = CheckFailed(f"doctor: {check.name}: {check.evidence}")
-                self._update(error=error_record(failure))
+                self._update(error=self._error(failure))
                 return False
         return True
 
@@ -209,11 +232,11 @@ class _Run:
         start = time.perf_counter()
         health = await self.slot.health()
         self.tally.setup_ms += (time.perf_counter() - start) * 1000
-        self._update(health=self._portable(health))
+        self._update(health=self._clean(health, "details", "warnings"))
         self.files.write_manifest(self.manifest)
         if health.status == "unavailable":
             down = BackendUnavailable(f"{self.config.provider} is unavailable; see health")
-            self._update(error=error_record(down))
+            self._update(error=self._error(down))
             return
         for timeline, scope in zip(self.data.timelines, self.scopes, strict=True):
             work = Work(
@@ -235,7 +258,14 @@ class _Run:
 
     def _cell_records(self) -> tuple[CellRecord, ...]:
         """Of every persona, those not reached included."""
-        begun = [cell.record for cell in self.cells]
+        begun = [
+            cell.record.model_copy(
+                update={
+                    "error": cell.record.error and self._clean(cell.record.error, "message", "diagnostics")
+                }
+            )
+            for cell in self.cells
+        ]
         rest = [CellRecord(persona_id=scope.persona_id, scope=scope) for scope in self.scopes[len(begun) :]]
         return (*begun, *rest)
 
@@ -256,13 +286,14 @@ class _Run:
                 )
             )
 
-    def _portable(self, health: BackendHealth) -> BackendHealth:
-        """Health without this machine's paths."""
-        here = str(self.files.path.resolve())
-        text = health.model_dump_json().replace(here, "<run>").replace(str(self.files.path), "<run>")
-        return BackendHealth.model_validate_json(text)
+    def _error(self, error: BaseException) -> ErrorRecord:
+        return self._clean(error_record(error), "message", "diagnostics")
 
-    def _first_manifest(self, info: PluginInfo) -> RunManifest:
+    def _clean(self, record: RecordT, *fields: str) -> RecordT:
+        """A record that others wrote into, without what the configuration hides and this machine's paths."""
+        return record.model_copy(update={name: self.scrub(getattr(record, name)) for name in fields})
+
+    def _first_manifest(self, info: PluginInfo, options: BaseModel) -> RunManifest:
         config, data = self.config, self.data
         provider = provider_record(config)
         not_run = []
@@ -275,8 +306,8 @@ class _Run:
             created_at=self.created,
             provider=provider,
             versions=version_record(info, provider),
-            config=config.redacted(),
-            config_hash=config.config_hash,
+            config=published_config(config, options, self.settings),
+            config_hash=run_hash(config, options, self.settings),
             wired=self.wired,
             budget=self.budget,
             cs_fields=self.settings.cs,

@@ -12,10 +12,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from memory.bench.locomo import load_locomo
 from memory.bench.quickstart import make_quickstart
 from memory.bench.timeline import TimelineSet
+from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.plugins.config import MemslotConfig, parse_block
+from memory.plugins.redaction import DataPath, InputFile, Public
 
-__all__ = ["CsField", "RunSettings", "budget_of", "effective_config", "load_timelines", "run_settings"]
+__all__ = [
+    "CsField",
+    "RunSettings",
+    "budget_of",
+    "load_timelines",
+    "published_config",
+    "run_hash",
+    "run_settings",
+]
 
 CsField = Literal["scenario", "context", "attribute"]
 
@@ -29,7 +39,7 @@ class RunSettings(BaseModel):
 
     timeline: Literal["quickstart", "locomo"] = "quickstart"
     """``quickstart`` is generated; ``locomo`` reads the file ``data``."""
-    data: Path | None = None
+    data: InputFile | None = None
     """The LoCoMo JSON file."""
     budget: ContextBudget | None = None
     """Overrides single fields of ``memory.budget`` for the probes; ``null`` lifts a limit."""
@@ -50,15 +60,13 @@ class RunSettings(BaseModel):
     """Longest wait for readiness before each test session, seconds."""
     limit_questions: Annotated[int, Field(gt=0)] | None = None
     """Ask only the first so many LoCoMo questions of each conversation: for quick tries."""
-    output: Path = Path("manifests")
+    output: DataPath = Path("manifests")
     """Where the run's directory is made."""
-    compare: tuple[str, ...] = ()
+    compare: tuple[Public[str], ...] = ()
     """Providers to run one after another in a comparison, in place of the selected one."""
 
     @model_validator(mode="after")
     def _data_fits_timeline(self) -> Self:
-        if self.timeline == "locomo" and self.data is None:
-            raise ValueError("data is required for the timeline locomo; give the path of a LoCoMo JSON file")
         if self.timeline == "quickstart" and self.data is not None:
             raise ValueError("data is given, but the timeline quickstart reads none; set timeline: locomo")
         if self.timeline == "quickstart" and self.limit_questions is not None:
@@ -92,28 +100,53 @@ def budget_of(config: MemslotConfig, settings: RunSettings) -> ContextBudget:
     return ContextBudget(**{**config.memory.budget.model_dump(), **override.model_dump(exclude_unset=True)})
 
 
-def effective_config(config: MemslotConfig, settings: RunSettings) -> MemslotConfig:
-    """The configuration with what really runs in its ``run:`` block: overrides in, file names without paths.
+def run_hash(config: MemslotConfig, options: BaseModel, settings: RunSettings) -> str:
+    """The configuration hash of a run: of what it really does, so that runs that do the same hash alike.
 
-    Settings that do not apply to the timeline are left out, and so is ``compare``, which several runs share.
-    Embedded stores go to the run's own directory, whatever ``memory.data_dir`` says.
+    Left out are settings that do not apply to the timeline, ``compare``, which several runs share, and the scope's
+    ``run_id`` and ``persona_id``, because a run makes its own. The budget counts as it is after ``run.budget``.
     """
-    unused = {"compare", "doctor", "output"}
-    unused |= {"users", "sessions"} if settings.timeline == "locomo" else {"data", "limit_questions"}
-    run = settings.model_dump(mode="json", exclude=unused)
-    if settings.data is not None:
-        run["data"] = settings.data.name
-    if settings.budget is not None:
-        run["budget"] = settings.budget.model_dump(mode="json", exclude_unset=True)
-    return replace(config, run=run, memory=config.memory.model_copy(update={"data_dir": Path("store")}))
+    fields = RunSettings.model_fields
+    unused = {name: fields[name].default for name in (*_unused(settings), "budget")}
+    given, scope = config.memory.scope, None
+    if given is not None and (given.backend_namespace is not None or given.agent_id is not None):
+        scope = given.model_copy(update={"run_id": "run", "persona_id": "persona"})
+    memory = config.memory.model_copy(update={"budget": budget_of(config, settings), "scope": scope})
+    return replace(config, memory=memory).config_hash(options, settings.model_copy(update=unused))
+
+
+def published_config(config: MemslotConfig, options: BaseModel, settings: RunSettings) -> dict[str, Any]:
+    """The configuration of a run as its manifest shows it: nothing private, and nothing that does not apply.
+
+    Embedded stores go to the run's own directory, whatever ``memory.data_dir`` says, so that is left out too.
+    """
+    shown = config.redacted(options, settings)
+    del shown["memory"]["data_dir"]
+    for name in _unused(settings):
+        del shown["run"][name]
+    return shown
+
+
+def _unused(settings: RunSettings) -> tuple[str, ...]:
+    quickstart = settings.timeline == "quickstart"
+    return (
+        "compare",
+        "doctor",
+        "output",
+        *(("data", "limit_questions") if quickstart else ("users", "sessions")),
+    )
 
 
 def load_timelines(settings: RunSettings) -> TimelineSet:
     """The timelines to run.
 
     Raises:
-        ConfigError: the data file cannot be used; the message says where.
+        ConfigError: the data file is not given or cannot be used; the message says where.
     """
-    if settings.timeline == "locomo" and settings.data is not None:
+    if settings.timeline == "locomo":
+        if settings.data is None:
+            raise ConfigError(
+                "run.data: is required for the timeline locomo; give the path of a LoCoMo JSON file"
+            )
         return load_locomo(settings.data, limit_questions=settings.limit_questions)
     return make_quickstart(seed=settings.seed, users=settings.users, sessions=settings.sessions)

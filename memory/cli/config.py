@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,19 +26,24 @@ def show(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show a configuration resolved: variables and defaults filled in, secrets hidden."""
+    """Show a configuration resolved: variables and defaults filled in, everything private hidden."""
     import yaml
 
-    from memory.plugins.config import load_config
+    from memory.bench.settings import RunSettings, run_hash
+    from memory.plugins.config import load_config, parse_block
     from memory.plugins.registry import MemoryAdapterRegistry
 
     loaded = load_config(config)
     options = loaded.parse_options(MemoryAdapterRegistry().info(loaded.provider, loaded.kind).options)
-    complete = replace(loaded, options=options.model_dump(mode="json", by_alias=True))
-    resolved = complete.redacted()
+    run = None
+    known = loaded.config_hash(options)
+    if loaded.run is not None:
+        run = parse_block(RunSettings, loaded.run, "run", source=loaded.source, lines=loaded.lines)
+        known = run_hash(loaded, options, run)
+    resolved = loaded.redacted(options, run)
     if as_json:
-        about = {"provider": loaded.provider, "kind": loaded.kind, "config_hash": loaded.config_hash}
+        about = {"provider": loaded.provider, "kind": loaded.kind, "config_hash": known}
         print_json({**about, "config": resolved})
         return
-    typer.echo(f"# {config}: {loaded.kind} {loaded.provider}, config hash {loaded.config_hash}")
+    typer.echo(f"# {config}: {loaded.kind} {loaded.provider}, config hash {known}")
     typer.echo(yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=110), nl=False)

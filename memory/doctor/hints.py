@@ -20,6 +20,7 @@ from memory.contract.errors import (
 )
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
+from memory.plugins.redaction import HIDDEN
 
 __all__ = ["LEAK", "Hints", "explained", "unreached"]
 
@@ -122,19 +123,21 @@ class Hints:
         if self._config is None or self._info is None:
             return
         group, _, provider = self._config.where.removeprefix("memory.").partition(".")
-        given = self._config.redacted()["memory"][group][provider]
-        fields = self._info.options.model_fields
-        defaults: dict[str, Any] = {
-            name: fields[name].default for name in ("url", "base_url") if name in fields
-        }
-        block = given.get(model) or {} if model else {**defaults, **given}
-        yield from _addresses_in(block, self._block(model))
+        options = self._config.parse_options(self._info.options)
+        shown = self._config.redacted(options)["memory"][group][provider]
+        block: Mapping[str, Any] = self._config.options
+        if model:
+            block, shown = block.get(model) or {}, shown.get(model)
+        else:
+            block = {**{name: shown[name] for name in ("url", "base_url") if name in shown}, **block}
+        yield from _addresses_in(block, shown, self._block(model))
 
 
-def _addresses_in(block: Mapping[str, Any], where: str) -> Iterator[str]:
+def _addresses_in(block: Mapping[str, Any], shown: Any, where: str) -> Iterator[str]:
     for name, value in block.items():
+        public = shown.get(name) if isinstance(shown, dict) else HIDDEN
         if isinstance(value, dict):
             if "model" not in value:
-                yield from _addresses_in(value, f"{where}.{name}")
+                yield from _addresses_in(value, public, f"{where}.{name}")
         elif name in _ADDRESS_KEYS and isinstance(value, (str, int)):
-            yield f"{where}.{name} ({value})"
+            yield f"{where}.{name}" + ("" if public == HIDDEN else f" ({public})")

@@ -86,6 +86,7 @@ class _Doctor:
         self._registry = registry
         self._ready_timeout_s = ready_timeout_s
         self._data_dir = data_dir
+        self._given: MemslotConfig
         self._config: MemslotConfig | None = None
         self._hints = Hints()
         self._checks: SlotChecks | None = None
@@ -151,18 +152,19 @@ class _Doctor:
         shorter = loaded.memory.model_copy(
             update={"deadlines": deadlines.model_copy(update={"reset_s": reset_s})}
         )
-        self._config = replace(loaded, memory=shorter)
+        self._given, self._config = loaded, replace(loaded, memory=shorter)
         self._hints = Hints(loaded)
         field = "backend" if loaded.kind == "architecture" else "condition"
-        return "passed", f"memory.{field} is {loaded.provider}; hash {loaded.config_hash[:12]}"
+        return "passed", f"memory.{field} is {loaded.provider}"
 
     def _open(self) -> Outcome:
         assert self._config is not None
         info = self._registry.info(self._config.provider, self._config.kind)
         self._hints = Hints(self._config, info)
+        known = self._given.config_hash(self._given.parse_options(info.options))
         slot = build_slot(self._config, registry=self._registry, data_dir=self._data_dir)
         self._checks = SlotChecks(slot, info, self._hints, self.patience, self._ready_timeout_s)
-        return "passed", info.summary
+        return "passed", f"{info.summary}; configuration hash {known[:12]}"
 
     async def _clean_up(self) -> None:
         """After an end in the middle, clear what is still set up, and close."""

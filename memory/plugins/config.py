@@ -7,13 +7,12 @@ that are not installed, and variables that are not set (spec 4.3).
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
 import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -25,22 +24,23 @@ from memory.contract.receipts import ConditionKind
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import CallableTokenCounter, TokenCounter, Utf8TokenCounter
+from memory.plugins.redaction import (
+    HIDDEN,
+    DataPath,
+    Public,
+    Redaction,
+    Scrubber,
+    is_credential,
+    slow_hash,
+    texts_in,
+)
 from memory.plugins.yaml import Lines, load_yaml
 from memory.slot.rules import Deadlines
 
-__all__ = ["HIDDEN", "MemorySettings", "MemslotConfig", "load_config", "load_token_counter", "parse_block"]
-
-HIDDEN = "***"
-"""What stands in place of a secret wherever a configuration is shown, stored or hashed."""
+__all__ = ["MemorySettings", "MemslotConfig", "load_config", "load_token_counter", "parse_block"]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
-_SECRET = re.compile(
-    r"(^|_)(api_?key|key|access_?token|auth_?token|bearer|token|password|passwd|secret|credentials?|authorization"
-    r"|private_?key|connection_string|dsn)$",
-    re.IGNORECASE,
-)
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)(?=@)")
 
 
 class MemorySettings(BaseModel):
@@ -48,14 +48,14 @@ class MemorySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
-    backend: str | None = None
-    condition: str | None = None
+    backend: Public[str] | None = None
+    condition: Public[str] | None = None
     scope: MemoryScope | None = None
     read_only_test_sessions: bool = True
     budget: ContextBudget = Field(default_factory=lambda: ContextBudget(max_tokens=2000, max_items=20))
     deadlines: Deadlines = Field(default_factory=Deadlines)
-    token_counter: str = Utf8TokenCounter.name
-    data_dir: Path = Path(".memslot")
+    token_counter: Public[str] = Utf8TokenCounter.name
+    data_dir: DataPath = Path(".memslot")
     backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     conditions: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -71,17 +71,17 @@ class MemslotConfig:
         options: the provider's own block, environment variables filled in, not yet validated.
         run: the ``run:`` block for the benchmark, or None.
         source: file name for messages.
-        secrets: paths of values that came from a variable whose name says secret.
+        secrets: path of a value that came from a variable whose name says credential -> what is written there.
     """
 
     memory: MemorySettings
     provider: str
     kind: ConditionKind
-    options: dict[str, Any]
-    run: dict[str, Any] | None
+    options: dict[str, Any] = field(repr=False)
+    run: dict[str, Any] | None = field(repr=False)
     source: str
-    secrets: frozenset[tuple[str, ...]]
-    lines: Lines
+    secrets: Mapping[tuple[str, ...], str] = field(repr=False)
+    lines: Lines = field(repr=False)
 
     @property
     def where(self) -> str:
@@ -96,24 +96,48 @@ class MemslotConfig:
         """
         return parse_block(model, self.options, self.where, source=self.source, lines=self.lines)
 
-    def redacted(self) -> dict[str, Any]:
-        """The resolved configuration, JSON-ready, with :data:`HIDDEN` in place of secrets."""
-        memory = self.memory.model_dump(mode="json", exclude={"backends", "conditions"})
-        memory["data_dir"] = self.memory.data_dir.as_posix()
-        memory[_group(self.kind)] = {self.provider: self.options}
-        shown = {"memory": memory, **({"run": self.run} if self.run is not None else {})}
-        hidden: dict[str, Any] = _redact(shown, (), self.secrets)
-        return hidden
+    def redacted(self, options: BaseModel, run: BaseModel | None = None) -> dict[str, Any]:
+        """The configuration as it may be published, JSON-ready; see :mod:`memory.plugins.redaction`.
+
+        Args:
+            options: the provider's parsed block.
+            run: the parsed ``run:`` block, where there is one.
+        """
+        redaction, group = self._redaction, _group(self.kind)
+        memory = _without_blocks(redaction.shown(self.memory, ("memory",)))
+        memory[group] = {self.provider: redaction.shown(options, ("memory", group, self.provider))}
+        return {"memory": memory, **({} if run is None else {"run": redaction.shown(run, ("run",))})}
+
+    def config_hash(self, options: BaseModel, run: BaseModel | None = None) -> str:
+        """64 hexadecimal digits over what determines results, arguments as for :meth:`redacted`.
+
+        Covers the effective options, private ones included; credentials and where data lies are left out.
+        """
+        content, path = self._redaction.content, ("memory", _group(self.kind), self.provider)
+        memory = _without_blocks(content(self.memory, ("memory",)))
+        return slow_hash(
+            {
+                "provider": [self.kind, self.provider],
+                "memory": {key: one for key, one in memory.items() if key not in ("backend", "condition")},
+                "options": content(options, path),
+                "run": None if run is None else content(run, ("run",)),
+            }
+        )
+
+    def scrubber(self, options: BaseModel | None = None, more: Mapping[str, str] | None = None) -> Scrubber:
+        """Takes every text of this configuration that is not shown out of what others wrote.
+
+        Args:
+            options: the provider's parsed block; where it has none, every text of the block counts as private.
+            more: further texts -> what stands in their place.
+        """
+        shown = json.dumps(self.redacted(options), ensure_ascii=False) if options is not None else ""
+        given = {*texts_in(self.options), *texts_in(self.run), str(self.memory.data_dir), str(Path.cwd())}
+        return Scrubber({**{text: HIDDEN for text in given if text not in shown}, **(more or {})})
 
     @property
-    def config_hash(self) -> str:
-        """SHA-256 of what determines results: canonical JSON, secrets and local paths left out."""
-        content = self.redacted()
-        content["memory"].pop("data_dir")
-        for local in ("output", "data"):
-            (content.get("run") or {}).pop(local, None)
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _redaction(self) -> Redaction:
+        return Redaction(Path(), self.secrets)
 
 
 def load_config(
@@ -174,9 +198,14 @@ def _resolve(content: dict[str, Any], problem: _Problems, env: Mapping[str, str]
         options=options,
         run=resolver.fill(run, ("run",)) if run is not None else None,
         source=problem.source,
-        secrets=frozenset(resolver.secrets),
+        secrets=resolver.secrets,
         lines=problem.lines,
     )
+
+
+def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:
+    """Without the mappings of all providers' blocks, of which one alone is read."""
+    return {key: one for key, one in memory.items() if key not in ("backends", "conditions")}
 
 
 def _group(kind: ConditionKind) -> Literal["backends", "conditions"]:
@@ -267,12 +296,12 @@ class _Problems:
 
 
 class _Resolver:
-    """Fills ``${NAME}`` in, remembering which values are secrets."""
+    """Fills ``${NAME}`` in, remembering which values come from variables that hold credentials."""
 
     def __init__(self, env: Mapping[str, str], problem: _Problems) -> None:
         self._env = env
         self._problem = problem
-        self.secrets: set[tuple[str, ...]] = set()
+        self.secrets: dict[tuple[str, ...], str] = {}
 
     def fill(self, value: Any, path: tuple[str, ...]) -> Any:
         if isinstance(value, dict):
@@ -291,8 +320,8 @@ class _Resolver:
                     path,
                     "holds '${' without a variable; write ${NAME} or ${NAME:-default}, or $${ for the sign",
                 )
-            if _SECRET.search(name):
-                self.secrets.add(path)
+            if is_credential(name):
+                self.secrets[path] = value
             found = self._env.get(name, default)
             if found is None:
                 raise self._problem(
@@ -301,18 +330,6 @@ class _Resolver:
             return found
 
         return _VARIABLE.sub(replace, value)
-
-
-def _redact(value: Any, path: tuple[str, ...], secrets: frozenset[tuple[str, ...]]) -> Any:
-    if isinstance(value, dict):
-        return {key: _redact(item, (*path, key), secrets) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_redact(item, (*path, str(index)), secrets) for index, item in enumerate(value)]
-    if value is None or isinstance(value, bool):
-        return value
-    if path in secrets or (path and _SECRET.search(path[-1])):
-        return HIDDEN
-    return _URL_PASSWORD.sub(rf"\1:{HIDDEN}", value) if isinstance(value, str) else value
 
 
 def _nearest(name: str, known: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pluggy
 from pydantic import BaseModel, ConfigDict
@@ -31,9 +31,21 @@ class PluginOptions(BaseModel):
     """Base of a plugin's YAML block: unknown keys are errors, values never show up in messages.
 
     Docstrings below fields or ``Field(description=...)`` become the comments that ``memslot init`` writes.
+
+    Wherever a configuration is published, switches, numbers and choices are shown, and texts are not unless they
+    are marked ``Public[str]``; a ``SecretStr`` or ``Private[...]`` never is. Paths are shown as a hash; mark what
+    is read ``InputFile`` and where data lies ``DataPath``, so that the configuration hash counts the first by its
+    content and the second not at all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+    def effective(self) -> Mapping[str, Any]:
+        """Fields by name whose default depends on other fields or on the environment, as they really apply.
+
+        For the configuration hash: two configurations that come to the same hash alike.
+        """
+        return {}
 
 
 @dataclass(frozen=True)

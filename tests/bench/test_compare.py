@@ -9,6 +9,7 @@ import pytest
 from bench_support import SENTINEL, config_of, registry_with, write_locomo
 
 from memory import ConfigError
+from memory.adapter import PluginOptions
 from memory.bench import (
     comparison_configs,
     read_comparison,
@@ -116,7 +117,9 @@ def test_what_cannot_be_compared_is_refused(content, names, complaint):
 def test_configurations_differ_in_the_provider_alone(tmp_path):
     path = tmp_path / "all.yaml"
     path.write_text(json.dumps(CONTENT), encoding="utf-8")
-    first, second = (config.redacted() for config in comparison_configs(path, ["no_memory", "fake"]))
+    first, second = (
+        config.redacted(PluginOptions()) for config in comparison_configs(path, ["no_memory", "fake"])
+    )
     for one in (first["memory"], second["memory"]):
         for name in ("backend", "condition", "backends", "conditions"):
             one.pop(name, None)

@@ -41,4 +41,4 @@ def test_the_commented_llm_block_is_valid() -> None:
     assert options.summariser == "llm"
     assert options.llm is not None
     assert options.llm.timeout_s == 60
-    assert "not-a-key" not in str(config.redacted())
+    assert "not-a-key" not in str(config.redacted(options))

@@ -6,7 +6,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from memory import ConfigError
-from memory.plugins.config import HIDDEN, load_config, load_token_counter, parse_block
+from memory.bench.settings import run_hash, run_settings
+from memory.plugins.config import load_config, load_token_counter, parse_block
 
 GOOD = """\
 memory:
@@ -47,28 +48,56 @@ def test_a_good_file_is_resolved_for_its_provider(tmp_path):
     assert config.run == {"seed": 7, "output": "somewhere"}
 
 
+class Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
 def test_what_is_shown_holds_no_secret(tmp_path):
     config = load_config(write(tmp_path, GOOD), env=ENV)
-    shown = str(config.redacted())
+    shown = str(config.redacted(config.parse_options(Anything)))
     for secret in ("sk-1234", "hunter2", "hush"):
         assert secret not in shown
-    assert shown.count(HIDDEN) == 3
     assert "graphiti" not in shown
     assert "top_k" in shown
 
 
 def test_the_hash_is_of_what_determines_results(tmp_path):
     def digest(text=GOOD, **env):
-        return load_config(write(tmp_path, text), env={**ENV, **env}).config_hash
+        config = load_config(write(tmp_path, text), env={**ENV, **env})
+        return config.config_hash(config.parse_options(Anything))
 
     original = digest()
     assert digest(MY_API_KEY="sk-other") == original
-    assert digest(GOOD.replace("somewhere", "elsewhere")) == original
-    assert digest(GOOD + "  data: over/there.json\n") == original
     assert digest(GOOD.replace("graphiti:", "zep:")) == original
+    assert digest(GOOD.replace("  budget", "  data_dir: over/there\n  budget")) == original
     assert digest(GOOD.replace("top_k: 12", "top_k: 13")) != original
-    assert digest(GOOD.replace("seed: 7", "seed: 8")) != original
     assert digest(GOOD.replace("alice", "bob")) != original
+    assert digest(GOOD.replace("max_tokens: 500", "max_tokens: 501")) != original
+    assert digest(GOOD.replace("backend: mem0", "backend: zep").replace("    mem0:", "    zep:")) != original
+    assert len(original) == 64
+
+
+def test_the_hash_of_a_run_is_of_what_it_does(tmp_path):
+    def digest(text=GOOD):
+        config = load_config(write(tmp_path, text), env=ENV)
+        return run_hash(config, config.parse_options(Anything), run_settings(config))
+
+    original = digest()
+    assert digest(GOOD.replace("somewhere", "elsewhere")) == original
+    assert digest(GOOD + "  compare: [mem0]\n") == original
+    assert digest(GOOD.replace("alice", "bob")) == original  # a run makes its own scopes
+    assert digest(GOOD + "  cs: [context]\n") == original
+    assert digest(GOOD.replace("seed: 7", "seed: 8")) != original
+    assert digest(GOOD.replace("    persona_id: alice", "    persona_id: alice\n    agent_id: a")) != original
+    moved = GOOD.replace("max_tokens: 500", "max_tokens: 900") + "  budget: {max_tokens: 500}\n"
+    assert digest(moved) == original
+    (tmp_path / "a.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "b.json").write_text("[]", encoding="utf-8")
+    locomo = "  timeline: locomo\n  data: {}\n"
+    first = digest(GOOD + locomo.format(tmp_path / "a.json"))
+    assert first == digest(GOOD + locomo.format(tmp_path / "b.json"))
+    (tmp_path / "b.json").write_text("[{}]", encoding="utf-8")
+    assert first != digest(GOOD + locomo.format(tmp_path / "b.json")) != original
 
 
 def test_variables_have_defaults_and_an_escape():
@@ -133,7 +162,6 @@ def test_bad_files_are_one_line_naming_field_and_fix(tmp_path, text, complaint):
 def test_a_date_stays_text(tmp_path):
     config = load_config(write(tmp_path, GOOD + "  as_of: 2024-05-01\n"), env=ENV)
     assert config.run["as_of"] == "2024-05-01"
-    assert len(config.config_hash) == 64
 
 
 def test_files_that_cannot_be_read(tmp_path):

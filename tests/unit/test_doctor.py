@@ -28,6 +28,7 @@ from doctor_support import (
     on,
 )
 
+from memory.adapter import PluginOptions, Public
 from memory.doctor import CHECKS, CheckResult, DoctorReport
 from memory.testing import FakeNativeStore
 
@@ -220,17 +221,24 @@ async def test_a_running_server_is_not_down_and_may_be_mended_by_a_setup() -> No
     )  # fmt: skip
 
 
+class Addressed(PluginOptions):
+    base_url: Public[str]
+    store: dict[str, Any]
+    llm: dict[str, Any]
+
+
 async def test_nobody_there_names_the_address_without_its_password() -> None:
     store = FakeNativeStore()
     store.faults.add("refuse", times=None)
     given = {"base_url": "http://ada:secret@127.0.0.1:9", "store": {"host": "db.internal"}, "llm": {
         "model": "m", "base_url": "http://model"}}  # fmt: skip
     config = {"memory": {"backend": "fake", "backends": {"fake": given}}}
-    check = found(await examine(on(store), config=config), "health")
+    report = await examine(on(store), config=config, described={"options": Addressed})
+    check = found(report, "health")
     assert check.status == "failed"
     assert check.fix == (
-        "nobody answers: start it, or correct memory.backends.fake.base_url (http://ada:***@127.0.0.1:9), "
-        "memory.backends.fake.store.host (db.internal)"
+        "nobody answers: start it, or correct memory.backends.fake.base_url (http://127.0.0.1:9), "
+        "memory.backends.fake.store.host"
     )
 
 

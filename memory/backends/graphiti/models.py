@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from memory import ConfigError
 from memory.adapter import LexicalHashEmbedder
-from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
+from memory.backends.graphiti.options import OPENAI_URL, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.write import Write
 
 __all__ = ["Models"]
@@ -101,7 +101,7 @@ class Models:
     def _connect(self, model: GraphitiModel, deadline_s: float) -> Any:
         client = AsyncOpenAI(
             api_key=model.key(),
-            base_url=model.base_url or "https://api.openai.com/v1",
+            base_url=model.base_url or OPENAI_URL,
             timeout=0.9 * deadline_s / (model.max_retries + 1),
             max_retries=model.max_retries,
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import IdAlphabet, PluginOptions
+from memory.adapter import DataPath, IdAlphabet, PluginOptions, Public
 from memory.backends.graphiti.types import EdgeRule, TypeName, TypeSource, check_names
 
 __all__ = ["GROUP_IDS", "Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
@@ -23,19 +23,24 @@ Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "
 # a name at "-".
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
 LEXICAL_DIMENSIONS = 1024
+OPENAI_URL = "https://api.openai.com/v1"
 
 
 class GraphitiModel(PluginOptions):
     """A model behind an OpenAI-compatible endpoint."""
 
-    model: str
+    model: Public[str]
     """Model name."""
-    base_url: str | None = None
+    base_url: Public[str] | None = None
     """Endpoint, such as ``http://localhost:8000/v1``. Default: OpenAI's."""
     api_key: SecretStr | None = None
     """Write ``${OPENAI_API_KEY}``, not the key itself. Default: that variable; unused with a ``base_url``."""
     max_retries: int = Field(default=0, ge=0)
     """Retries of a failed call within the slot's deadline. Safe: nothing is stored before the last answer."""
+
+    def effective(self) -> Mapping[str, Any]:
+        """The endpoint that is asked."""
+        return {"base_url": self.base_url or OPENAI_URL}
 
     def key(self) -> str | None:
         """The key to send, or None where there is none and the endpoint needs one."""
@@ -47,7 +52,7 @@ class GraphitiModel(PluginOptions):
 class GraphitiLlm(GraphitiModel):
     """The extracting model."""
 
-    small_model: str | None = None
+    small_model: Public[str] | None = None
     """For Graphiti's simpler prompts, where its client makes the difference. Default: ``model``."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature."""
@@ -56,11 +61,15 @@ class GraphitiLlm(GraphitiModel):
     structured_output: Literal["json_schema", "json_object"] = "json_schema"
     """``json_object`` for endpoints that do not know JSON schemas."""
 
+    def effective(self) -> Mapping[str, Any]:
+        """The models that are asked, and where."""
+        return {**super().effective(), "small_model": self.small_model or self.model}
+
 
 class FalkorServer(PluginOptions):
     """Where FalkorDB is."""
 
-    host: str = Field(default="localhost", min_length=1)
+    host: Public[str] = Field(default="localhost", min_length=1)
     """Host name."""
     port: int = Field(default=6379, gt=0, lt=65_536)
     """TCP port."""
@@ -75,13 +84,13 @@ class FalkorServer(PluginOptions):
 class Neo4jServer(PluginOptions):
     """Where Neo4j is."""
 
-    uri: str = "bolt://localhost:7687"
+    uri: Public[str] = "bolt://localhost:7687"
     """Address, without credentials."""
     user: str = "neo4j"
     """User name."""
     password: SecretStr | None = None
     """Write ``${NEO4J_PASSWORD}``, not the password itself."""
-    database: str = Field(default="neo4j", min_length=1)
+    database: Public[str] = Field(default="neo4j", min_length=1)
     """Database; scopes share it, kept apart by ``group_id``."""
 
     @field_validator("uri")
@@ -115,7 +124,7 @@ class GraphitiOptions(PluginOptions):
     """For ``driver: falkordb``."""
     neo4j: Neo4jServer = Neo4jServer()
     """For ``driver: neo4j``."""
-    path: Path | None = None
+    path: DataPath | None = None
     """Directory of the databases. Default: ``<data_dir>/<backend name>``."""
     buffer_mb: int = Field(default=512, ge=64)
     """Largest buffer of one scope's database, in MB; a small graph takes a fraction of it. A search goes over all
@@ -194,6 +203,10 @@ class GraphitiOptions(PluginOptions):
             raise ValueError(f"neo4j: is of no use with driver: {self.driver}; set driver: neo4j")
         check_names(self.entity_types, self.edge_types, self.edge_type_map, self.excluded_entity_types)
         return self
+
+    def effective(self) -> Mapping[str, Any]:
+        """The least scores that are sent."""
+        return {"sim_min_score": self.least_similarity, "reranker_min_score": self.least_rerank}
 
     @property
     def least_similarity(self) -> float:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
 from memory import ConfigError
-from memory.adapter import PluginOptions
+from memory.adapter import PluginOptions, Public
 
 __all__ = ["EdgeRule", "Ontology", "TypeName", "TypeSource", "build_ontology", "check_names"]
 
@@ -34,7 +34,7 @@ def _source(given: object) -> object:
     return given
 
 
-TypeName = Annotated[str, AfterValidator(_name)]
+TypeName = Public[Annotated[str, AfterValidator(_name)]]
 DEFAULT_TYPE = "Entity"
 _KINDS: Mapping[str, Any] = {
     "string": str,

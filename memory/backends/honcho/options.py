@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import IdAlphabet, PluginOptions, server_address
+from memory.adapter import IdAlphabet, PluginOptions, Public, server_address
 
 __all__ = ["IDS", "MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
 
@@ -26,13 +26,13 @@ OTHERS_PEER = "system"
 class HonchoOptions(PluginOptions):
     """Settings of the Honcho backend. The server's own (models, deriver) are the server's."""
 
-    base_url: str | None = Field(default=None, examples=["http://127.0.0.1:8000"])
+    base_url: Public[str] | None = Field(default=None, examples=["http://127.0.0.1:8000"])
     """The server's address, required. The SDK alone would go to the public cloud."""
     api_key: SecretStr | None = Field(default=None, repr=False)
     """Write ``${HONCHO_API_KEY}``. With the server's auth on, an admin key: every scope is a workspace."""
-    workspace_template: str | None = None
+    workspace_template: Public[str] | None = None
     """Name of a scope's workspace, such as ``{run_id}_x{persona_id}``. Default: all fields of the scope."""
-    assistant_peer: str = "assistant"
+    assistant_peer: Public[str] = "assistant"
     """Peer id of the agent; the user's is made of ``persona_id``."""
     observe_assistant: bool = False
     """Let Honcho derive what it concludes of the assistant, too; doubles the cost of its models."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory import ConfigError
-from memory.adapter import IdAlphabet, PluginOptions
+from memory.adapter import DataPath, IdAlphabet, PluginOptions, Public
 
 __all__ = ["STORES", "Mem0Model", "Mem0Options", "NativePart", "StoreProfile", "store_profile"]
 
@@ -76,7 +76,7 @@ def store_profile(provider: str) -> StoreProfile:
 class NativePart(PluginOptions):
     """A component in mem0's own words."""
 
-    provider: str
+    provider: Public[str]
     """mem0's name of the component's provider."""
     config: dict[str, Any] = Field(default_factory=dict, repr=False)
     """Passed to mem0 as it is."""
@@ -89,16 +89,21 @@ class NativePart(PluginOptions):
 class Mem0Model(NativePart):
     """A language or embedding model, with shortcuts for OpenAI-compatible endpoints."""
 
-    provider: str = "openai"
+    provider: Public[str] = "openai"
     """mem0's name of the provider; ``openai`` serves every OpenAI-compatible endpoint."""
-    model: str | None = None
+    model: Public[str] | None = None
     """Model name; mem0's default for the provider otherwise."""
-    base_url: str | None = None
+    base_url: Public[str] | None = None
     """Endpoint, such as ``http://localhost:8000/v1``."""
     api_key: SecretStr | None = None
     """Write ``${OPENAI_API_KEY}``, not the key itself."""
     max_retries: int = Field(default=0, ge=0)
     """Retries by the openai client within the slot's deadline. Safe: nothing is stored before the answer."""
+
+    def effective(self) -> Mapping[str, Any]:
+        """The endpoint that the openai client falls back to."""
+        fallback = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        return {"base_url": self.base_url or fallback} if self.provider == "openai" else {}
 
     def native(self) -> dict[str, Any]:
         """The component as ``MemoryConfig`` wants it; ``config`` wins over the shortcuts."""
@@ -124,11 +129,11 @@ class Mem0Options(PluginOptions):
     """Vector length. Default: 1024 for lexical, 1536 for openai; required for other embedders."""
     vector_store: NativePart = NativePart(provider="qdrant")
     """mem0's vector store. Default: embedded Qdrant below ``path``, for one process and some 10,000 memories."""
-    collection: str = Field(default="memslot", min_length=3)
+    collection: Public[str] = Field(default="memslot", min_length=3)
     """Collection or table. A large embedded store searches faster with a collection per experiment."""
-    path: Path | None = None
+    path: DataPath | None = None
     """Directory of the embedded store and mem0's history. Default: ``<data_dir>/<backend name>``."""
-    history_path: Path | None = None
+    history_path: DataPath | None = None
     """SQLite file of mem0's history. Default: ``history.db`` below ``path``."""
     reranker: NativePart | None = None
     """mem0's reranker."""
@@ -145,9 +150,9 @@ class Mem0Options(PluginOptions):
     Default: hard. Stores that cannot filter (faiss, redis, weaviate, unknown ones) then refuse such requests."""
     workers: int = Field(default=4, gt=0)
     """Concurrent native calls. On embedded Qdrant, which is not thread-safe, only models are waited for at once."""
-    user_id_template: str | None = None
+    user_id_template: Public[str] | None = None
     """mem0's user_id. Default: ``{persona_id}``."""
-    run_id_template: str | None = None
+    run_id_template: Public[str] | None = None
     """mem0's run_id. Default: ``{run_id}:{backend_namespace}:{agent_id}``, absent fields at the end left out."""
     allow_sharing: bool = False
     """Accept templates that leave out a scope field, so that scopes share memory."""
@@ -181,6 +186,16 @@ class Mem0Options(PluginOptions):
         if self.embedder != "lexical" and self.vector_dimensions is None:
             raise ValueError("dimensions is required for this embedder; give the length of its vectors")
         return self
+
+    def effective(self) -> Mapping[str, Any]:
+        """What mem0 is given; it sends everything to OpenRouter once that has a key."""
+        return {
+            "infer": self.infers,
+            "dimensions": self.vector_dimensions,
+            "threshold": self.least_score,
+            "cs_filtering": self.filters_cs,
+            "openrouter": "OPENROUTER_API_KEY" in os.environ,
+        }
 
     @property
     def infers(self) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import PluginOptions, server_address
+from memory.adapter import PluginOptions, Public, server_address
 
 __all__ = ["GraphDb", "MemosOptions"]
 
@@ -24,7 +24,7 @@ class MemosOptions(PluginOptions):
 
     transport: Literal["http", "inprocess"] = "http"
     """``http``: a MemOS product server. ``inprocess``: the MemoryOS package in this process."""
-    url: str = "http://127.0.0.1:8001"
+    url: Public[str] = "http://127.0.0.1:8001"
     """With ``http``: the server's address, without ``/product``."""
     api_key: SecretStr | None = Field(default=None, repr=False)
     """With ``http``: sent as ``Authorization: Bearer``, for a gateway in front; the server asks for none."""

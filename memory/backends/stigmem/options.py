@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import PluginOptions, server_address
+from memory.adapter import PluginOptions, Public, server_address
 
 __all__ = ["SCOPE_FIELD", "NodeAddress", "StigmemOptions"]
 
@@ -16,7 +16,7 @@ SCOPE_FIELD = "{scope}"
 class NodeAddress(PluginOptions):
     """One node of ``nodes``; a bare URL will do where the key is that of the block."""
 
-    url: str
+    url: Public[str]
     """The node's address."""
     api_key: SecretStr | None = Field(default=None, repr=False)
     """A key with read and write permission there. None: the block's ``api_key``."""
@@ -30,7 +30,7 @@ class NodeAddress(PluginOptions):
 class StigmemOptions(PluginOptions):
     """The block ``memory.backends.stigmem``."""
 
-    url: str = "http://127.0.0.1:8765"
+    url: Public[str] = "http://127.0.0.1:8765"
     """The node's address. With ``isolation: node`` it may hold ``{scope}``, such as ``http://{scope}.mem.internal``."""
     api_key: SecretStr | None = Field(default=None, repr=False)
     """The bearer key. With ``isolation: tenant`` an admin key, from which the key of each scope is derived."""

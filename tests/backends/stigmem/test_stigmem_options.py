@@ -78,7 +78,7 @@ def test_tenants_need_a_key() -> None:
 def test_the_ready_configuration_loads() -> None:
     config = load_config(CONFIGS / "stigmem.yaml", env={"STIGMEM_API_KEY": KEY})
     assert config.parse_options(StigmemOptions).isolation == "tenant"
-    assert KEY not in str(config.redacted())
+    assert KEY not in str(config.redacted(config.parse_options(StigmemOptions)))
     with pytest.raises(ConfigError, match="STIGMEM_API_KEY"):
         load_config(CONFIGS / "stigmem.yaml", env={})
 

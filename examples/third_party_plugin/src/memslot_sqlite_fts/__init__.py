@@ -23,6 +23,7 @@ from memory.adapter import (
     AdapterTraits,
     BaseAdapter,
     ContextEntry,
+    DataPath,
     IdAlphabet,
     NativeWorker,
     PluginInfo,
@@ -62,7 +63,7 @@ WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+")
 class SqliteFtsOptions(PluginOptions):
     """The block ``memory.backends.sqlite_fts``. These docstrings become the comments of ``memslot init``."""
 
-    path: Path | None = None
+    path: DataPath | None = None
     """The database file. None: ``sqlite_fts.db`` in ``memory.data_dir``."""
     tokenizer: Literal["porter unicode61", "unicode61"] = "porter unicode61"
     """FTS5's tokenizer; ``porter`` lets English words match whatever their ending."""

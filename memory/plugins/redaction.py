@@ -1,0 +1,392 @@
+"""What of a configuration may be published, and the hash of all of it.
+
+By allow-list: a value is shown where its field's type is harmless (``bool``, numbers, ``Literal``, enums), where
+the field is marked :data:`Public`, or where it equals the field's default, which the source code tells anyway. Of
+URLs, credentials, query and fragment are never shown. Free texts, paths and mappings under names of the user's own
+appear as a hash; secrets, :data:`Private` values and what stands under untyped keys appear as :data:`HIDDEN`.
+
+The hash covers everything that can change what a configuration does, shown or not: defaults filled in, files that
+are read by their content. Left out are credentials (``SecretStr``, values under names like ``api_key`` or
+``password``, variables with such names, the user part of URLs), so that a new key gives the same hash, and where
+data lies (:data:`DataPath`). What is private and goes in can be guessed by whoever knows all the rest, so every
+hash is made slow on purpose: about 0.1 s for each guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path, PurePath
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, JsonValue, RootModel, SecretBytes, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+
+from memory.contract.scope import MemoryScope
+from memory.plugins.hookspecs import PluginOptions
+
+__all__ = [
+    "HIDDEN",
+    "DataPath",
+    "InputFile",
+    "Private",
+    "Public",
+    "Redaction",
+    "Scrubber",
+    "is_credential",
+    "rebased",
+    "slow_hash",
+    "texts_in",
+]
+
+HIDDEN = "***"
+"""What stands in place of a value that is not shown."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    what: Literal["public", "private", "data", "input"]
+
+
+Public = Annotated[T, _Mark("public")]
+"""``Public[str]``: harmless wherever a configuration is published, such as a model's name. URLs lose credentials,
+query and fragment even so."""
+Private = Annotated[T, _Mark("private")]
+"""``Private[str]``: never shown, whatever its type. Goes into the configuration hash; what must not is a
+``SecretStr``."""
+DataPath = Annotated[Path, _Mark("data")]
+"""Where a plugin keeps its data: makes no difference to the configuration hash."""
+InputFile = Annotated[Path, _Mark("input")]
+"""A file that is read: the configuration hash covers its content, not its name."""
+
+_origin: Callable[[Any], Any] = get_origin
+_LEAST_SCRUBBED = 6
+_ROUNDS = 200_000
+_OMITTED: Any = object()
+_NO_DEFAULT: Any = object()
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_CREDENTIALS = re.compile(
+    r"apikey|auth|authorization|bearer|cookie|credentials?|passphrase|passwd|passwords?|pwd|secrets?|token"
+)
+_KEYS = re.compile(
+    r"access|account|admin|api|app|auth|client|encryption|license|master|private|secret|service|shared|signing|storage"
+    r"|subscription"
+)
+_ASSIGNED = re.compile(r"(?<![\w.-])([\w.-]++)\s*+=\s*+(?:'[^']*+'|[^\s&;]++)")
+_USER_PART = re.compile(r"(?<=://)[^/?#\s]*@")
+
+
+def is_credential(name: str) -> bool:
+    """Whether a value of this name proves who one is: ``X-Api-Key`` and ``pwd``, not ``partition_key``."""
+    before, last = ["", "", *(word.lower() for word in _WORDS.findall(name))][-2:]
+    if last in ("key", "keys"):
+        return not before or _KEYS.fullmatch(before) is not None
+    return _CREDENTIALS.fullmatch(last) is not None
+
+
+def slow_hash(content: Any, *, salt: str = "") -> str:
+    """64 hexadecimal digits of JSON-ready ``content``, the same for the same content in any order of keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return _stretched(digest, f"memslot {salt}".encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=256)
+def _stretched(digest: bytes, salt: bytes) -> str:
+    return hashlib.pbkdf2_hmac("sha256", digest, salt, _ROUNDS).hex()
+
+
+def rebased(value: T, base: Path) -> T:
+    """``value`` (options, or a part of them) with every relative path in it below ``base``."""
+    new: Any = value
+    if isinstance(value, PurePath):
+        new = base / Path(value).expanduser()
+    elif isinstance(value, BaseModel):
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        changed = {name: moved for name, one in fields.items() if (moved := rebased(one, base)) is not one}
+        new = value.model_copy(update=changed) if changed else value
+    elif isinstance(value, dict):
+        new = {key: rebased(one, base) for key, one in value.items()}
+    elif type(value) in (list, tuple):
+        new = type(value)(rebased(one, base) for one in value)  # type: ignore[attr-defined, call-arg]
+    return new  # type: ignore[no-any-return]
+
+
+Types = tuple[tuple[Any, "_Mark | None"], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where a value stands: its path in the YAML, its declared types with their marks, its field's default.
+
+    ``within`` is true for an item of a mapping or sequence: a mark upon the whole does not make a key in it public.
+    """
+
+    path: tuple[str, ...]
+    types: Types
+    default: Any = _NO_DEFAULT
+    within: bool = False
+
+    @classmethod
+    def of_field(cls, field: FieldInfo, path: tuple[str, ...]) -> _Spot:
+        mark = next((one for one in field.metadata if isinstance(one, _Mark)), None)
+        default = _NO_DEFAULT if field.is_required() else field.get_default(call_default_factory=False)
+        return cls(path, tuple(_alternatives(field.annotation, mark)), default)
+
+    def inside(self, key: str, *, of_mapping: bool = False) -> _Spot:
+        """The place of an item of this mapping or sequence."""
+        found: list[tuple[Any, _Mark | None]] = []
+        for annotation, mark in self.types:
+            arguments = [one for one in get_args(annotation) if one is not Ellipsis]
+            for one in arguments[1:] if of_mapping else arguments:
+                found.extend(_alternatives(one, mark))
+            if not arguments:
+                found.append((Any, mark))
+        return _Spot((*self.path, key), tuple(found), within=True)
+
+    @property
+    def marks(self) -> set[str]:
+        return {mark.what for _, mark in self.types if mark is not None}
+
+    @property
+    def secret(self) -> bool:
+        """Whether what stands here proves who one is, by its type or, where nothing else tells, by its name."""
+        declared = any(annotation in (SecretStr, SecretBytes) for annotation, _ in self.types)
+        named = self.within or "public" not in self.marks
+        return declared or (named and is_credential(next(_names(self.path))))
+
+    @property
+    def untyped(self) -> bool:
+        return all(annotation in (Any, object) for annotation, _ in self.types)
+
+    def plain(self, value: Any) -> bool:
+        """Whether the declared type says that the value is harmless."""
+        if isinstance(value, (Enum, MemoryScope)):  # ids are in every trace and receipt
+            return True
+        for annotation, _ in self.types:
+            if _origin(annotation) is Literal and value in get_args(annotation):
+                return True
+            if isinstance(value, (bool, int, float)) and annotation in (bool, int, float):
+                return True
+        return False
+
+
+def _names(path: tuple[str, ...]) -> Iterator[str]:
+    """The path's names, nearest first: those that are no positions in a list."""
+    yield from (part for part in reversed(path) if not part.isdecimal())
+    yield ""
+
+
+def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _Mark | None]]:
+    """The types a value may be of, unions and aliases taken apart, each with the nearest mark."""
+    if hasattr(annotation, "__metadata__"):
+        mark = next((one for one in annotation.__metadata__ if isinstance(one, _Mark)), mark)
+        yield from _alternatives(annotation.__origin__, mark)
+    elif annotation is JsonValue:
+        yield Any, mark
+    elif _origin(annotation) in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _alternatives(one, mark)
+    elif hasattr(annotation, "__value__"):
+        yield from _alternatives(annotation.__value__, mark)
+    else:
+        yield annotation, mark
+
+
+class Redaction:
+    """One configuration, as it may be shown and as it is hashed.
+
+    Args:
+        base: the directory that relative paths are relative to.
+        secrets: path of a value that came from a variable whose name says credential -> what is written there.
+    """
+
+    def __init__(self, base: Path, secrets: Mapping[tuple[str, ...], str]) -> None:
+        self._base = base
+        self._secrets = secrets
+
+    def shown(self, model: BaseModel, path: tuple[str, ...]) -> dict[str, Any]:
+        """A block, JSON-ready and without anything private; ``path`` is its place in the YAML."""
+        shown = {
+            field.alias or name: self._show(
+                getattr(model, name), _Spot.of_field(field, (*path, field.alias or name))
+            )
+            for name, field in type(model).model_fields.items()
+        }
+        return shown | dict.fromkeys(model.model_extra or {}, HIDDEN)
+
+    def content(self, model: BaseModel, path: tuple[str, ...]) -> dict[str, Any]:
+        """What the hash of a block covers, JSON-ready; may be private, so it is never shown."""
+        fields = type(model).model_fields
+        effective = {
+            **(model.model_extra or {}),
+            **(model.effective() if isinstance(model, PluginOptions) else {}),
+        }
+        content = {
+            name: self._hash(
+                effective.get(name, getattr(model, name)), _Spot.of_field(field, (*path, field.alias or name))
+            )
+            for name, field in fields.items()
+        }
+        for name in effective.keys() - fields.keys():
+            content[name] = self._hash(effective[name], _Spot((*path, name), ((Any, None),)))
+        return {name: value for name, value in content.items() if value is not _OMITTED}
+
+    def _from_variable(self, path: tuple[str, ...]) -> str | None:
+        found = (path[:length] for length in range(1, len(path) + 1) if path[:length] in self._secrets)
+        return next((self._secrets[one] for one in found), None)
+
+    # -- shown ------------------------------------------------------------------------------------------
+
+    def _show(self, value: Any, spot: _Spot) -> Any:
+        if value is None:
+            return None
+        if "private" in spot.marks or self._from_variable(spot.path) is not None:
+            return HIDDEN
+        if isinstance(value, RootModel):
+            return self._show(value.root, _Spot.of_field(type(value).model_fields["root"], spot.path))
+        if spot.plain(value) or (type(value) is type(spot.default) and value == spot.default):
+            return to_jsonable_python(value)
+        if isinstance(value, BaseModel):
+            return self.shown(value, spot.path)
+        if spot.secret:
+            return HIDDEN
+        if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+            return self._show_many(value, spot)
+        if "public" in spot.marks or hasattr(value, "unicode_string"):
+            return _bare(value)
+        return HIDDEN if spot.untyped else self._digest(value, spot)
+
+    def _show_many(self, value: Any, spot: _Spot) -> Any:
+        """The items where all may be shown, else one hash of all."""
+        if isinstance(value, Mapping):
+            items = [(str(key), one, spot.inside(str(key), of_mapping=True)) for key, one in value.items()]
+        else:
+            items = [(str(at), one, spot.inside(str(at))) for at, one in enumerate(value)]
+        listed = not isinstance(value, Mapping) and all(
+            isinstance(one, BaseModel) or one is None or place.plain(one) for _, one, place in items
+        )
+        if listed or not items or "public" in spot.marks:
+            shown = {key: self._show(one, place) for key, one, place in items}
+            return shown if isinstance(value, Mapping) else list(shown.values())
+        return HIDDEN if any(place.untyped for _, _, place in items) else self._digest(value, spot)
+
+    def _digest(self, value: Any, spot: _Spot) -> str:
+        content = str(value) if "data" in spot.marks else self._hash(value, spot)
+        return f"hash:{slow_hash(content, salt='.'.join(spot.path))[:12]}"
+
+    # -- hashed -----------------------------------------------------------------------------------------
+
+    def _hash(self, value: Any, spot: _Spot) -> Any:
+        if "data" in spot.marks:
+            return _OMITTED
+        written = self._from_variable(spot.path)
+        if isinstance(value, RootModel):
+            return self._hash(value.root, _Spot.of_field(type(value).model_fields["root"], spot.path))
+        if spot.plain(value):
+            return to_jsonable_python(value)
+        if isinstance(value, BaseModel):
+            return self.content(value, spot.path)
+        if spot.secret:
+            return _OMITTED
+        if written is not None:
+            return written
+        if isinstance(value, PurePath):
+            return _content_of(self._base / Path(value).expanduser()) if "input" in spot.marks else str(value)
+        if isinstance(value, Mapping):
+            inside = {
+                str(key): self._hash(one, spot.inside(str(key), of_mapping=True))
+                for key, one in value.items()
+            }
+            return {key: one for key, one in inside.items() if one is not _OMITTED}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            every = [self._hash(one, spot.inside(str(at))) for at, one in enumerate(value)]
+            every = [one for one in every if one is not _OMITTED]
+            return sorted(every, key=json.dumps) if isinstance(value, (set, frozenset)) else every
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            value = value.astimezone(UTC)
+        text = to_jsonable_python(value, bytes_mode="hex", fallback=lambda one: type(one).__qualname__)
+        return _anonymous(text, pairs=spot.untyped) if isinstance(text, str) else text
+
+
+class Scrubber:
+    """Takes texts out of messages that others wrote: a last line of defence, because it finds what is exact alone.
+
+    Args:
+        replacements: text -> what stands in its place; short texts are left alone, they are in too many words.
+    """
+
+    def __init__(self, replacements: Mapping[str, str]) -> None:
+        self._replacements = {text: new for text, new in replacements.items() if len(text) >= _LEAST_SCRUBBED}
+        longest_first = sorted(self._replacements, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def __call__(self, value: T) -> T:
+        """``value`` (JSON-ready) without those texts; the keys of mappings stay."""
+        new: Any = value
+        if isinstance(value, str):
+            new = self._pattern.sub(lambda found: self._replacements[found[0]], value)
+        elif isinstance(value, Mapping):
+            new = {key: self(one) for key, one in value.items()}
+        elif isinstance(value, (list, tuple)):
+            new = type(value)(self(one) for one in value)
+        return new  # type: ignore[no-any-return]
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every string in JSON-ready data, keys of mappings included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from texts_in(key)
+            yield from texts_in(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from texts_in(one)
+
+
+def _content_of(path: Path) -> str | None:
+    """SHA-256 of a file; None where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _bare(value: Any) -> Any:
+    """A public value; a URL without credentials, query and fragment, or :data:`HIDDEN` where it is no plain one."""
+    text = to_jsonable_python(value)
+    if not isinstance(text, str) or "://" not in text:
+        return text
+    try:
+        parts = urlsplit(text)
+        host = parts.netloc.rpartition("@")[2]
+        _ = parts.port
+    except ValueError:
+        return HIDDEN
+    doubtful = not parts.scheme or any(sign in host + parts.path for sign in "@;= ")
+    rest = parts.query + parts.fragment
+    return HIDDEN if doubtful or "@" in rest else urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _anonymous(text: str, *, pairs: bool) -> str:
+    """``text`` without the user part of a URL and without credentials in a query or connection string."""
+    url = "://" in text
+    if url:
+        text = _USER_PART.sub("", text)
+    if not (url or pairs):
+        return text
+    return _ASSIGNED.sub(lambda found: "" if is_credential(found[1]) else found[0], text)

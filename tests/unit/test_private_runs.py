@@ -1,0 +1,191 @@
+"""Something private is planted in every option of every provider; no artefact, log or error of a run repeats it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import types
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import SECRET, SENTENCE, Planted
+from pydantic import BaseModel, SecretStr
+
+from memory import BackendHealth, BackendUnavailable, MemoryScope, RetrieveRequest, RetrieveResult
+from memory.adapter import CAPABILITIES, PluginInfo, hookimpl
+from memory.bench import comparison_configs, run_benchmark, run_many, run_settings
+from memory.plugins import redaction
+from memory.plugins.config import MemslotConfig
+from memory.plugins.redaction import texts_in
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing import FakeBackend
+
+pytestmark = pytest.mark.anyio
+MODELS = {row.name: row.info.options for row in MemoryAdapterRegistry().rows() if row.info is not None}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_ROUNDS", 1)
+
+
+def as_written(value: Any) -> Any:
+    """Options as somebody wrote them into a YAML file, secrets readable."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, BaseModel):
+        return {
+            field.alias or name: as_written(getattr(value, name))
+            for name, field in type(value).model_fields.items()
+        }
+    if isinstance(value, dict):
+        return {key: as_written(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_written(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+class Talkative(FakeBackend):
+    """Repeats everything it is told, wherever an adapter can say something."""
+
+    def __init__(self, said: list[str], *, fails: bool) -> None:
+        super().__init__(name="fake")
+        self.said, self.fails = said, fails
+
+    async def health(self) -> BackendHealth:
+        told: dict[str, Any] = {"details": {"said": self.said}, "warnings": tuple(self.said)}
+        return (await super().health()).model_copy(update=told)
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        if self.fails:
+            raise BackendUnavailable(f"cannot use {self.said}", diagnostics={"said": self.said})
+        await super().setup_scope(scope)
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        return result.model_copy(
+            update={"trace": result.trace.model_copy(update={"warnings": tuple(self.said)})}
+        )
+
+
+def registry_of(options: type[BaseModel], make: Callable[[], FakeBackend]) -> MemoryAdapterRegistry:
+    module = types.ModuleType("private_plugin")
+
+    @hookimpl
+    def memslot_describe() -> PluginInfo:
+        everything = frozenset(CAPABILITIES)
+        return PluginInfo("fake", "architecture", "for tests", capabilities=everything, options=options)
+
+    @hookimpl
+    def memslot_create(settings: Any) -> FakeBackend:
+        return make()
+
+    module.memslot_describe, module.memslot_create = memslot_describe, memslot_create  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    return MemoryAdapterRegistry([EntryPoint("fake", module.__name__, "memslot.backends")])
+
+
+def assert_clean(directory: Path, *more: str) -> None:
+    files = [path for path in directory.rglob("*") if path.is_file() and "store" not in path.parts]
+    assert {"manifest.json", "report.html"} <= {path.name for path in files}
+    for text in (*(path.read_text(encoding="utf-8") for path in files), *more):
+        assert SENTENCE not in text
+        assert SENTENCE.replace("'", "&#39;") not in text
+        assert SECRET not in text
+        assert str(directory) not in text
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
+@pytest.mark.parametrize("name", MODELS)
+async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
+    name: str,
+    fails: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG, "memory")
+    planted = Planted().model(MODELS[name])
+    block = as_written(planted)
+    # What is planted breaks every rule a validator knows, so none is asked.
+    monkeypatch.setattr(MemslotConfig, "parse_options", lambda self, model: planted)
+    said = list(texts_in(list(block.values())))
+    private = tmp_path / f"{SENTENCE} {SECRET}"
+    outcome = await run_benchmark(
+        {
+            "memory": {"backend": "fake", "backends": {"fake": block}, "data_dir": str(private / "data")},
+            "run": {"output": str(private / "out"), "users": 1, "sessions": 8},
+        },
+        registry=registry_of(MODELS[name], lambda: Talkative(said, fails=fails)),
+    )
+    assert outcome.manifest.status == ("failed" if fails else "completed")
+    assert_clean(outcome.directory, caplog.text, *capfd.readouterr())
+
+
+PLANTS: dict[str, dict[str, Any]] = {
+    "no_memory": {"variant": "named", "names": {"mara": SENTENCE}},
+    "full_history": {"path": f"{SECRET}/{SENTENCE}"},
+    "rolling_summary": {
+        "summariser": "llm",
+        "llm": {"base_url": f"http://u:{SECRET}@127.0.0.1:1/v1?api_key={SECRET}", "model": "m", "api_key": SECRET},
+    },
+    "static_profile": {"profile": SENTENCE},
+    "oracle_ipas": {"matrix": {"mara": {"work": {"tone": SENTENCE}}}},
+    "mem0": {
+        "custom_instructions": SENTENCE,
+        "path": f"{SECRET}/{SENTENCE}",
+        "llm": {"model": "m", "base_url": "http://127.0.0.1:1/v1", "api_key": SECRET, "config": {"top_p": 0.5}},
+    },
+    "honcho": {"base_url": "http://127.0.0.1:1", "api_key": SECRET},
+    "memos": {"url": "http://127.0.0.1:1", "api_key": SECRET, "graph_db": "postgres"},
+    "stigmem": {"url": "http://127.0.0.1:1", "api_key": SECRET},
+    "graphiti": {
+        "llm": {"model": "m", "base_url": f"http://u:{SECRET}@127.0.0.1:1/v1", "api_key": SECRET},
+        "custom_instructions": SENTENCE,
+        "entity_types": {"Tea": {"description": SENTENCE}},
+        "path": f"{SECRET}/{SENTENCE}",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTS)
+async def test_no_run_of_a_real_provider_repeats_an_option(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Servers and models are not there, so most of these fail; what they leave must be clean all the same."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.chdir(tmp_path)
+    field, group = (
+        ("backend", "backends")
+        if name in ("mem0", "honcho", "memos", "stigmem", "graphiti")
+        else ("condition", "conditions")
+    )
+    memory = {field: name, group: {name: PLANTS[name]}, "deadlines": {"write_s": 5, "setup_s": 30}}
+    outcome = await run_benchmark(
+        {
+            "memory": memory,
+            "run": {"users": 1, "sessions": 8, "output": str(tmp_path / "out"), "wait_timeout_s": 1},
+        }
+    )
+    assert_clean(outcome.directory, caplog.text)
+
+
+async def test_a_comparison_does_not_tell_the_path_of_what_could_not_be_read(tmp_path: Path) -> None:
+    content = {
+        "memory": {"conditions": {"static_profile": {"path": f"{tmp_path}/{SECRET}.md"}, "no_memory": {}}},
+        "run": {"users": 1, "sessions": 8, "output": str(tmp_path / "out")},
+    }
+    configs = comparison_configs(content, ["static_profile", "no_memory"])
+    comparison = await run_many(configs, settings=run_settings(configs[0]))
+    assert [one.provider for one in comparison.not_run] == ["static_profile"]
+    assert "cannot be read" in comparison.not_run[0].error.message
+    assert_clean(tmp_path / "out")
