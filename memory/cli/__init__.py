@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
@@ -10,6 +11,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Entry point of the ``memslot`` script; ends the process with the command's exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not sys.warnoptions and "--debug" not in sys.argv:
         # What SDKs warn their developers of is no matter of those who run a command.
         warnings.simplefilter("ignore")

@@ -76,8 +76,13 @@ class CommandGroup(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
+        run = super().main
+        named = given[:1] and not given[0].startswith("-") and given[0] not in self.commands
+        if named and (plugin := self.get_command(None, given[0])):
+            # Past the root, whose options cost a hook more to read than all it does.
+            run, prog_name, given = plugin.main, f"{prog_name or 'memslot'} {given[0]}", given[1:]
         try:
-            code = super().main(
+            code = run(
                 given,
                 prog_name,
                 complete_var,

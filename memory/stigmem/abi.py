@@ -31,7 +31,7 @@ from memory import ConfigError, InputError, MemslotError
 from memory.adapter.http import check_url
 from memory.stigmem.boot import BootContext, ContextPulls, probe
 from memory.stigmem.client import NodeInfo, StigmemNode
-from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
+from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, NewFact, build_uri, check_uri
 from memory.stigmem.intents import Priority
 from memory.stigmem.queue import MAX_QUEUED_FACTS, QueueReport, Ticket, WriteQueue
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
@@ -208,7 +208,7 @@ class StigmemAbi:
         return self.fire("blocked", lambda build: build.blocked(task, blocked_by))
 
     def ping(self, task: str, at: datetime | None = None) -> Ticket:
-        """The agent works on a task. Stays on the node; skipped within a minute of the last one."""
+        """The agent works on a task. Stays on the node; skipped while the last one is valid."""
         return self.fire("activity", lambda build: build.activity(task, at))
 
     def handoff(
@@ -260,12 +260,16 @@ class StigmemAbi:
     async def perform(self, write: Write) -> tuple[Fact, ...]:
         """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure.
 
+        A ping is not sent, and no fact returned, while anybody's last one of the task is valid.
+
         Raises:
             InputError, BackendError: as :func:`carry_out`.
             ConfigError: Stigmem is off.
         """
         self.surfaces  # noqa: B018 (raises)
         async with self.open_node() as node:
+            if write.what == "activity" and await _is_active(node, write.facts[0]):
+                return ()
             return await carry_out(node, write)
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -313,6 +317,15 @@ class StigmemAbi:
         self._pinged = {task: at for task, at in self._pinged.items() if now - at < lifetime}
         self._pinged[entity] = now
         return True
+
+
+async def _is_active(node: StigmemNode, ping: NewFact) -> bool:
+    """Whether a ping of the task is valid: two such contradict each other, and a query would show neither."""
+    return bool(
+        await node.query(
+            entity=ping.entity, relation=ping.relation, scope=ping.scope, include_contradicted=True, limit=1
+        )
+    )
 
 
 def _surfaces(url: str, source: str | None, authority: str | None) -> Surfaces:

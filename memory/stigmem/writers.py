@@ -12,6 +12,7 @@ share entity, relation and scope contradict each other: readers of ``paperclip:i
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,10 +49,13 @@ __all__ = [
     "check_write",
 ]
 
+log = logging.getLogger("memory.stigmem")
+
 MAX_FACT_REFS = 64
 """Context facts a handoff may refer to. Ours: a node stores three rows for every pair of them."""
-PING_LIFETIME = timedelta(seconds=60)
-"""How long an activity ping is valid. Expired pings contradict none, so a query shows the newest one only."""
+PING_LIFETIME = timedelta(minutes=5)
+"""How long an activity ping is valid, and none is sent again. A query shows the newest one, because expired ones
+contradict none there; but a node keeps three rows for every pair of a task's pings, expired or not."""
 
 
 @dataclass(frozen=True)
@@ -122,19 +126,28 @@ class IncompleteWrite(BackendError):
     def __init__(
         self, write: Write, existing: Sequence[Fact], uncertain: NewFact | None, error: BackendError
     ) -> None:
-        missing = write.facts[len(existing) + (uncertain is not None) :]
-        present = ", ".join(f"{fact.relation} as {fact.id}" for fact in existing)
-        unsure = f"; {uncertain.relation} may exist" if uncertain is not None else ""
-        absent = f"; missing: {', '.join(fact.relation for fact in missing)}" if missing else ""
         super().__init__(
-            f"{error}; of the {write.what} {write.entity} these facts exist: {present or 'none'}{unsure}{absent}",
+            f"{error}; {_account(write, existing, uncertain)}",
             backend_name=error.backend_name,
             operation=error.operation,
             diagnostics=error.diagnostics,
         )
         self.existing = tuple(existing)
         self.uncertain = uncertain
-        self.missing = missing
+        self.missing = _missing(write, existing, uncertain)
+
+
+def _missing(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) -> tuple[NewFact, ...]:
+    return write.facts[len(existing) + (uncertain is not None) :]
+
+
+def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) -> str:
+    """Which facts of a write exist, may exist and do not."""
+    present = ", ".join(f"{fact.relation} as {fact.id}" for fact in existing) or "none"
+    unsure = f"; {uncertain.relation} may exist" if uncertain is not None else ""
+    missing = ", ".join(fact.relation for fact in _missing(write, existing, uncertain))
+    absent = f"; missing: {missing}" if missing else ""
+    return f"of the {write.what} {write.entity} these facts exist: {present}{unsure}{absent}"
 
 
 def check_fact(fact: NewFact) -> NewFact:
@@ -372,6 +385,9 @@ async def carry_out(
             uncertain = fact if failure.ambiguous else None
             if existing or uncertain is not None:
                 raise IncompleteWrite(write, existing, uncertain, failure) from error
+            raise
+        except BaseException:  # cancelled: whoever waits no longer is told all the same
+            log.warning("stigmem: abandoned half-way; %s", _account(write, existing, fact))
             raise
         existing.append(stored)
         if on_fact is not None:

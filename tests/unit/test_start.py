@@ -43,6 +43,10 @@ BUDGET = {
         SDKS | COMMAND_LINE | {"yaml", "pluggy"} | LOOPS,
     ),
     "the command": (COMMAND.format("'--version'"), SDKS | {"rich", "jinja2"} | FILES | MODELS | LOOPS),
+    "a hook without a node": (
+        "import os; os.environ.pop('STIGMEM_URL', None)\n" + COMMAND.format("'stigmem', 'done', 't-1'"),
+        SDKS | {"rich", "jinja2", "yaml", "pluggy"} | MODELS | LOOPS,
+    ),
     "its list": (COMMAND.format("'backends', '--json'"), SDKS | {"rich", "jinja2", "trio"}),
 }
 """What is run -> packages it may not import."""

@@ -1,201 +1,118 @@
 """``memslot stigmem``: the Stigmem adapter ABI (Spec-19) for the hooks of agents that live in a shell.
 
-By default these commands are middleware: without ``STIGMEM_URL`` they do nothing in silence, and whatever the node
-does, they warn on stderr and exit with 0, so that no hook breaks its agent. With ``--process`` they fail as other
-commands do: 2 without a URL or with bad input, 1 where the node failed.
+By default these commands are middleware: without ``STIGMEM_URL`` they do nothing in silence, and whatever happens
+they warn on stderr and exit with 0, so that no hook breaks its agent. With ``--process`` they fail as others do: 2
+without a URL or with bad input, 1 where the node failed.
+
+Hooks run after every step of an agent, so nothing is imported here that a hook without a node has no use for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TextIO
 
 import typer
+from typer.core import TyperGroup
 
-from memory.plugins.console import AsJson, print_json
-from memory.stigmem.commands import _intents
-from memory.stigmem.commands._shared import AsProcess, attempt, from_stdin
+__all__ = ["HookGroup", "commands", "strict"]
 
-if TYPE_CHECKING:
-    from memory.stigmem.intents import Priority
-    from memory.stigmem.queue import Ticket
-    from memory.stigmem.writers import Surfaces, Write
+PROCESSES = frozenset({"conformance"})
+"""Commands that are no hooks."""
+strict: ContextVar[bool] = ContextVar("strict", default=True)
+"""Whether the command that runs may fail."""
 
-__all__ = ["commands"]
 
-commands = typer.Typer(
-    help="Tell a Stigmem node what an agent does, and an agent what the node knows. For hooks: exits with 0 "
-    "whatever the node does, unless --process is given. Reads STIGMEM_URL, STIGMEM_API_KEY and "
+class HookGroup(TyperGroup):
+    """Commands for the hooks of agents: whatever goes wrong is one line on stderr and exit code 0.
+
+    Without ``STIGMEM_URL`` they do nothing in silence. With ``--process``, wherever it stands, and for the commands
+    in ``PROCESSES``, errors leave as those of other commands do.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands."""
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name."""
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self) -> None:
+        if not self.commands:
+            from typer.main import get_group
+
+            from memory.stigmem.commands._abi import app
+
+            self.commands = get_group(app).commands
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the command line; end here where there is nothing to do."""
+        strict.set("--process" in args or not PROCESSES.isdisjoint(args[:1]))
+        given = [argument for argument in args if argument != "--process"] or ["--help"]
+        if not (strict.get() or "--help" in given or os.environ.get("STIGMEM_URL", "").strip()):
+            raise typer.Exit(0)
+        with _ending():
+            return super().make_context(info_name, given, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _ending():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    try:
+        yield
+        sys.stdout.flush()
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if strict.get():
+            raise
+        if not isinstance(error, BrokenPipeError):
+            with suppress(OSError):
+                typer.echo(f"warning: {' '.join(_line(error).split())}", err=True)
+        raise typer.Exit(0) from None
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _drain(stream)
+
+
+def _drain(stream: TextIO) -> None:
+    """The interpreter flushes at its end as well, and one that fails then would change the exit code."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _line(error: Exception) -> str:
+    from memory import MemslotError
+
+    # typer carries a click of its own or shares one, by version; what both have in common is this method.
+    usage = getattr(error, "format_message", None)
+    if usage is not None:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "memslot stigmem"
+        return f"{usage().rstrip('.')}; see '{command} --help'"
+    if isinstance(error, OSError) and error.filename is None:
+        return f"the result cannot be written: {error.strerror}"
+    return str(error) if isinstance(error, MemslotError) else f"unexpected {type(error).__name__}"
+
+
+commands = HookGroup(
+    name="stigmem",
+    help="Tell a Stigmem node what an agent does, and an agent what the node knows. For hooks: does nothing "
+    "without STIGMEM_URL, and exits with 0 whatever happens. With --process, which may stand anywhere, it exits "
+    "with 2 without a URL or on bad input, and with 1 where the node fails. Reads STIGMEM_URL, STIGMEM_API_KEY and "
     "STIGMEM_SOURCE_ENTITY.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
-commands.add_typer(_intents.commands, name="intent")
-
-Wait = Annotated[
-    float,
-    typer.Option(help="Longest wait for the node, seconds; what is unsent by then is abandoned.", min=0.0),
-]
-Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's id or URI.", show_default=False)]
-To = Annotated[
-    str, typer.Option(help="URI of the agent or user, e.g. stigmem://node/agent/b.", show_default=False)
-]
-_OR_STDIN = "'-' reads it from stdin."
-
-
-@commands.command()
-def boot(
-    user_entity: Annotated[
-        str, typer.Argument(metavar="USER", help="URI of the user the agent works for.", show_default=False)
-    ],
-    project: Annotated[
-        list[str] | None, typer.Option(help="URI of a project whose constraints count; repeatable.")
-    ] = None,
-    namespace: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Of the user's facts, the namespaces to show; repeatable. Default: preference; '*' is all."
-        ),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Longest wait for the whole handshake, seconds.", min=0.1)
-    ] = 20.0,
-    as_json: AsJson = False,
-    process: AsProcess = False,
-) -> None:
-    """Print what the node knows that the agent should: markdown for its system prompt, or nothing."""
-
-    async def handshake() -> Any:
-        from memory.stigmem.abi import StigmemAbi
-
-        if process:
-            await StigmemAbi.from_env("process").probe()
-        wanted = None if "*" in (namespace or ()) else namespace or ("preference",)
-        abi = StigmemAbi.from_env(boot_timeout_s=timeout)
-        return await abi.boot(user_entity, project or (), namespaces=wanted)
-
-    context = attempt(process, handshake)
-    if context is None:
-        return
-    if as_json:
-        facts = [fact.model_dump(mode="json") for fact in context.facts]
-        print_json({"facts": facts, "summary": context.summary, "problems": context.problems})
-    elif context.summary:
-        typer.echo(context.summary)
-
-
-@commands.command()
-def checkout(task: Task, wait: Wait = 5.0, as_json: AsJson = False, process: AsProcess = False) -> None:
-    """The agent claimed a task."""
-    _write("checkout", lambda build: build.checkout(task), wait, as_json, process)
-
-
-@commands.command()
-def done(task: Task, wait: Wait = 5.0, as_json: AsJson = False, process: AsProcess = False) -> None:
-    """The agent completed a task."""
-    _write("done", lambda build: build.done(task), wait, as_json, process)
-
-
-@commands.command()
-def blocked(
-    task: Task,
-    by: Annotated[
-        str | None, typer.Option(help="Id or URI of the task that blocks it.", show_default=False)
-    ] = None,
-    wait: Wait = 5.0,
-    as_json: AsJson = False,
-    process: AsProcess = False,
-) -> None:
-    """The agent is stuck on a task."""
-    _write("blocked", lambda build: build.blocked(task, by), wait, as_json, process)
-
-
-@commands.command()
-def handoff(
-    to: To,
-    summary: Annotated[
-        str, typer.Option(help=f"What the next agent must know, up to 4 KB. {_OR_STDIN}", show_default=False)
-    ],
-    ref: Annotated[
-        list[str] | None, typer.Option(help="Id or URI of a fact it needs; repeatable.", show_default=False)
-    ] = None,
-    continuation: Annotated[str | None, typer.Option(help="How to go on.", show_default=False)] = None,
-    wait: Wait = 5.0,
-    as_json: AsJson = False,
-    process: AsProcess = False,
-) -> None:
-    """The agent hands its work to another one."""
-
-    def build(surfaces: Surfaces) -> Write:
-        return surfaces.handoff(to, from_stdin(summary), ref or (), continuation)
-
-    _write("handoff", build, wait, as_json, process)
-
-
-@commands.command()
-def decide(
-    decision: Annotated[
-        str,
-        typer.Argument(metavar="DECISION", help="A slug such as use-sqlite, or a URI.", show_default=False),
-    ],
-    summary: Annotated[
-        str, typer.Option(help=f"What was decided and why, up to 4 KB. {_OR_STDIN}", show_default=False)
-    ],
-    wait: Wait = 5.0,
-    as_json: AsJson = False,
-    process: AsProcess = False,
-) -> None:
-    """The agent made a significant choice."""
-    _write("decision", lambda build: build.decision(decision, from_stdin(summary)), wait, as_json, process)
-
-
-@commands.command()
-def escalate(
-    to: To,
-    goal: Annotated[
-        str, typer.Option(help=f"What it could not complete, up to 2 KB. {_OR_STDIN}", show_default=False)
-    ],
-    priority: Annotated[str, typer.Option(help="low, medium, high or critical.")] = "medium",
-    wait: Wait = 5.0,
-    as_json: AsJson = False,
-    process: AsProcess = False,
-) -> None:
-    """The agent cannot go on without somebody else."""
-    checked: Any = priority  # the builder refuses what is no priority
-    level: Priority = checked
-    _write("escalation", lambda build: build.escalation(to, from_stdin(goal), level), wait, as_json, process)
-
-
-def _write(what: str, build: Callable[[Surfaces], Write], wait: float, as_json: bool, process: bool) -> None:
-    """Send one write and print the URI it is stored under; nothing where it is not stored."""
-
-    async def send() -> Ticket:
-        from memory.stigmem.abi import StigmemAbi
-        from memory.stigmem.queue import Ticket
-
-        if process:
-            abi = StigmemAbi.from_env("process", timeout_s=max(wait, 0.1))
-            write = build(abi.surfaces)
-            ticket = Ticket(what, write.entity, "written")
-            ticket.facts = await abi.perform(write)
-            return ticket
-        abi = StigmemAbi.from_env()
-        ticket = abi.fire(what, build)
-        await abi.aclose(wait)
-        return ticket
-
-    ticket = attempt(process, send)
-    if ticket is None:
-        return
-    if as_json:
-        print_json(
-            {
-                "what": ticket.what,
-                "entity": ticket.entity,
-                "state": ticket.state,
-                "facts": {fact.id: fact.relation for fact in ticket.facts},
-                "error": str(ticket.error) if ticket.error else None,
-            }
-        )
-    elif ticket.state == "written":
-        typer.echo(ticket.entity)

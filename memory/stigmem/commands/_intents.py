@@ -12,21 +12,19 @@ import typer
 
 from memory import InputError
 from memory.plugins.console import AsJson, print_json, print_table
-from memory.stigmem.commands._shared import AsProcess, attempt, from_stdin
+from memory.stigmem.commands._shared import Wait, from_stdin, within
 
 if TYPE_CHECKING:
     from memory.stigmem.intent_board import IntentBoard
 
-__all__ = ["commands"]
+__all__ = ["app"]
 
 T = TypeVar("T")
 
-commands = typer.Typer(
-    help="Intent envelopes: send them, and see which are in flight.", rich_markup_mode=None
-)
+app = typer.Typer(help="Intent envelopes: send them, and see which are in flight.", rich_markup_mode=None)
 
 
-@commands.command()
+@app.command()
 def create(
     goal: Annotated[
         str | None,
@@ -56,8 +54,8 @@ def create(
             help="The whole envelope as JSON; options given beside it come first.", show_default=False
         ),
     ] = None,
+    wait: Wait = 5.0,
     as_json: AsJson = False,
-    process: AsProcess = False,
 ) -> None:
     """Send an envelope and print the id under which the node holds it."""
 
@@ -73,7 +71,7 @@ def create(
         if summary is not None or ref:
             body["handoff"] = _merged(body.get("handoff"), {"summary": summary, "fact_refs": ref or None})
         if expires_in is not None:
-            body["expires_at"] = datetime.now(UTC) + timedelta(seconds=expires_in)
+            body["expires_at"] = _after(expires_in)
         return body
 
     async def send(board: IntentBoard, source: str) -> Any:
@@ -81,9 +79,7 @@ def create(
 
         return await board.submit(IntentEnvelope(**fields(source)))
 
-    receipt = _on_board(process, send)
-    if receipt is None:
-        return
+    receipt = _on_board(wait, send, "; the envelope may exist, and the same id completes it")
     if as_json:
         print_json(
             {
@@ -97,7 +93,7 @@ def create(
         typer.echo(receipt.entity)
 
 
-@commands.command("list")
+@app.command("list")
 def list_intents(
     to: Annotated[
         str | None, typer.Option(help="Only those addressed to this URI.", show_default=False)
@@ -108,17 +104,15 @@ def list_intents(
     goal: Annotated[
         str | None, typer.Option(help="Only those with exactly this goal.", show_default=False)
     ] = None,
+    wait: Wait = 5.0,
     as_json: AsJson = False,
-    process: AsProcess = False,
 ) -> None:
     """List the envelopes in flight, newest first."""
 
     async def look(board: IntentBoard, _: str) -> Any:
         return await board.in_flight(goal=goal, to=to, sender=sender)
 
-    found = _on_board(process, look)
-    if found is None:
-        return
+    found = _on_board(wait, look)
     if as_json:
         print_json(
             {
@@ -140,10 +134,10 @@ def list_intents(
         typer.echo("warning: the node may hold more envelopes than it shows at once", err=True)
 
 
-@commands.command()
+@app.command()
 def show(
     intent: Annotated[str, typer.Argument(metavar="ID", help="As 'create' printed it.", show_default=False)],
-    process: AsProcess = False,
+    wait: Wait = 5.0,
 ) -> None:
     """Show one envelope as JSON."""
 
@@ -155,36 +149,46 @@ def show(
             )
         return found
 
-    envelope = _on_board(process, look)
-    if envelope is not None:
-        print_json(envelope.body())
-        for departure in envelope.departures:
-            typer.echo(f"warning: {departure}", err=True)
+    envelope = _on_board(wait, look)
+    print_json(envelope.body())
+    for departure in envelope.departures:
+        typer.echo(f"warning: {departure}", err=True)
 
 
-def _on_board(process: bool, call: Callable[[IntentBoard, str], Awaitable[T]]) -> T | None:
-    """What ``call`` makes of the node's envelopes and our own URI; None where Stigmem is off or failed."""
+def _on_board(wait: float, call: Callable[[IntentBoard, str], Awaitable[T]], hint: str = "") -> T:
+    """What ``call`` makes of the node's envelopes and our own URI."""
 
-    async def run() -> T | None:
+    async def run() -> T:
         from memory.stigmem.abi import StigmemAbi
         from memory.stigmem.intent_board import IntentBoard
 
-        abi = StigmemAbi.from_env("process" if process else "middleware")
-        if not abi.enabled:
-            return None
+        abi = StigmemAbi.from_env("process")
         async with abi.open_node() as node:
             return await call(IntentBoard(node), abi.surfaces.source)
 
-    return attempt(process, run)
+    return within(wait, run, hint)
+
+
+def _after(seconds: float) -> datetime:
+    try:
+        if seconds > 0:
+            return datetime.now(UTC) + timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
+        pass
+    raise InputError("--expires-in: must be a positive number of seconds that ends before the year 10000")
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--file: {path}: {error.strerror}") from None
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise InputError(f"{path}: is not a JSON object; write the envelope's fields as in 'intent show'")
+        raise InputError(
+            f"--file: {path}: is not a JSON object; write the envelope's fields as in 'intent show'"
+        )
     return body
 
 

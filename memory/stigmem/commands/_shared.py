@@ -1,52 +1,97 @@
-"""What the commands of ``memslot stigmem`` share: the two ways to fail."""
+"""What the commands of ``memslot stigmem`` share: how long they wait, and what they read."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, TypeVar
 
 import typer
 
-from memory import ConfigError, MemslotError
+from memory.stigmem.commands import strict
 
-__all__ = ["AsProcess", "attempt", "from_stdin"]
+__all__ = ["Wait", "from_stdin", "within"]
 
-AsProcess = Annotated[
-    bool, typer.Option("--process", help="Exit with 2 without STIGMEM_URL, and with 1 where the node fails.")
+Wait = Annotated[
+    float, typer.Option(help="Longest wait for the node, seconds; what is not done by then is left.")
 ]
 
+_LONGEST_WAIT_S = 86_400
+_CLOSING_S = 1.0
 _LONGEST_STDIN = 1 << 20
 
 T = TypeVar("T")
 
 
-def attempt(process: bool, call: Callable[[], Awaitable[T]]) -> T | None:
-    """Run ``call``; in middleware without ``STIGMEM_URL``, do nothing.
-
-    A failure is the command's own in a process; in middleware it is one line on stderr, and None.
+def within(wait: float, call: Callable[[], Awaitable[T]], hint: str = "", *, grace_s: float = 0.0) -> T:
+    """What ``call`` returns within ``wait`` seconds, or ``grace_s`` later where it keeps to them by itself.
 
     Raises:
-        MemslotError: in a process.
+        BackendTimeout: it took longer; ``hint`` is added to the message.
+        ConfigError: the HTTP client is not installed.
+        InputError: ``wait`` is no time.
     """
-    if not (process or os.environ.get("STIGMEM_URL", "").strip()):
-        return None  # before anything is imported: hooks run after every step of an agent
     import anyio
 
+    from memory import BackendTimeout, ConfigError, InputError
+
+    if not 0 < wait <= _LONGEST_WAIT_S:  # nor is NaN
+        raise InputError(f"--wait: must be more than 0 and at most {_LONGEST_WAIT_S} seconds")
+    late = f"stigmem: not finished within {wait:g} s{hint}"
+
+    async def limited() -> T:
+        with anyio.fail_after(wait + grace_s):
+            return await call()
+
     try:
-        return anyio.run(call)
-    except Exception as error:
-        problem: Exception = error
-        if isinstance(problem, ModuleNotFoundError) and problem.name == "httpx":
-            problem = ConfigError("httpx is not installed; run: pip install 'memslot[stigmem]'")
-        if process:
-            raise problem from error.__cause__
-        line = str(problem) if isinstance(problem, MemslotError) else f"unexpected {type(problem).__name__}"
-        typer.echo(f"warning: {' '.join(line.split())}", err=True)
-        return None
+        with _alarm(wait + grace_s + _CLOSING_S, late):
+            return anyio.run(limited)
+    except TimeoutError:
+        raise BackendTimeout(late, backend_name="stigmem") from None
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        raise ConfigError("httpx is not installed; run: pip install 'memslot[stigmem]'") from None
+
+
+@contextmanager
+def _alarm(seconds: float, line: str) -> Iterator[None]:
+    """End the process where even giving up hangs: nothing cancels the look-up of a name, or a read from stdin."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        with suppress(OSError):
+            os.write(2, f"{'error' if strict.get() else 'warning'}: {line}\n".encode())
+        os._exit(1 if strict.get() else 0)
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def from_stdin(text: str) -> str:
-    """``text``, or what stands on stdin where it is ``-``; the limits of the write apply to both."""
-    return sys.stdin.read(_LONGEST_STDIN).strip() if text == "-" else text
+    """``text``, or what stands on stdin where it is ``-``; the limits of the write apply to both.
+
+    Raises:
+        InputError: stdin is closed, or holds no text.
+    """
+    from memory import InputError
+
+    if text != "-":
+        return text
+    if sys.stdin is None:
+        raise InputError("stdin is closed; pipe the text in, or give it as the option's value")
+    try:
+        return sys.stdin.read(_LONGEST_STDIN).strip()
+    except UnicodeDecodeError:
+        raise InputError("stdin is not UTF-8 text") from None

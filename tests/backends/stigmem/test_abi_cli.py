@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port, silent_port
+from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
 from stigmem_double import StigmemDouble
 from typer.testing import CliRunner
 
@@ -19,6 +19,7 @@ from memory.cli.app import app
 WRITES: dict[str, list[str]] = {
     "checkout": ["checkout", "t-1"],
     "done": ["done", "t-1"],
+    "ping": ["ping", "t-1"],
     "blocked": ["blocked", "t-1", "--by", "t-2"],
     "handoff": ["handoff", "--to", OTHER, "--summary", "s", "--ref", "f1", "--continuation", "c"],
     "decide": ["decide", "use-sqlite", "--summary", "s"],
@@ -52,6 +53,7 @@ def relations(node: StigmemDouble) -> list[str]:
     [
         ("checkout", ["paperclip:checkout"]),
         ("done", ["paperclip:issue_status"]),
+        ("ping", ["paperclip:last_active"]),
         ("blocked", ["paperclip:issue_status", "paperclip:blocked_by"]),
         (
             "handoff",
@@ -77,9 +79,7 @@ def test_a_write_as_json(double: StigmemDouble) -> None:
     assert told == {
         "what": "decision",
         "entity": "stigmem://node/decision/use-sqlite",
-        "state": "written",
         "facts": {double.node.facts[0]["id"]: "roadmap:decision"},
-        "error": None,
     }
 
 
@@ -197,16 +197,6 @@ def test_bad_input_is_said_in_both_modes_and_breaks_no_hook(
     assert not any(sent.path == "/v1/facts" for sent in double.requests)
 
 
-def test_a_slow_node_holds_a_hook_up_for_no_longer_than_asked(caplog: pytest.LogCaptureFixture) -> None:
-    with silent_port() as url:
-        result = run("done", "t-1", "--wait", "0.1", "--json", url=url)
-        assert result.exit_code == 0
-        assert json.loads(result.stdout)["state"] == "abandoned"
-        assert "1 of 1 writes were abandoned" in caplog.text
-        assert run("done", "t-1", "--wait", "0.1", "--process", url=url).exit_code == 1
-        assert run("boot", USER, "--timeout", "0.1", url=url).exit_code == 0
-
-
 def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDouble) -> None:
     def hook(url: str) -> subprocess.CompletedProcess[str]:
         command = f"{sys.executable} -c 'from memory.cli import main; main()' stigmem done t-1"
@@ -221,7 +211,7 @@ def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDou
     assert good.stdout == "stigmem://node/issue/t-1\nthe agent goes on\n"
     down = hook(closed_port())
     assert (down.returncode, down.stdout) == (0, "the agent goes on\n")
-    assert down.stderr.startswith("stigmem: done not written: stigmem: POST /v1/facts failed")
+    assert down.stderr.startswith("warning: stigmem: POST /v1/facts failed")
     assert down.stderr.count("\n") == 1
 
 

@@ -1,0 +1,167 @@
+"""The commands for an agent's lifecycle: what it reads when it starts, and writes as it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory.plugins.console import AsJson, print_json
+from memory.stigmem.commands import _intents, strict
+from memory.stigmem.commands._shared import Wait, from_stdin, within
+
+if TYPE_CHECKING:
+    from memory.stigmem.intents import Priority
+    from memory.stigmem.writers import Surfaces, Write
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.add_typer(_intents.app, name="intent")
+
+Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's id or URI.", show_default=False)]
+To = Annotated[
+    str, typer.Option(help="URI of the agent or user, e.g. stigmem://node/agent/b.", show_default=False)
+]
+_OR_STDIN = "'-' reads it from stdin."
+
+
+@app.command()
+def boot(
+    user_entity: Annotated[
+        str, typer.Argument(metavar="USER", help="URI of the user the agent works for.", show_default=False)
+    ],
+    project: Annotated[
+        list[str] | None, typer.Option(help="URI of a project whose constraints count; repeatable.")
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of the user's facts, the namespaces to show; repeatable. Default: preference; '*' is all."
+        ),
+    ] = None,
+    wait: Wait = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the node knows that the agent should: markdown for its system prompt, or nothing."""
+
+    async def handshake() -> Any:
+        from memory import BackendError
+        from memory.stigmem.abi import StigmemAbi
+
+        StigmemAbi.from_env("process")  # refuses wrong settings
+        wanted = None if "*" in (namespace or ()) else namespace or ("preference",)
+        abi = StigmemAbi.from_env(boot_timeout_s=wait)
+        context = await abi.boot(user_entity, project or (), namespaces=wanted)
+        if strict.get() and context.problems:
+            raise BackendError(f"stigmem: {'; '.join(context.problems)}")
+        return context
+
+    context = within(wait, handshake, grace_s=1.0)
+    if as_json:
+        facts = [fact.model_dump(mode="json") for fact in context.facts]
+        print_json({"facts": facts, "summary": context.summary, "problems": context.problems})
+    elif context.summary:
+        typer.echo(context.summary)
+
+
+@app.command()
+def checkout(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
+    """The agent claimed a task."""
+    _write("checkout", lambda build: build.checkout(task), wait, as_json)
+
+
+@app.command()
+def done(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
+    """The agent completed a task."""
+    _write("done", lambda build: build.done(task), wait, as_json)
+
+
+@app.command()
+def blocked(
+    task: Task,
+    by: Annotated[
+        str | None, typer.Option(help="Id or URI of the task that blocks it.", show_default=False)
+    ] = None,
+    wait: Wait = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """The agent is stuck on a task."""
+    _write("blocked", lambda build: build.blocked(task, by), wait, as_json)
+
+
+@app.command()
+def ping(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
+    """The agent works on a task. Not sent while an earlier ping is valid, which is five minutes."""
+    _write("activity", lambda build: build.activity(task), wait, as_json)
+
+
+@app.command()
+def handoff(
+    to: To,
+    summary: Annotated[
+        str, typer.Option(help=f"What the next agent must know, up to 4 KB. {_OR_STDIN}", show_default=False)
+    ],
+    ref: Annotated[
+        list[str] | None, typer.Option(help="Id or URI of a fact it needs; repeatable.", show_default=False)
+    ] = None,
+    continuation: Annotated[str | None, typer.Option(help="How to go on.", show_default=False)] = None,
+    wait: Wait = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """The agent hands its work to another one."""
+
+    def build(surfaces: Surfaces) -> Write:
+        return surfaces.handoff(to, from_stdin(summary), ref or (), continuation)
+
+    _write("handoff", build, wait, as_json)
+
+
+@app.command()
+def decide(
+    decision: Annotated[
+        str,
+        typer.Argument(metavar="DECISION", help="A slug such as use-sqlite, or a URI.", show_default=False),
+    ],
+    summary: Annotated[
+        str, typer.Option(help=f"What was decided and why, up to 4 KB. {_OR_STDIN}", show_default=False)
+    ],
+    wait: Wait = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """The agent made a significant choice."""
+    _write("decision", lambda build: build.decision(decision, from_stdin(summary)), wait, as_json)
+
+
+@app.command()
+def escalate(
+    to: To,
+    goal: Annotated[
+        str, typer.Option(help=f"What it could not complete, up to 2 KB. {_OR_STDIN}", show_default=False)
+    ],
+    priority: Annotated[str, typer.Option(help="low, medium, high or critical.")] = "medium",
+    wait: Wait = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """The agent cannot go on without somebody else."""
+    checked: Any = priority  # the builder refuses what is no priority
+    level: Priority = checked
+    _write("escalation", lambda build: build.escalation(to, from_stdin(goal), level), wait, as_json)
+
+
+def _write(what: str, build: Callable[[Surfaces], Write], wait: float, as_json: bool) -> None:
+    """Send one write and print the URI it is stored under."""
+
+    async def send() -> tuple[Write, dict[str, str]]:
+        from memory.stigmem.abi import StigmemAbi
+
+        abi = StigmemAbi.from_env("process")
+        write = build(abi.surfaces)
+        return write, {fact.id: fact.relation for fact in await abi.perform(write)}
+
+    write, facts = within(wait, send)
+    if as_json:
+        print_json({"what": what, "entity": write.entity, "facts": facts})
+    else:
+        typer.echo(write.entity)

@@ -1,0 +1,277 @@
+"""What a hook must survive: streams that are gone, wrong usage, a node that drips, input that never comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
+from stigmem_double import StigmemDouble
+from test_abi_cli import ALL, INTENT, WRITES, every, relations, run
+
+COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "stigmem"]
+
+
+def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A line of bash, in which ``memslot`` is ours."""
+    env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT, **variables}
+    script = f"memslot() {{ shift; {COMMAND[0]} -c '{COMMAND[2]}' stigmem \"$@\"; }}; {line}"
+    return subprocess.run(
+        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+# -- streams ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&-"]
+)
+@pytest.mark.parametrize("command", ["done t-1", "done", "intent list", "boot stigmem://node/user/alice"])
+def test_a_hook_whose_streams_are_closed_or_full_ends_well(
+    double: StigmemDouble, streams: str, command: str
+) -> None:
+    run(*INTENT, url=double.url)
+    result = shell(f"memslot stigmem {command} {streams}; echo $? >&2", double.url)
+    assert result.stderr.splitlines()[-1:] == ["0"], result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Exception ignored" not in result.stderr
+    if command == "done t-1":
+        assert "paperclip:issue_status" in relations(double)
+
+
+def test_a_hook_whose_reader_has_gone_ends_well(double: StigmemDouble) -> None:
+    result = shell(
+        "set -o pipefail; { memslot stigmem done t-1; echo $? >&2; } | (exec <&-; sleep 1)", double.url
+    )
+    assert result.stderr.splitlines() == ["0"]
+
+
+def test_a_result_that_cannot_be_written_is_said(double: StigmemDouble) -> None:
+    result = shell("memslot stigmem done t-1 >/dev/full", double.url)
+    assert (result.returncode, result.stderr.count("\n")) == (0, 1)
+    assert result.stderr.startswith("warning: the result cannot be written: No space left on device")
+    assert shell("memslot stigmem done t-1 --process >/dev/full", double.url).returncode == 1
+
+
+# -- wrong usage ------------------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "an empty variable": (["done"], "Missing argument 'TASK'"),
+    "an empty string": (["done", ""], "task: must not be blank"),
+    "an option for an argument": (["done", "-t"], "No such option"),
+    "a misspelt command": (["dnoe", "t-1"], "No such command 'dnoe'"),
+    "a misspelt option": (["--bogus"], "No such option"),
+    "half a group": (["intent"], "Missing command"),
+    "a group's option": (["intent", "list", "--bogus"], "No such option"),
+    "no number": (["done", "t-1", "--wait", "soon"], "Invalid value for '--wait'"),
+    "a missing option": (["handoff", "--to", OTHER], "Missing option '--summary'"),
+    "not a time": (["done", "t-1", "--wait", "nan"], "--wait: must be"),
+    "no time": (["boot", USER, "--wait", "0"], "--wait: must be"),
+    "for ever": (["intent", "list", "--wait", "inf"], "--wait: must be"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_usage_breaks_no_hook_and_fails_a_process(double: StigmemDouble, wrong: str) -> None:
+    arguments, message = WRONG[wrong]
+    result = run(*arguments, url=double.url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("warning: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    silent = run(*arguments, url=None)
+    assert (silent.exit_code, silent.output) == (0, "")
+    failed = run(*arguments, "--process", url=double.url)
+    assert (failed.exit_code, failed.stdout) == (2, "")
+    assert message in failed.stderr
+    assert double.node.facts == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["done", "--help"], ["intent", "--help"]])
+def test_help_is_given_with_and_without_a_url(arguments: list[str]) -> None:
+    for url in (None, "http://127.0.0.1:1"):
+        result = run(*arguments, url=url)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.startswith("Usage: ")
+    assert "--process" in run("--help", url=None).stdout
+    assert "--install-completion" not in run("--help", url=None).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--file", "absent.json"], "--file: absent.json: No such file or directory"),
+        (["--file", "."], "--file: .: Is a directory"),
+        (["--expires-in", "nan"], "--expires-in: must be"),
+        (["--expires-in", "inf"], "--expires-in: must be"),
+        (["--expires-in", "1e300"], "--expires-in: must be"),
+        (["--expires-in", "-1"], "--expires-in: must be"),
+        (["--expires-in", "0"], "--expires-in: must be"),
+    ],
+)
+def test_bad_input_of_an_intent_names_the_option(
+    double: StigmemDouble, arguments: list[str], message: str
+) -> None:
+    result = run(*INTENT, *arguments, url=double.url)
+    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
+    assert result.stderr.startswith(f"warning: {message}")
+    failed = run(*INTENT, *arguments, "--process", url=double.url)
+    assert failed.exit_code == 2
+    assert failed.stderr.startswith(f"error: {message}")
+    assert double.node.facts == []
+
+
+def test_a_closed_stdin_and_one_that_is_no_text_are_said(double: StigmemDouble) -> None:
+    line = f"memslot stigmem handoff --to {OTHER} --summary -"
+    assert "warning: stdin is closed" in shell(f"{line} <&-", double.url).stderr
+    strict = {"PYTHONIOENCODING": "utf-8:strict"}
+    assert "warning: stdin is not UTF-8" in shell(f"printf '\\xff' | {line}", double.url, **strict).stderr
+    assert "warning: summary: holds half" in shell(f"printf '\\xff' | {line}", double.url).stderr
+    assert shell(f"{line} --process <&-", double.url).returncode == 2
+    assert double.node.facts == []
+
+
+# -- time -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def dripping() -> Iterator[str]:
+    """A node that answers every request with a byte now and then, for ever."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        over = threading.Event()
+
+        def drip(connection: socket.socket) -> None:
+            with connection:
+                connection.recv(4096)
+                for byte in b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + b"x" * 10_000:
+                    if over.wait(0.05):
+                        return
+                    try:
+                        connection.send(bytes([byte]))
+                    except OSError:
+                        return
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@every
+def test_no_command_outlives_its_wait(command: str) -> None:
+    with dripping() as url:
+        began = time.monotonic()
+        result = run(*ALL[command], "--wait", "0.3", url=url)
+        failed = run(*ALL[command], "--wait", "0.3", "--process", url=url)
+        assert time.monotonic() - began < 10
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert "not finished within 0.3 s" in failed.stderr
+
+
+def test_a_slow_node_is_waited_for_and_each_wait_is_told(double: StigmemDouble) -> None:
+    for command in (
+        ["done"],
+        ["boot"],
+        ["intent", "create"],
+        ["intent", "list"],
+        ["intent", "show"],
+        ["ping"],
+    ):
+        told = run(*command, "--help", url=None).stdout
+        assert "--wait" in told, command
+        assert "5.0" in told, command
+
+
+def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -> None:
+    """Looking a name up cannot be cancelled, and the interpreter waits for the thread that does it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import socket, time\nsocket.getaddrinfo = lambda *a, **k: time.sleep(30)\n"
+    )
+    began = time.monotonic()
+    slow = shell("memslot stigmem done t-1 --wait 0.2", "http://node.test:1", PYTHONPATH=str(tmp_path))
+    assert (slow.returncode, slow.stdout) == (0, "")
+    assert "warning: " in slow.stderr
+    strict = shell(
+        "memslot stigmem intent list --wait 0.2 --process", "http://n.test:1", PYTHONPATH=str(tmp_path)
+    )
+    assert strict.returncode == 1
+    assert time.monotonic() - began < 20
+
+
+# -- what is left half-way --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [[], ["--process"]])
+def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> None:
+    with FaultyNode({3: "stuck"}) as node:
+        env = {**os.environ, "STIGMEM_URL": node.url, "STIGMEM_SOURCE_ENTITY": AGENT}
+        result = subprocess.run(
+            [*COMMAND, *WRITES["handoff"], "--wait", "4", *flags],
+            env=env, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        there = {fact["id"]: fact["relation"] for fact in node.node.facts[:2]}
+    assert (result.returncode, result.stdout) == (1 if flags else 0, "")
+    assert list(there.values()) == ["intent:handoff_summary", "intent:context_ref"]
+    for fact_id, relation in there.items():
+        assert f"{relation} as {fact_id}" in result.stderr
+    assert "intent:continuation may exist; missing: intent:handoff_to" in result.stderr
+
+
+def test_an_intent_left_half_way_says_which_facts_exist() -> None:
+    with FaultyNode({7: "stuck"}) as node:
+        node.node.lacks = {"intents"}  # type: ignore[attr-defined]
+        env = {**os.environ, "STIGMEM_URL": node.url, "STIGMEM_SOURCE_ENTITY": AGENT}
+        result = subprocess.run(
+            [*COMMAND, *INTENT, "--wait", "4"],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        there = [fact["id"] for fact in node.node.facts][:2]
+    assert len(there) == 2
+    assert all(fact_id in result.stderr for fact_id in there), result.stderr
+
+
+# -- ping -------------------------------------------------------------------------------------------------
+
+
+def test_pings_of_many_processes_do_not_contradict_each_other(double: StigmemDouble) -> None:
+    first = run("ping", "t-1", url=double.url)
+    assert (first.exit_code, first.stdout.strip()) == (0, double.node.facts[0]["entity"])
+    for _ in range(3):
+        again = run("ping", "t-1", "--json", url=double.url)
+        assert (again.exit_code, json.loads(again.stdout)["facts"]) == (0, {})
+    assert relations(double) == ["paperclip:last_active"]
+    assert (double.node.facts[0]["scope"], double.node.facts[0]["contradicted"]) == ("local", False)
+    double.node.facts[0]["valid_until"] = "2020-01-01T00:00:00+00:00"
+    assert run("ping", "t-1", "--process", url=double.url).exit_code == 0
+    assert relations(double).count("paperclip:last_active") == 2
+
+
+def test_a_closed_port_is_no_reason_to_wait() -> None:
+    began = time.monotonic()
+    assert run("intent", "list", "--wait", "30", url=closed_port()).exit_code == 0
+    assert time.monotonic() - began < 20
