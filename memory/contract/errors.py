@@ -27,10 +27,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
-
-from pydantic import ValidationError
 
 __all__ = [
     "BackendAuthError",
@@ -256,6 +255,11 @@ _BY_NAME: tuple[tuple[re.Pattern[str], type[BackendError]], ...] = (
 )
 
 
+def _is_validation(error: BaseException) -> bool:
+    core = sys.modules.get("pydantic_core")  # not imported for one error class: it takes 50 ms
+    return core is not None and isinstance(error, core.ValidationError)
+
+
 def _classify(error: BaseException) -> type[BackendError] | None:
     status = _status(error)
     if status is not None and status >= 400:
@@ -264,7 +268,7 @@ def _classify(error: BaseException) -> type[BackendError] | None:
         return BackendTimeout
     if isinstance(error, (ConnectionError, BlockingIOError)):
         return BackendUnavailable
-    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, ValidationError)):
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) or _is_validation(error):
         return BackendProtocolError
     name = type(error).__name__
     for pattern, kind in _BY_NAME:
