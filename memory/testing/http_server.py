@@ -94,6 +94,9 @@ class LoopbackAnswer:
 class HttpServer:
     """The sockets; a context manager that leaves no thread and no connection. Subclasses write :meth:`respond`.
 
+    Args:
+        port: on the loopback; 0 takes a free one.
+
     Attributes:
         connections: how many were opened so far.
         keep_alive: whether a connection serves more than one request.
@@ -104,9 +107,9 @@ class HttpServer:
 
     keep_alive: ClassVar[bool] = True
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.connections = 0
-        self._address = ("127.0.0.1", 0)
+        self._address = ("127.0.0.1", port)
         self._broken: list[Exception] = []
         self._stopping = threading.Event()
         self._server: _Server | None = None

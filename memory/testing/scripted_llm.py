@@ -5,7 +5,7 @@
 
 It serves ``chat/completions``, ``responses``, ``embeddings``, ``rerank`` and ``models``. Its answers come
 from the text of the request alone (:mod:`memory.testing.scripted_rules`), so a test passes only if the code
-under test really sent what the model needs to know. It does not stream.
+under test really sent what the model needs to know. It does not stream. ``memslot scripted-llm`` runs it alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import Any
 
 from memory.testing import (
     scripted_rules_graphiti,
-    scripted_rules_honcho,
     scripted_rules_mem0,
-    scripted_rules_memos,
     scripted_rules_nanobot,
 )
 from memory.testing.faults import FAKE_KEY, Faults
@@ -49,8 +47,6 @@ _ERRORS = {
 _CLIENT_RULES = (
     *scripted_rules_mem0.rules,
     *scripted_rules_graphiti.rules,
-    *scripted_rules_honcho.rules,
-    *scripted_rules_memos.rules,
     *scripted_rules_nanobot.rules,
 )
 
@@ -69,6 +65,8 @@ class ScriptedLLM(HttpServer):
 
     Args:
         rules: tried before the built-in ones.
+        port: on the loopback; 0 takes a free one.
+        record: keep every request; not for an endpoint that runs for days.
 
     Attributes:
         requests: every request so far, in order of arrival.
@@ -80,10 +78,12 @@ class ScriptedLLM(HttpServer):
 
     keep_alive = False  # keeps no thread waiting for the next request
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
-        super().__init__()
+    def __init__(self, rules: Sequence[Rule] = (), *, port: int = 0, record: bool = True) -> None:
+        super().__init__(port)
         self.rules: tuple[Rule, ...] = (*rules, *_CLIENT_RULES, *general_rules)
         self.requests: list[RecordedRequest] = []
+        self._record = record
+        self._received = 0
         self.faults = Faults(FAULT_KINDS)
 
     @property
@@ -101,11 +101,13 @@ class ScriptedLLM(HttpServer):
         answer = self._answered(request.method, path, request.json if request.body else {})
         if answer is None:
             return None
-        return replace(answer, headers={**answer.headers, "x-request-id": f"req-{len(self.requests)}"})
+        return replace(answer, headers={**answer.headers, "x-request-id": f"req-{self._received}"})
 
     def _answered(self, method: str, path: str, body: Any) -> LoopbackAnswer | None:
         fault = self.faults.take(path)
-        self.requests.append(RecordedRequest(path, body, fault.kind if fault else None))
+        self._received += 1
+        if self._record:
+            self.requests.append(RecordedRequest(path, body, fault.kind if fault else None))
         if fault is not None and fault.kind == "timeout":
             self.pause(fault.delay_s)
         if fault is not None and fault.kind in _ERRORS:

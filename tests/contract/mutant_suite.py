@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fake_contract import FakeContract
-
-from memory.testing.mutants import MUTANTS
+from mutants import MUTANTS
 
 
 class TestHealthy(FakeContract):

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-
-from memory.testing.mutants import MUTANTS
+from mutants import MUTANTS
 
 SUITE = Path(__file__).with_name("mutant_suite.py")
 

@@ -29,6 +29,10 @@ from typing import Any
 
 from memory.testing import ScriptedLLM
 
+sys.path.append(str(Path(__file__).parents[1] / "backends" / "memos"))
+
+from scripted_rules_memos import rules
+
 _DIMENSIONS = 256
 _START_S = 180.0
 _STOP_S = 20.0
@@ -70,7 +74,7 @@ def memos_settings(*, redis: bool = False) -> Iterator[tuple[ScriptedLLM, dict[s
     """What MemOS stands on: a database, a language model, and the environment that names them."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memos-")))
-        llm = stack.enter_context(ScriptedLLM())
+        llm = stack.enter_context(ScriptedLLM(rules=rules))
         settings = {**_model_settings(llm.base_url), **stack.enter_context(_postgres(directory / "pg"))}
         settings |= (
             stack.enter_context(_redis(directory)) if redis else {"MEMSCHEDULER_USE_REDIS_QUEUE": "false"}

@@ -117,6 +117,12 @@ class CapabilityContract(ContractBase):
             kit.event(kit.fact(f"bulk{number}"), scope=other if number % 2 else kit.scope)
             for number in range(6)
         ]
+        native: Any = kit.adapter
+        alone = [kit.event(kit.fact(f"alone{number}")) for number in range(3)]
+        told = [receipt.event_id for receipt in await native.record_events(alone)]
+        assert told == [event.event_id for event in alone], (
+            "the adapter's receipts, before the slot mends them"
+        )
         receipts = await bulk.record_events(events)
         assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events]
         assert all(receipt.status in STORED for receipt in receipts)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from scripted_rules_honcho import rules
+
 from memory.testing.scripted_rules import ChatMessage, ChatRequest, answer
-from memory.testing.scripted_rules_honcho import rules
 
 PROMPT = """Say what <messages> tell of someone.
 
