@@ -7,6 +7,7 @@
     │   └── IsolationError        a backend answered with a row of another scope; the row is never shown
     ├── ReadOnlyError             a destructive call arrived while the slot is read-only
     ├── LifecycleError            the slot is closed, or is used from another event loop
+    ├── JournalError              the journal cannot be opened or written; nothing was sent
     ├── CapabilityNotSupported    the adapter does not offer the capability asked for
     ├── PluginError
     │   ├── PluginNotFound        no plugin of that name
@@ -43,6 +44,7 @@ __all__ = [
     "ConfigError",
     "InputError",
     "IsolationError",
+    "JournalError",
     "LifecycleError",
     "MemslotError",
     "PluginError",
@@ -86,6 +88,10 @@ class ReadOnlyError(MemslotError):
 
 class LifecycleError(MemslotError):
     """The slot is closed, not opened, or used from another event loop than the one that opened it."""
+
+
+class JournalError(MemslotError):
+    """The journal cannot be opened or written; where it was a write, nothing was kept and nothing was sent."""
 
 
 class CapabilityNotSupported(MemslotError):

@@ -1,27 +1,458 @@
-"""The seam for a durable outbox (DESIGN section 5); memslot ships none and uses none by default.
+"""The journal: one SQLite file that has every event before it is sent, and what became of it after.
 
-An implementation gives at-least-once delivery keyed by event id: what was appended and not reconciled is written
-again after a restart. Its duplicate windows are those of any outbox: a crash between the native write and
-``reconcile``, and an ``unknown`` receipt that had been stored after all.
+It is a durable outbox (what the backend has not confirmed is delivered later, at least once) and the past of a
+memory in a form that can be moved to another backend. Its duplicate windows are those of any outbox: a process that
+dies between the native write and the receipt, and a write without an answer, where the backend offers no look-up.
+
+One process owns a journal at a time. SQLite runs off the event loop, which no disk ever blocks.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, TypeVar
 
+import anyio
+import anyio.to_thread
+
+from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
 
-__all__ = ["Outbox"]
+__all__ = ["Durability", "Journal", "JournalEntry", "JournalStatus"]
+
+T = TypeVar("T")
+
+Durability = Literal["process", "machine"]
+JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "rejected", "reset"]
+"""``waiting``: not confirmed yet. ``unknown``: sent without an answer. ``rejected``: the backend refused this event
+for good. ``reset``: its scope was reset after it. The others as in :class:`~memory.contract.receipts.WriteReceipt`.
+"""
+
+VERSION = 1
+_APPLICATION_ID = 0x6D656D73
+_TABLES = """
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    scope TEXT NOT NULL,
+    persona TEXT NOT NULL,
+    event_id TEXT NOT NULL,
+    event TEXT NOT NULL,
+    status TEXT NOT NULL DEFAULT 'waiting',
+    attempts INTEGER NOT NULL DEFAULT 0,
+    error TEXT,
+    receipt TEXT,
+    recorded_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+);
+CREATE UNIQUE INDEX one_event ON events (scope, event_id) WHERE status != 'reset';
+CREATE INDEX undelivered ON events (scope, seq) WHERE status IN ('waiting', 'unknown');
+CREATE INDEX personas ON events (persona);
+CREATE TABLE replays (
+    target TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (target, scope)
+) WITHOUT ROWID;
+"""
+_OPEN = "status IN ('waiting', 'unknown')"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One event of the journal.
+
+    Attributes:
+        seq: position in the order of recording.
+        event: as the host gave it, recalled context already stripped.
+        status: what became of it.
+        attempts: deliveries tried that failed.
+        error: class of the last failure, or None.
+        receipt: the last receipt, without its trace, or None.
+        recorded_at: UTC, ISO 8601.
+    """
+
+    seq: int
+    event: MemoryEvent
+    status: JournalStatus
+    attempts: int
+    error: str | None
+    receipt: WriteReceipt | None
+    recorded_at: str
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the backend has confirmed it."""
+        return self.status in ("committed", "queued", "pending")
 
 
 class Outbox(Protocol):
-    """Keeps events that the backend has not confirmed."""
+    async def append(self, event: MemoryEvent) -> None: ...
+    async def reconcile(self, receipt: WriteReceipt) -> None: ...
 
-    async def append(self, event: MemoryEvent) -> None:
-        """Make the event durable before it is sent. An error here fails the write; nothing is sent."""
-        ...
 
-    async def reconcile(self, receipt: WriteReceipt) -> None:
-        """The backend has the event (committed, queued or pending): forget it."""
-        ...
+class Journal:
+    """The journal of one file.
+
+    Args:
+        path: the file; its directory is made. ``-wal`` and ``-shm`` stand beside it while it is open.
+        durability: ``process`` survives the end of the process at any moment (``synchronous=NORMAL``); ``machine``
+            survives a power cut as well, for a disk flush a write (``FULL``).
+        max_mb: upper bound of the file; when it is reached, what is delivered and oldest goes first, and where
+            nothing delivered is left, recording fails. None is unbounded.
+
+    Raises:
+        JournalError: another process has it open, it is no journal or one of another version, or it is damaged.
+    """
+
+    def __init__(self, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> None:
+        self.path = path
+        self._guard = threading.Lock()
+        self._max_pages: int | None = None
+        self._db = _connect(path, durability)
+        self._page_size: int = self._db.execute("PRAGMA page_size").fetchone()[0]
+        if max_mb is not None:
+            self._max_pages = max_mb * 1024 * 1024 // self._page_size
+        self._backlog: dict[str, int] = dict(
+            self._db.execute(f"SELECT scope, count(*) FROM events WHERE {_OPEN} GROUP BY scope")
+        )
+        self.closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back. Idempotent; waits for the statement under way."""
+        with self._guard:
+            if not self.closed:
+                self.closed = True
+                self._db.close()
+
+    # -- the way of an event ------------------------------------------------------------------------------
+
+    def backlog(self, scope: MemoryScope | None = None) -> int:
+        """How many events wait for their delivery, of one scope or of all."""
+        return sum(self._backlog.values()) if scope is None else self._backlog.get(_key(scope), 0)
+
+    async def append(self, events: Sequence[MemoryEvent]) -> list[JournalEntry | None]:
+        """Make events durable before they are sent: all or none.
+
+        Returns:
+            For each event None, or what the journal has of it already: it is not to be sent again if delivered.
+
+        Raises:
+            InputError: an event id was used for other messages before.
+            JournalError: the disk or ``max_mb`` is full; nothing is kept, and nothing may be sent.
+        """
+        return await self._run(lambda: self._append(events))
+
+    async def record(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
+        """Keep what the backend said of events of a scope."""
+        rows = [
+            (receipt.status, receipt.model_copy(update={"trace": None}).model_dump_json(), receipt.event_id)
+            for receipt in receipts
+        ]
+        await self._run(lambda: self._record(_key(scope), rows))
+
+    async def failed(self, scope: MemoryScope, event_ids: Sequence[str], error: str, *, final: bool) -> None:
+        """A delivery failed and the events are not stored; ``final`` where the backend refused them for good."""
+        status = "rejected" if final else "waiting"
+        await self._run(lambda: self._failed(_key(scope), event_ids, error, status))
+
+    async def waiting(self, scope: MemoryScope, limit: int = 100) -> list[JournalEntry]:
+        """The events of a scope that wait for their delivery, oldest first."""
+        where = f"scope = ? AND {_OPEN} ORDER BY seq LIMIT ?"
+        return await self._run(lambda: self._read(where, (_key(scope), limit)))
+
+    async def reset(self, scope: MemoryScope) -> None:
+        """The scope was reset: nothing recorded before is delivered or replayed any more."""
+        key = _key(scope)
+
+        def mark() -> None:
+            with self._db:
+                self._db.execute("UPDATE events SET status = 'reset' WHERE scope = ?", (key,))
+                self._db.execute("DELETE FROM replays WHERE scope = ?", (key,))
+            self._backlog.pop(key, None)
+
+        await self._run(mark)
+
+    # -- the past -----------------------------------------------------------------------------------------
+
+    def scopes(self) -> list[tuple[MemoryScope, int]]:
+        """Every scope with an event that was not reset, and how many, in order of first appearance."""
+        found = self._sync(
+            lambda: self._db.execute(
+                "SELECT scope, count(*) FROM events WHERE status != 'reset' GROUP BY scope ORDER BY min(seq)"
+            ).fetchall()
+        )
+        return [(MemoryScope(**json.loads(key)), count) for key, count in found]
+
+    def counts(self) -> dict[str, int]:
+        """Events by status."""
+        return dict(
+            self._sync(
+                lambda: self._db.execute("SELECT status, count(*) FROM events GROUP BY status").fetchall()
+            )
+        )
+
+    def entries(
+        self, scope: MemoryScope | None = None, *, after: int = 0, size: int = 200, reset: bool = False
+    ) -> Iterator[JournalEntry]:
+        """The past in the order of recording, read ``size`` at a time; what was reset only where asked for."""
+        where = "seq > ?" + ("" if reset else " AND status != 'reset'") + (" AND scope = ?" if scope else "")
+        more: tuple[Any, ...] = (_key(scope),) if scope else ()
+        while True:
+            position = after
+            page = self._sync(
+                lambda: self._read(f"{where} ORDER BY seq LIMIT ?", (position, *more, size))  # noqa: B023
+            )
+            yield from page
+            if len(page) < size:
+                return
+            after = page[-1].seq
+
+    def position(self, target: str, scope: MemoryScope) -> int:
+        """How far the replay of a scope to ``target`` has come, as a ``seq``; 0 before its first event."""
+        row = self._sync(
+            lambda: self._db.execute(
+                "SELECT seq FROM replays WHERE target = ? AND scope = ?", (target, _key(scope))
+            ).fetchone()
+        )
+        return row[0] if row else 0
+
+    def replayed(self, target: str, scope: MemoryScope, seq: int) -> None:
+        """The replay to ``target`` has come to ``seq``; an interrupted one goes on behind it."""
+
+        def keep() -> None:
+            with self._db:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO replays VALUES (?, ?, ?)", (target, _key(scope), seq)
+                )
+
+        self._sync(keep)
+
+    def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus]]) -> tuple[int, int]:
+        """Take over events of an export, keeping their order: (new, known before)."""
+        new = known = 0
+
+        def take(page: list[tuple[MemoryEvent, JournalStatus]]) -> None:
+            nonlocal new, known
+            before = self._append([event for event, _ in page])
+            with self._db:
+                for (event, status), kept in zip(page, before, strict=True):
+                    if kept is not None:
+                        known += 1
+                        continue
+                    new += 1
+                    key = _key(event.scope)
+                    self._db.execute(
+                        "UPDATE events SET status = ? WHERE scope = ? AND event_id = ? AND status = 'waiting'",
+                        (status, key, event.event_id),
+                    )
+            self._count()
+
+        source = iter(events)
+        while page := list(islice(source, 500)):
+            self._sync(partial(take, page))
+        return new, known
+
+    def forget(self, persona_id: str) -> list[MemoryScope]:
+        """Remove a person's events from the disk for good: overwritten, and no free page or log left of them.
+
+        Returns:
+            The scopes that were theirs, to be reset where they were delivered.
+        """
+
+        def erase() -> list[MemoryScope]:
+            found = self._db.execute(
+                "SELECT DISTINCT scope FROM events WHERE persona = ?", (persona_id,)
+            ).fetchall()
+            scopes = [MemoryScope(**json.loads(key)) for (key,) in found]
+            with self._db:
+                self._db.execute("DELETE FROM events WHERE persona = ?", (persona_id,))
+                self._db.executemany("DELETE FROM replays WHERE scope = ?", found)
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._count()
+            return scopes
+
+        return self._sync(erase)
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        """``call`` on a thread. Shielded: a statement that has begun is not left without its end."""
+        with anyio.CancelScope(shield=True):
+            result = await anyio.to_thread.run_sync(self._sync, call)
+        return result
+
+    def _sync(self, call: Callable[[], T]) -> T:
+        with self._guard:
+            if self.closed:
+                raise JournalError(f"{self.path.name}: the journal is closed")
+            try:
+                return call()
+            except sqlite3.Error as error:
+                raise _told(self.path, error) from error
+
+    def _append(self, events: Sequence[MemoryEvent]) -> list[JournalEntry | None]:
+        self._make_room()
+        before: list[JournalEntry | None] = []
+        new: dict[str, int] = {}
+        with self._db:
+            for event in events:
+                key = _key(event.scope)
+                known = self._read("scope = ? AND event_id = ? AND status != 'reset'", (key, event.event_id))
+                if known and known[0].event.messages != event.messages:
+                    raise InputError(
+                        f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
+                    )
+                before.append(known[0] if known else None)
+                if known:
+                    continue
+                self._db.execute(
+                    "INSERT INTO events (scope, persona, event_id, event) VALUES (?, ?, ?, ?)",
+                    (key, event.scope.persona_id, event.event_id, event.model_dump_json()),
+                )
+                new[key] = new.get(key, 0) + 1
+        for key, count in new.items():
+            self._backlog[key] = self._backlog.get(key, 0) + count
+        return before
+
+    def _record(self, key: str, rows: Sequence[tuple[str, str, str]]) -> None:
+        with self._db:
+            self._db.executemany(
+                "UPDATE events SET status = ?, receipt = ? WHERE scope = ? AND event_id = ? "
+                f"AND (status = 'rejected' OR {_OPEN})",
+                [(status, receipt, key, event_id) for status, receipt, event_id in rows],
+            )
+        self._count(key)
+
+    def _failed(self, key: str, event_ids: Sequence[str], error: str, status: str) -> None:
+        with self._db:
+            self._db.executemany(
+                "UPDATE events SET attempts = attempts + 1, error = ?, status = ? "
+                f"WHERE scope = ? AND event_id = ? AND {_OPEN}",
+                [(error, status, key, event_id) for event_id in event_ids],
+            )
+        self._count(key)
+
+    def _count(self, key: str | None = None) -> None:
+        if key is None:
+            found = self._db.execute(f"SELECT scope, count(*) FROM events WHERE {_OPEN} GROUP BY scope")
+            self._backlog = dict(found.fetchall())
+            return
+        where = f"SELECT count(*) FROM events WHERE scope = ? AND {_OPEN}"
+        self._backlog[key] = self._db.execute(where, (key,)).fetchone()[0]
+
+    def _read(self, where: str, values: tuple[Any, ...]) -> list[JournalEntry]:
+        columns = "seq, event, status, attempts, error, receipt, recorded_at"
+        return [
+            _entry(row) for row in self._db.execute(f"SELECT {columns} FROM events WHERE {where}", values)
+        ]
+
+    def _make_room(self) -> None:
+        if self._max_pages is None:
+            return
+        pages, free = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count")
+        )
+        if pages - free < self._max_pages:
+            return
+        with self._db:
+            gone = self._db.execute(
+                f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE NOT {_OPEN} ORDER BY seq "
+                "LIMIT (SELECT max(1, count(*) / 10) FROM events))"
+            ).rowcount
+        if not gone:
+            raise JournalError(
+                f"{self.path.name}: max_mb is reached and nothing in it is delivered; bring the backend back, or "
+                "raise memory.journal.max_mb"
+            )
+
+
+def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.stat().st_size:
+            raise JournalError(
+                f"{path.name}: emptied from outside, or cut short when it was made; remove it to begin a new one"
+            )
+        db = sqlite3.connect(path, check_same_thread=False, timeout=0.0)
+    except (OSError, sqlite3.Error) as error:
+        raise _told(path, error) from error
+    try:
+        # Held from the first statement to the end of the process: a second one is refused here, not half-way.
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("PRAGMA secure_delete = ON")
+        application, version, tables = (
+            db.execute(statement).fetchone()[0]
+            for statement in (
+                "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master",
+            )
+        )  # fmt: skip
+        if tables and application != _APPLICATION_ID:
+            raise JournalError(f"{path.name}: this SQLite file is no journal of memslot; give another path")
+        if tables and version != VERSION:
+            raise JournalError(
+                f"{path.name}: a journal of version {version}; this memslot reads version {VERSION}"
+            )
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'machine' else 'NORMAL'}")
+        if not tables:
+            db.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {_APPLICATION_ID}; "
+                f"PRAGMA user_version = {VERSION}; COMMIT;"
+            )
+        else:
+            damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if damage != "ok":
+                raise JournalError(
+                    f"{path.name}: the journal is damaged; restore it, or export what can be read"
+                )
+    except sqlite3.Error as error:
+        db.close()
+        raise _told(path, error) from error
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _told(path: Path, error: Exception) -> JournalError:
+    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return JournalError(f"{path.name}: another process has this journal open; give each process its own")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return JournalError(f"{path.name}: damaged, or no journal of memslot ({name})")
+    if name.startswith("SQLITE_FULL"):
+        return JournalError(f"{path.name}: the disk is full; the event was not kept, and not sent")
+    return JournalError(f"{path.name}: the journal cannot be used ({name})")
+
+
+def _key(scope: MemoryScope) -> str:
+    fields: Mapping[str, Any] = scope.model_dump(exclude_none=True)
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def _entry(row: tuple[Any, ...]) -> JournalEntry:
+    seq, event, status, attempts, error, receipt, recorded_at = row
+    return JournalEntry(
+        seq=seq,
+        event=MemoryEvent.model_validate_json(event),
+        status=status,
+        attempts=attempts,
+        error=error,
+        receipt=WriteReceipt.model_validate_json(receipt) if receipt else None,
+        recorded_at=recorded_at,
+    )

@@ -1,0 +1,295 @@
+"""The journal as a file: what is acknowledged stays, whatever happens to the process and to the file."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory import InputError, MemoryEvent, MemoryScope, Message, WriteReceipt
+from memory.contract.errors import JournalError
+from memory.slot.journal import Journal
+
+ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
+ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "8"))
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def event(name: str, scope: MemoryScope = ADA, text: str = "tea") -> MemoryEvent:
+    return MemoryEvent(
+        event_id=name,
+        scope=scope,
+        session_id="s",
+        turn_id=name,
+        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        messages=(Message(role="user", content=text),),
+        metadata={"n": 1},
+    )
+
+
+@pytest.fixture
+def journal(tmp_path: Path):
+    with Journal(tmp_path / "j.db") as opened:
+        yield opened
+
+
+async def test_an_event_waits_until_the_backend_has_it(journal: Journal) -> None:
+    assert await journal.append([event("a"), event("b")]) == [None, None]
+    assert (journal.backlog(), journal.backlog(ADA), journal.backlog(BOB)) == (2, 2, 0)
+    await journal.record(ADA, [WriteReceipt(event_id="a", status="committed", native_ids=("n1",))])
+    [left] = await journal.waiting(ADA)
+    assert left.event == event("b")
+    assert journal.counts() == {"committed": 1, "waiting": 1}
+
+
+async def test_an_unknown_write_still_waits(journal: Journal) -> None:
+    await journal.append([event("a")])
+    await journal.record(ADA, [WriteReceipt(event_id="a", status="unknown")])
+    assert [one.status for one in await journal.waiting(ADA)] == ["unknown"]
+
+
+async def test_the_same_event_again_is_not_new(journal: Journal) -> None:
+    await journal.append([event("a")])
+    receipt = WriteReceipt(event_id="a", status="committed", native_ids=("n1",))
+    await journal.record(ADA, [receipt])
+    [kept] = await journal.append([event("a")])
+    assert kept is not None
+    assert (kept.delivered, kept.receipt) == (True, receipt)
+    assert journal.backlog() == 0
+
+
+async def test_an_event_id_used_for_other_words_is_refused_and_keeps_none_of_the_batch(
+    journal: Journal,
+) -> None:
+    await journal.append([event("a")])
+    with pytest.raises(InputError, match="'a' stands in the journal for other messages"):
+        await journal.append([event("new"), event("a", text="coffee")])
+    assert [one.event.event_id for one in journal.entries()] == ["a"]
+    assert journal.backlog() == 1
+
+
+async def test_one_id_in_two_scopes_is_two_events(journal: Journal) -> None:
+    assert await journal.append([event("a"), event("a", BOB, "coffee")]) == [None, None]
+    assert journal.scopes() == [(ADA, 1), (BOB, 1)]
+
+
+async def test_what_the_backend_refused_for_good_waits_no_longer(journal: Journal) -> None:
+    await journal.append([event("a")])
+    await journal.failed(ADA, ["a"], "BackendUnavailable", final=False)
+    [left] = await journal.waiting(ADA)
+    assert (left.attempts, left.error) == (1, "BackendUnavailable")
+    await journal.failed(ADA, ["a"], "BackendRejected", final=True)
+    assert await journal.waiting(ADA) == []
+    assert journal.counts() == {"rejected": 1}
+
+
+async def test_a_reset_ends_what_waits_and_what_is_replayed(journal: Journal) -> None:
+    await journal.append([event("a"), event("a", BOB)])
+    journal.replayed("target", ADA, 1)
+    await journal.reset(ADA)
+    assert (journal.backlog(ADA), journal.backlog(BOB), journal.position("target", ADA)) == (0, 1, 0)
+    assert [one.event.scope for one in journal.entries()] == [BOB]
+    assert len(list(journal.entries(reset=True))) == 2
+    assert await journal.append([event("a")]) == [None], "after a reset the id is free again"
+
+
+async def test_entries_come_in_order_and_in_pages(journal: Journal) -> None:
+    names = [f"e{number}" for number in range(25)]
+    for start in range(0, 25, 5):
+        await journal.append([event(name) for name in names[start : start + 5]])
+    assert [one.event.event_id for one in journal.entries(size=4)] == names
+    assert [one.event.event_id for one in journal.entries(after=20, size=4)] == names[20:]
+
+
+def bytes_below(directory: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in directory.iterdir())
+
+
+async def test_forgetting_leaves_nothing_of_a_person_on_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    with Journal(path) as journal:
+        for number in range(50):
+            await journal.append(
+                [event(f"a{number}", text="ZEBRA " * 50), event(f"b{number}", BOB, "GIRAFFE " * 50)]
+            )
+        assert journal.forget("ada") == [ADA]
+        on_disk = bytes_below(tmp_path)
+        assert b"ZEBRA" not in on_disk
+        assert b"GIRAFFE" in on_disk
+    left = sqlite3.connect(path)
+    assert left.execute("PRAGMA freelist_count").fetchone() == (0,)
+    left.close()
+
+
+async def test_a_full_journal_drops_what_is_delivered_and_never_what_waits(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.db", max_mb=1) as journal:
+        big = "x" * 20_000
+        for number in range(100):
+            await journal.append([event(f"d{number}", text=big)])
+            await journal.record(ADA, [WriteReceipt(event_id=f"d{number}", status="committed")])
+        assert journal.counts()["committed"] < 60
+
+        async def fill() -> None:
+            for number in range(100):
+                await journal.append([event(f"w{number}", text=big)])
+
+        with pytest.raises(JournalError, match="max_mb is reached"):
+            await fill()
+        waiting = journal.backlog()
+        assert waiting > 20
+        assert [one.event.event_id for one in await journal.waiting(ADA)] == [f"w{n}" for n in range(waiting)]
+
+
+def test_two_openers_are_told_apart(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.db"), pytest.raises(JournalError, match="another"):
+        Journal(tmp_path / "j.db")
+    Journal(tmp_path / "j.db").close()
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "j.db")
+    code = f"from pathlib import Path; from memory.slot.journal import Journal; Journal(Path({path!r}))"
+    with Journal(tmp_path / "j.db"):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "another process has this journal open" in done.stderr
+
+
+def spoil_version(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+
+
+def spoil_page(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+
+
+def other_database(path: Path) -> None:
+    path.unlink()
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE cats (name TEXT)")
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (spoil_version, "version 99"),
+        (spoil_page, "damaged"),
+        (lambda path: path.write_bytes(b"\0" * 8192), "damaged"),
+        (lambda path: path.write_bytes(b""), "emptied"),
+        (other_database, "no journal"),
+    ],
+    ids=["version", "torn", "zeros", "emptied", "other"],
+)
+async def test_a_spoilt_file_is_never_an_empty_journal(tmp_path: Path, spoil, said: str) -> None:
+    path = tmp_path / "j.db"
+    with Journal(path) as journal:
+        for number in range(20):
+            await journal.append([event(f"a{number}", text="tea " * 100)])
+    spoil(path)
+    with pytest.raises(JournalError, match=said):
+        Journal(path)
+
+
+async def test_a_closed_journal_says_so(journal: Journal) -> None:
+    journal.close()
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        await journal.append([event("a")])
+
+
+async def test_a_cancelled_append_is_whole_or_not_at_all(journal: Journal) -> None:
+    for number in range(20):
+        with anyio.move_on_after(0.0002 * number):
+            await journal.append([event(f"x{number}"), event(f"y{number}")])
+    names = {one.event.event_id[1:] + one.event.event_id[0] for one in journal.entries()}
+    assert all(
+        {f"{number}x", f"{number}y"} <= names or not {f"{number}x", f"{number}y"} & names
+        for number in range(20)
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip), max_size=5
+    )
+)
+def test_any_text_comes_back_as_it_was(tmp_path_factory, texts: list[str]) -> None:
+    path = tmp_path_factory.mktemp("any") / "j.db"
+    given_events = [event(f"e{number}", text=text) for number, text in enumerate(texts)]
+    with Journal(path) as journal:
+        anyio.run(journal.append, given_events)
+    with Journal(path) as journal:
+        assert [one.event for one in journal.entries()] == given_events
+
+
+CHILD = """
+    import anyio, sys
+    from pathlib import Path
+    sys.path.insert(0, {here!r})
+    from test_journal import ADA, event
+    from memory import WriteReceipt
+    from memory.slot.journal import Journal
+
+    async def main():
+        journal = Journal(Path(sys.argv[1]))
+        number = int(sys.argv[2])
+        while True:
+            name = f"e{{number}}"
+            await journal.append([event(name)])
+            print("kept", name, flush=True)
+            await journal.record(ADA, [WriteReceipt(event_id=name, status="committed")])
+            print("done", name, flush=True)
+            number += 1
+
+    anyio.run(main)
+"""
+
+
+def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
+    """``kill -9`` at moments of chance: MEMSLOT_ROUNDS of them (CI runs 200)."""
+    path, script = tmp_path / "j.db", tmp_path / "child.py"
+    script.write_text(textwrap.dedent(CHILD.format(here=str(Path(__file__).parent))), encoding="utf-8")
+    kept: set[str] = set()
+    done: set[str] = set()
+    for round_number in range(ROUNDS):
+        child = subprocess.Popen(
+            [sys.executable, str(script), str(path), str(round_number * 100_000)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout is not None
+        said = [child.stdout.readline() for _ in range(1 + round_number * 7 % 40)]
+        child.send_signal(signal.SIGKILL)
+        said += child.stdout.read().splitlines()
+        child.wait()
+        child.stdout.close()
+        for line in said:
+            word, _, name = line.strip().partition(" ")
+            {"kept": kept, "done": done}.get(word, set()).add(name)
+    with Journal(path) as journal:
+        found = {one.event.event_id: one for one in journal.entries()}
+    assert kept, "the children must have got as far as one event"
+    assert kept <= found.keys()
+    assert all(found[name].delivered for name in done)
