@@ -100,7 +100,7 @@ class Agent:
     async def save(self) -> None:
         """Write what is not written yet, oldest first. What the backend refuses now is kept for the next call.
 
-        A host whose turns must outlive its process gives ``open_memory`` an ``outbox``.
+        A host whose turns must outlive its process sets ``memory.journal``.
         """
         while self.unsaved:
             try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import ConditionKind
@@ -35,12 +35,39 @@ from memory.plugins.redaction import (
     texts_in,
 )
 from memory.plugins.yaml import Lines, load_yaml
+from memory.slot.journal import Durability
 from memory.slot.rules import Deadlines
 
 __all__ = ["MemorySettings", "MemslotConfig", "load_config", "load_token_counter", "parse_block"]
 
+# Told by the provider already, or without effect on any answer.
+_NOT_HASHED = ("backend", "condition", "journal")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
+
+
+class JournalSettings(BaseModel):
+    """The block ``memory.journal``; ``true`` means its defaults, a text its path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    path: DataPath | None = None
+    """The file. By default ``journal.db`` in ``memory.data_dir``."""
+    durability: Durability = "process"
+    """``process`` survives the end of the process at any moment; ``machine`` a power cut as well."""
+    max_mb: int | None = Field(default=1024, gt=0)
+    """Largest size of the file, in megabytes; what is delivered and oldest goes first. None: unbounded."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, given: Any) -> Any:
+        if given is True:
+            return {}
+        return {"path": given} if isinstance(given, str) else given
+
+    def file(self, data_dir: Path) -> Path:
+        """Where the journal is."""
+        return self.path or data_dir / "journal.db"
 
 
 class MemorySettings(BaseModel):
@@ -56,8 +83,14 @@ class MemorySettings(BaseModel):
     deadlines: Deadlines = Field(default_factory=Deadlines)
     token_counter: Public[str] = Utf8TokenCounter.name
     data_dir: DataPath = Path(".memslot")
+    journal: JournalSettings | None = None
     backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     conditions: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+
+    @field_validator("journal", mode="before")
+    @classmethod
+    def _no_journal(cls, given: Any) -> Any:
+        return None if given is False else given
 
 
 @dataclass(frozen=True)
@@ -118,7 +151,7 @@ class MemslotConfig:
         return slow_hash(
             {
                 "provider": [self.kind, self.provider],
-                "memory": {key: one for key, one in memory.items() if key not in ("backend", "condition")},
+                "memory": {key: one for key, one in memory.items() if key not in _NOT_HASHED},
                 "options": content(options, path),
                 "run": None if run is None else content(run, ("run",)),
             }

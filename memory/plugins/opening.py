@@ -9,13 +9,13 @@ from typing import Any
 
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter
-from memory.plugins.config import MemslotConfig, load_config, load_token_counter
+from memory.plugins.config import JournalSettings, MemslotConfig, load_config, load_token_counter
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.slot.journal import Outbox
+from memory.slot.journal import Journal
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import TraceSink
 
-__all__ = ["build_slot", "open_memory"]
+__all__ = ["build_slot", "open_journal", "open_memory"]
 
 
 def build_slot(
@@ -24,7 +24,6 @@ def build_slot(
     scope: MemoryScope | None = None,
     token_counter: TokenCounter | None = None,
     trace_sink: TraceSink | None = None,
-    outbox: Outbox | None = None,
     registry: MemoryAdapterRegistry | None = None,
     data_dir: Path | None = None,
 ) -> MemorySlot:
@@ -34,7 +33,7 @@ def build_slot(
         config: a YAML file, its content, or what :func:`load_config` returned.
         scope: in place of ``memory.scope``.
         token_counter: in place of ``memory.token_counter``.
-        trace_sink, outbox: see :class:`MemorySlot`.
+        trace_sink: see :class:`MemorySlot`.
         registry: in place of the installed plugins.
         data_dir: in place of ``memory.data_dir``.
 
@@ -44,15 +43,26 @@ def build_slot(
     settings = load_config(config)
     counter = token_counter or load_token_counter(settings.memory.token_counter)
     adapter = (registry or MemoryAdapterRegistry()).create(settings, token_counter=counter, data_dir=data_dir)
+    journal = settings.memory.journal
     return MemorySlot(
         adapter,
+        journal=open_journal(journal, data_dir or settings.memory.data_dir) if journal else None,
         scope=scope or settings.memory.scope,
         budget=settings.memory.budget,
         deadlines=settings.memory.deadlines,
         token_counter=counter,
         trace_sink=trace_sink,
-        outbox=outbox,
     )
+
+
+def open_journal(settings: JournalSettings, data_dir: Path) -> Journal:
+    """The journal that ``memory.journal`` names; whoever opened it closes it.
+
+    Raises:
+        JournalError: another process has it open, or the file is damaged, or no journal.
+    """
+    file = settings.file(data_dir)
+    return Journal.shared(file, durability=settings.durability, max_mb=settings.max_mb)
 
 
 @asynccontextmanager
@@ -62,14 +72,13 @@ async def open_memory(
     scope: MemoryScope | None = None,
     token_counter: TokenCounter | None = None,
     trace_sink: TraceSink | None = None,
-    outbox: Outbox | None = None,
     registry: MemoryAdapterRegistry | None = None,
     data_dir: Path | None = None,
 ) -> AsyncIterator[MemorySlot]:
     """Open the memory a configuration selects, with its scope set up; closed on leaving.
 
     Args:
-        config, scope, token_counter, trace_sink, outbox, registry, data_dir: as for :func:`build_slot`.
+        config, scope, token_counter, trace_sink, registry, data_dir: as for :func:`build_slot`.
 
     Raises:
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
@@ -80,7 +89,6 @@ async def open_memory(
         scope=scope,
         token_counter=token_counter,
         trace_sink=trace_sink,
-        outbox=outbox,
         registry=registry,
         data_dir=data_dir,
     )

@@ -101,14 +101,22 @@ class _BulkIngest(_View):
 class _Readiness(_View):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         rules = self._rules
-        return await rules.read(
+        answer = await rules.read(
             "readiness",
             scope,
             lambda: rules.call("readiness", rules.deadlines.query_s, lambda: self._adapter.readiness(scope)),
         )
+        return self._undelivered(scope) or answer
+
+    def _undelivered(self, scope: MemoryScope) -> BackendReadiness | None:
+        count = self._delivery.waiting(scope)
+        detail = f"{count} events wait in the journal for their delivery"
+        return BackendReadiness(state="pending", detail=detail, pending_count=count) if count else None
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Like the adapter's, and never much longer than ``timeout_s`` seconds: late is ``pending``."""
+
+        await self._delivery.deliver(scope)
 
         async def wait() -> BackendReadiness:
             answer: BackendReadiness
@@ -122,7 +130,8 @@ class _Readiness(_View):
                 answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
             return answer
 
-        return await self._rules.read("wait_until_ready", scope, wait)
+        answer = await self._rules.read("wait_until_ready", scope, wait)
+        return self._undelivered(scope) or answer
 
 
 class _NativeMutation(_View):

@@ -1,4 +1,4 @@
-"""Sending events: kept in the outbox first, looked up after a lost answer, sent again only where that is safe.
+"""Sending events: looked up after a lost answer, sent again only where that is safe.
 
 The slot and the guarded bulk capability both write through this (DESIGN section 5).
 """
@@ -15,7 +15,7 @@ from memory.contract.adapter import SupportsEventLookup
 from memory.contract.errors import BackendError, BackendProtocolError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import Trace, WriteReceipt
-from memory.slot.journal import Outbox
+from memory.contract.scope import MemoryScope
 from memory.slot.rules import Rules
 
 __all__ = ["Delivery"]
@@ -28,18 +28,29 @@ class Delivery:
 
     Args:
         rules: the slot's.
-        outbox: makes events durable before they are sent; None keeps nothing.
 
     Attributes:
         last_write_at: when the backend last confirmed a write; None before the first.
         unknown_writes: writes so far that got no answer, and of which nothing could be found out.
     """
 
-    def __init__(self, rules: Rules, outbox: Outbox | None) -> None:
+    def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._outbox = outbox
         self.last_write_at: datetime | None = None
         self.unknown_writes = 0
+
+    def waiting(self, scope: MemoryScope | None = None) -> int:
+        """Events kept and not delivered yet; always 0 without a journal."""
+        return 0
+
+    async def deliver(self, scope: MemoryScope) -> None:
+        """Deliver what waits for a scope; without a journal nothing ever does."""
+
+    async def reset(self, scope: MemoryScope) -> None:
+        """The scope was reset: what waits for it is not delivered any more."""
+
+    def close(self) -> None:
+        """The slot is closed."""
 
     async def one(self, event: MemoryEvent) -> WriteReceipt:
         """Send an event; again only where a look-up or the backend's own deduplication makes it safe.
@@ -50,7 +61,6 @@ class Delivery:
         Raises:
             BackendError: the backend failed, and the event is not stored.
         """
-        await self._keep([event])
         rules, attempt = self._rules, 0
         lost: MemslotError | None = (
             None  # an ambiguous attempt: whatever later ones say, it may have been stored
@@ -71,7 +81,7 @@ class Delivery:
             warning = f"{lost}; it may or may not be stored"
             receipt = found or WriteReceipt(event_id=event.event_id, status="unknown", warnings=(warning,))
             break
-        await self._confirmed([receipt])
+        self._confirmed([receipt])
         native = receipt.trace or Trace(
             backend_name=rules.backend_name, scope=event.scope, native_operation="record_event"
         )
@@ -95,7 +105,6 @@ class Delivery:
             MemslotError: a call failed, and later events were not sent. ``receipts`` holds those of the events
                 that are stored, as far as the adapter or a look-up can tell.
         """
-        await self._keep(events)
         size = self._rules.traits.bulk_size or max(1, len(events))
         receipts: list[WriteReceipt] = []
         for start in range(0, len(events), size):
@@ -106,10 +115,10 @@ class Delivery:
                 written = await self._stored(batch, error)
                 if len(written) < len(batch):
                     self.unknown_writes += len(batch) - len(written) if _ambiguous(error) else 0
-                    await self._confirmed(written)
+                    self._confirmed(written)
                     error.receipts = (*receipts, *written)
                     raise
-            await self._confirmed(written)
+            self._confirmed(written)
             receipts.extend(written)
         return receipts
 
@@ -162,19 +171,12 @@ class Delivery:
             return None, False
         return found, found is None
 
-    async def _keep(self, events: Sequence[MemoryEvent]) -> None:
-        if self._outbox is not None:
-            for event in events:
-                await self._outbox.append(event)
-
-    async def _confirmed(self, receipts: Sequence[WriteReceipt]) -> None:
+    def _confirmed(self, receipts: Sequence[WriteReceipt]) -> None:
         for receipt in receipts:
             if receipt.status == "unknown":
                 self.unknown_writes += 1
                 continue
             self.last_write_at = datetime.now(UTC)
-            if self._outbox is not None:
-                await self._outbox.reconcile(receipt)
 
 
 def _ambiguous(error: MemslotError) -> bool:

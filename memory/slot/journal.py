@@ -4,7 +4,7 @@ It is a durable outbox (what the backend has not confirmed is delivered later, a
 memory in a form that can be moved to another backend. Its duplicate windows are those of any outbox: a process that
 dies between the native write and the receipt, and a write without an answer, where the backend offers no look-up.
 
-One process owns a journal at a time. SQLite runs off the event loop, which no disk ever blocks.
+One process owns a journal at a time. What waits for the disk runs on a thread, never on the event loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from memory.contract.errors import InputError, JournalError
@@ -38,6 +39,7 @@ for good. ``reset``: its scope was reset after it. The others as in :class:`~mem
 """
 
 VERSION = 1
+_CHECKPOINT_AFTER = 1000
 _APPLICATION_ID = 0x6D656D73
 _TABLES = """
 CREATE TABLE events (
@@ -62,6 +64,8 @@ CREATE TABLE replays (
     PRIMARY KEY (target, scope)
 ) WITHOUT ROWID;
 """
+_SHARING = threading.Lock()
+_SHARED: dict[Path, Journal] = {}
 _OPEN = "status IN ('waiting', 'unknown')"
 
 
@@ -73,7 +77,7 @@ class JournalEntry:
         seq: position in the order of recording.
         event: as the host gave it, recalled context already stripped.
         status: what became of it.
-        attempts: deliveries tried that failed.
+        attempts: deliveries tried that failed or got no answer.
         error: class of the last failure, or None.
         receipt: the last receipt, without its trace, or None.
         recorded_at: UTC, ISO 8601.
@@ -93,11 +97,6 @@ class JournalEntry:
         return self.status in ("committed", "queued", "pending")
 
 
-class Outbox(Protocol):
-    async def append(self, event: MemoryEvent) -> None: ...
-    async def reconcile(self, receipt: WriteReceipt) -> None: ...
-
-
 class Journal:
     """The journal of one file.
 
@@ -114,6 +113,9 @@ class Journal:
 
     def __init__(self, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> None:
         self.path = path
+        self._users = 1
+        self._durability = durability
+        self._since_checkpoint = 0
         self._guard = threading.Lock()
         self._max_pages: int | None = None
         self._db = _connect(path, durability)
@@ -131,11 +133,29 @@ class Journal:
     def __exit__(self, *ended: object) -> None:
         self.close()
 
+    @classmethod
+    def shared(cls, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> Journal:
+        """The journal of a file, one for all slots of this process; each closes it once.
+
+        Raises:
+            JournalError: as for the class.
+        """
+        with _SHARING:
+            path = path.resolve()
+            journal = _SHARED.get(path)
+            if journal is None or journal.closed:
+                journal = _SHARED[path] = cls(path, durability=durability, max_mb=max_mb)
+            else:
+                journal._users += 1
+            return journal
+
     def close(self) -> None:
-        """Give the file back. Idempotent; waits for the statement under way."""
-        with self._guard:
-            if not self.closed:
+        """Give the file back, with the last of its users. Waits for the statement under way."""
+        with _SHARING, self._guard:
+            self._users -= 1
+            if self._users <= 0 and not self.closed:
                 self.closed = True
+                _SHARED.pop(self.path, None)
                 self._db.close()
 
     # -- the way of an event ------------------------------------------------------------------------------
@@ -173,6 +193,12 @@ class Journal:
         """The events of a scope that wait for their delivery, oldest first."""
         where = f"scope = ? AND {_OPEN} ORDER BY seq LIMIT ?"
         return await self._run(lambda: self._read(where, (_key(scope), limit)))
+
+    async def find(self, scope: MemoryScope, event_id: str) -> JournalEntry | None:
+        """The event of a scope by its id."""
+        where = "scope = ? AND event_id = ? AND status != 'reset'"
+        found = await self._run(lambda: self._read(where, (_key(scope), event_id)))
+        return found[0] if found else None
 
     async def reset(self, scope: MemoryScope) -> None:
         """The scope was reset: nothing recorded before is delivered or replayed any more."""
@@ -220,6 +246,23 @@ class Journal:
             if len(page) < size:
                 return
             after = page[-1].seq
+
+    def count(self, scope: MemoryScope, *, until: int) -> int:
+        """How many events of a scope stand at or before a ``seq``, without what was reset."""
+        where = "SELECT count(*) FROM events WHERE scope = ? AND seq <= ? AND status != 'reset'"
+        found: int = self._sync(lambda: self._db.execute(where, (_key(scope), until)).fetchone()[0])
+        return found
+
+    def sample(self, scope: MemoryScope, size: int) -> list[JournalEntry]:
+        """At most ``size`` events of a scope, spread evenly over its past."""
+        seqs = self._sync(
+            lambda: self._db.execute(
+                "SELECT seq FROM events WHERE scope = ? AND status != 'reset' ORDER BY seq", (_key(scope),)
+            ).fetchall()
+        )
+        chosen = [seq for (seq,) in seqs[:: max(1, -(-len(seqs) // size))]]
+        marks = ", ".join("?" * len(chosen))
+        return self._sync(lambda: self._read(f"seq IN ({marks}) ORDER BY seq", tuple(chosen)))
 
     def position(self, target: str, scope: MemoryScope) -> int:
         """How far the replay of a scope to ``target`` has come, as a ``seq``; 0 before its first event."""
@@ -282,7 +325,7 @@ class Journal:
                 self._db.execute("DELETE FROM events WHERE persona = ?", (persona_id,))
                 self._db.executemany("DELETE FROM replays WHERE scope = ?", found)
             self._db.execute("VACUUM")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._count()
             return scopes
 
@@ -291,19 +334,42 @@ class Journal:
     # -- inside -------------------------------------------------------------------------------------------
 
     async def _run(self, call: Callable[[], T]) -> T:
-        """``call`` on a thread. Shielded: a statement that has begun is not left without its end."""
-        with anyio.CancelScope(shield=True):
-            result = await anyio.to_thread.run_sync(self._sync, call)
+        """``call`` where it blocks nobody: here if it cannot touch the disk, else on a thread.
+
+        Shielded: a statement that has begun is not left without its end.
+        """
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        # Without a flush a commit is a few microseconds, a tenth of the way to a thread and back.
+        if self._durability == "process" and self._guard.acquire(blocking=False):
+            try:
+                result = self._told(call)
+            finally:
+                self._guard.release()
+        else:
+            with anyio.CancelScope(shield=True):
+                result = await anyio.to_thread.run_sync(self._sync, call)
+        self._since_checkpoint += 1
+        if self._since_checkpoint >= _CHECKPOINT_AFTER:
+            self._since_checkpoint = 0
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._sync, self._checkpoint)
         return result
 
     def _sync(self, call: Callable[[], T]) -> T:
         with self._guard:
-            if self.closed:
-                raise JournalError(f"{self.path.name}: the journal is closed")
-            try:
-                return call()
-            except sqlite3.Error as error:
-                raise _told(self.path, error) from error
+            return self._told(call)
+
+    def _checkpoint(self) -> None:
+        # Fetched to its end: a statement under way would keep every later commit from ending.
+        self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _told(self, call: Callable[[], T]) -> T:
+        if self.closed:
+            raise JournalError(f"{self.path.name}: the journal is closed")
+        try:
+            return call()
+        except sqlite3.Error as error:
+            raise _explained(self.path, error) from error
 
     def _append(self, events: Sequence[MemoryEvent]) -> list[JournalEntry | None]:
         self._make_room()
@@ -332,8 +398,8 @@ class Journal:
     def _record(self, key: str, rows: Sequence[tuple[str, str, str]]) -> None:
         with self._db:
             self._db.executemany(
-                "UPDATE events SET status = ?, receipt = ? WHERE scope = ? AND event_id = ? "
-                f"AND (status = 'rejected' OR {_OPEN})",
+                "UPDATE events SET status = ?1, receipt = ?2, attempts = attempts + (?1 = 'unknown') "
+                f"WHERE scope = ?3 AND event_id = ?4 AND (status = 'rejected' OR {_OPEN})",
                 [(status, receipt, key, event_id) for status, receipt, event_id in rows],
             )
         self._count(key)
@@ -390,7 +456,7 @@ def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
             )
         db = sqlite3.connect(path, check_same_thread=False, timeout=0.0)
     except (OSError, sqlite3.Error) as error:
-        raise _told(path, error) from error
+        raise _explained(path, error) from error
     try:
         # Held from the first statement to the end of the process: a second one is refused here, not half-way.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -408,6 +474,7 @@ def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
                 f"{path.name}: a journal of version {version}; this memslot reads version {VERSION}"
             )
         db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # it flushes; done on a thread instead
         db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'machine' else 'NORMAL'}")
         if not tables:
             db.executescript(
@@ -422,14 +489,14 @@ def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
                 )
     except sqlite3.Error as error:
         db.close()
-        raise _told(path, error) from error
+        raise _explained(path, error) from error
     except BaseException:
         db.close()
         raise
     return db
 
 
-def _told(path: Path, error: Exception) -> JournalError:
+def _explained(path: Path, error: Exception) -> JournalError:
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return JournalError(f"{path.name}: another process has this journal open; give each process its own")

@@ -1,7 +1,7 @@
 """MemorySlot: what a host holds. Every rule that holds for all adapters is applied here, once (DESIGN section 5).
 
 The way of an event: ``after_turn`` -> ``record_event`` (recalled context stripped) -> ``rules.Rules`` (scope
-check, mode gate, order of the scope) -> ``delivery.Delivery`` (outbox, look-up, repetition) -> ``Rules.call``
+check, mode gate, order of the scope) -> ``delivery.Delivery`` (journal, look-up, repetition) -> ``Rules.call``
 (deadline, error mapping) -> the adapter's ``record_event`` -> the native call; and back, a receipt with its trace.
 """
 
@@ -17,14 +17,11 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from memory.contract.adapter import (
-    AdapterTraits,
-    MemoryAdapter,
-    capabilities_of,
-)
+from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsEventLookup, capabilities_of
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
+    CapabilityNotSupported,
     InputError,
     IsolationError,
     ReadOnlyError,
@@ -51,8 +48,9 @@ from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter, Utf8TokenCounter
 from memory.slot.capabilities import guard
 from memory.slot.delivery import Delivery
+from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
-from memory.slot.journal import Outbox
+from memory.slot.journal import Journal
 from memory.slot.rules import Deadlines, Rules, without_recalled_context
 from memory.slot.tracing import TraceSink
 
@@ -71,7 +69,7 @@ class MemorySlot:
         deadlines: seconds per kind of native call.
         token_counter: measures the context section; its name goes into every trace.
         trace_sink: receives the trace of every call.
-        outbox: makes events durable before they are sent; none by default.
+        journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
 
     A slot belongs to the event loop that first uses it. Use it as ``async with slot:``, or call
     :meth:`aclose` yourself.
@@ -86,7 +84,7 @@ class MemorySlot:
         deadlines: Deadlines | None = None,
         token_counter: TokenCounter | None = None,
         trace_sink: TraceSink | None = None,
-        outbox: Outbox | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.backend_name = adapter.backend_name
         self.scope = scope
@@ -95,7 +93,7 @@ class MemorySlot:
         self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
         self._adapter = adapter
         self._rules = Rules(adapter, self.deadlines, trace_sink)
-        self._delivery = Delivery(self._rules, outbox)
+        self._delivery = DurableDelivery(self._rules, journal) if journal else Delivery(self._rules)
 
     async def __aenter__(self) -> Self:
         try:
@@ -156,6 +154,26 @@ class MemorySlot:
         async with rules.observed("setup_scope", scope):
             await rules.call("setup_scope", self.deadlines.setup_s, lambda: self._adapter.setup_scope(scope))
         rules.add_scope(scope)
+        await self._delivery.deliver(scope)
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Native ids an event is stored under, or None where it is not stored; see :attr:`can_look_up`.
+
+        Raises:
+            CapabilityNotSupported: this backend has no look-up.
+            BackendError: the backend failed.
+        """
+        adapter, rules = self._adapter, self._rules
+        if not isinstance(adapter, SupportsEventLookup):
+            raise CapabilityNotSupported(f"{self.backend_name} cannot look an event up by its id")
+        rules.check_scope(event.scope)
+        async with rules.observed("find_event", event.scope, event_id=event.event_id):
+            return await rules.call("find_event", self.deadlines.query_s, lambda: adapter.find_event(event))
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether :meth:`find_event` can say if an event is stored."""
+        return isinstance(self._adapter, SupportsEventLookup)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch between accumulation and read-only test sessions (spec 4.2).
@@ -230,12 +248,17 @@ class MemorySlot:
         def refuse() -> ResetReceipt:
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
+        async def perform() -> ResetReceipt:
+            receipt = await self._rules.call(
+                "reset_scope", self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope)
+            )
+            await self._delivery.reset(scope)
+            return receipt
+
         return await self._rules.write(
             "reset_scope",
             scope,
-            lambda: self._rules.call(
-                "reset_scope", self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope)
-            ),
+            perform,
             refuse,
         )
 
@@ -259,6 +282,7 @@ class MemorySlot:
             "writes_in_flight": rules.gate.in_flight,
             "unknown_writes": self._delivery.unknown_writes,
             "last_write_at": last.isoformat() if last else None,
+            "waiting_writes": self._delivery.waiting(),
         }
         return health.model_copy(
             update={
@@ -279,7 +303,10 @@ class MemorySlot:
             with anyio.move_on_after(self.deadlines.close_s):
                 async with rules.gate.switching(True):
                     pass
-            await rules.call("aclose", self.deadlines.close_s, self._adapter.aclose)
+            try:
+                await rules.call("aclose", self.deadlines.close_s, self._adapter.aclose)
+            finally:
+                self._delivery.close()
 
     # -- for hosts --------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def test_an_unreadable_configuration_is_one_line(tmp_path: Path, kind: str, said
         ("{user: 2}", "did you mean users?"),
         ("{users: 99}", "run.users"),
         ("{sessions: 2}", "run.sessions"),
-        ("{timeline: locomo}", "data is required"),
+        ("{timeline: locomo}", "run.data: is required"),
         ("{timeline: locomo, data: nowhere.json}", "nowhere.json does not exist"),
     ],
 )

@@ -1,5 +1,6 @@
 """Configuration: one clear line with file, field and fix; secrets never shown (DESIGN section 4)."""
 
+import pathlib
 from typing import Literal
 
 import pytest
@@ -209,3 +210,33 @@ def test_token_counters():
     for name in ("nowhere:count", "builtins:count", "tiktoken", ""):
         with pytest.raises(ConfigError, match=r"memory\.token_counter"):
             load_token_counter(name)
+
+
+@pytest.mark.parametrize(
+    ("block", "path"),
+    [("true", "d/journal.db"), ("{}", "d/journal.db"), ("past.db", "past.db"), ("{path: p.db}", "p.db")],
+)
+def test_the_journal_is_one_line(tmp_path, block, path):
+    config = tmp_path / "c.yaml"
+    config.write_text(f"memory: {{condition: no_memory, conditions: {{no_memory: {{}}}}, journal: {block}}}")
+    journal = load_config(config).memory.journal
+    assert journal is not None
+    assert journal.file(pathlib.Path("d")).as_posix() == path
+
+
+def test_without_a_journal_there_is_none_and_a_wrong_one_is_named(tmp_path):
+    config = tmp_path / "c.yaml"
+    for block, said in (
+        ("false", None),
+        ("{max_mb: 0}", "max_mb"),
+        ("{size: 1}", "size"),
+        ("[a]", "journal"),
+    ):
+        config.write_text(
+            f"memory: {{condition: no_memory, conditions: {{no_memory: {{}}}}, journal: {block}}}"
+        )
+        if said is None:
+            assert load_config(config).memory.journal is None
+        else:
+            with pytest.raises(ConfigError, match=f"memory.journal.*{said}|memory.{said}"):
+                load_config(config)

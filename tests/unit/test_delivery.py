@@ -241,27 +241,3 @@ async def test_an_event_that_is_refused_costs_no_receipt_of_those_before_it():
             await bulk_of(slot)([event(0, BOB), event(1), event(2)])
     assert ids(raised.value.receipts) == ["e0", "e1"]
     assert InputError("another").receipts == ()
-
-
-class Box:
-    def __init__(self):
-        self.kept, self.settled = [], []
-
-    async def append(self, one):
-        self.kept.append(one.event_id)
-
-    async def reconcile(self, receipt):
-        self.settled.append(receipt.event_id)
-
-
-@pytest.mark.parametrize("bulk_size", [1, None])
-async def test_the_outbox_forgets_what_a_failed_bulk_write_has_stored(bulk_size):
-    adapter, box = OneByOne(bulk_size=bulk_size), Box()
-    adapter.next_write = [go_on, go_on, ConnectionRefusedError("x")]
-    async with MemorySlot(adapter, scope=ALICE, outbox=box) as slot:
-        assert (await slot.health()).details["slot"]["last_write_at"] is None
-        with pytest.raises(BackendUnavailable):
-            await bulk_of(slot)([event(number) for number in range(4)])
-        assert (await slot.health()).details["slot"]["last_write_at"] is not None
-    assert box.kept == ["e0", "e1", "e2", "e3"]
-    assert box.settled == ["e0", "e1"]

@@ -293,3 +293,15 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path)
     assert kept, "the children must have got as far as one event"
     assert kept <= found.keys()
     assert all(found[name].delivered for name in done)
+
+
+async def test_the_log_is_folded_into_the_file_now_and_then(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("memory.slot.journal._CHECKPOINT_AFTER", 5)
+    path = tmp_path / "j.db"
+    with Journal(path) as journal:
+        before = path.stat().st_size
+        for number in range(40):
+            await journal.append([event(f"e{number}", text="tea " * 200)])
+            await journal.record(ADA, [WriteReceipt(event_id=f"e{number}", status="committed")])
+        assert path.stat().st_size > before
+        assert len(list(journal.entries())) == 40

@@ -1,4 +1,4 @@
-"""Capabilities and the outbox behind the slot's rules."""
+"""Capabilities behind the slot's rules."""
 
 import anyio
 import anyio.lowlevel
@@ -98,32 +98,6 @@ async def test_native_mutation_obeys_the_mode():
         assert (await mutation.native_mutation(request)).status == "committed"
         await slot.set_mode(AdapterMode(read_only=True))
         assert (await mutation.native_mutation(request)).status == "skipped_read_only"
-
-
-class Box:
-    def __init__(self):
-        self.log = []
-
-    async def append(self, one):
-        self.log.append(("append", one.event_id))
-
-    async def reconcile(self, receipt):
-        self.log.append(("settle", receipt.event_id))
-
-
-async def test_the_outbox_keeps_what_is_not_confirmed(adapter):
-    box = Box()
-    adapter.next_write = [
-        lambda: anyio.lowlevel.checkpoint(),
-        ConnectionResetError("x"),
-        ConnectionRefusedError("x"),
-    ]
-    async with MemorySlot(adapter, scope=ALICE, outbox=box) as slot:
-        await slot.record_event(event(1))
-        await slot.record_event(event(2))
-        with pytest.raises(BackendUnavailable):
-            await slot.record_event(event(3))
-    assert box.log == [("append", "e1"), ("settle", "e1"), ("append", "e2"), ("append", "e3")]
 
 
 class OneByOne(SequentialBulk, Obedient):

@@ -1,0 +1,311 @@
+"""``memslot journal``: what was kept, and moving it: list, replay, export, import, forget."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory.contract.errors import ConfigError, InputError, MemslotError
+from memory.plugins.console import AsJson, print_json, print_table, progress, say
+
+if TYPE_CHECKING:
+    from memory.contract.events import MemoryEvent
+    from memory.plugins.config import MemslotConfig
+    from memory.runtime.replay import ReplayReport
+    from memory.slot.journal import Journal, JournalStatus
+
+__all__ = ["commands"]
+
+FORMAT = "memslot-journal-1"
+
+commands = typer.Typer(
+    help="What the journal keeps of every event, and moving a memory to another backend.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+Config = Annotated[
+    Path,
+    typer.Argument(metavar="CONFIG", help="The YAML file whose memory.journal is meant.", show_default=False),
+]
+Persona = Annotated[str | None, typer.Option(help="Only this person's events.", show_default=False)]
+
+
+@contextmanager
+def journal_of(config: Path) -> Iterator[Journal]:
+    """The journal a configuration names, open and closed again.
+
+    Raises:
+        ConfigError: it names none, or there is none yet.
+    """
+    from memory.plugins.config import load_config
+    from memory.plugins.opening import open_journal
+
+    loaded = load_config(config)
+    settings = loaded.memory.journal
+    if settings is None:
+        raise ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
+    path = settings.file(loaded.memory.data_dir)
+    if not path.exists():
+        raise ConfigError(f"{config}: memory.journal: nothing was recorded yet ({path.name} does not exist)")
+    with open_journal(settings, loaded.memory.data_dir) as journal:
+        yield journal
+
+
+def _alone(config: MemslotConfig) -> MemslotConfig:
+    """The configuration without its scope and its journal: what is written comes out of one already."""
+    return dataclasses.replace(
+        config, memory=config.memory.model_copy(update={"scope": None, "journal": None})
+    )
+
+
+@commands.command("list")
+def list_(
+    config: Config,
+    persona: Persona = None,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only what is not delivered yet.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what was recorded: ids, times and what became of each event; no words of the conversation."""
+    with journal_of(config) as journal:
+        rows = [
+            {
+                "seq": entry.seq,
+                "persona": entry.event.scope.persona_id,
+                "run": entry.event.scope.run_id,
+                "event": entry.event.event_id,
+                "said_at": entry.event.timestamp.isoformat(),
+                "status": entry.status,
+                "attempts": entry.attempts,
+                "error": entry.error,
+            }
+            for entry in journal.entries(reset=not waiting)
+            if persona in (None, entry.event.scope.persona_id)
+            and (not waiting or entry.status in ("waiting", "unknown"))
+        ]
+        counts = journal.counts()
+    if as_json:
+        print_json({"events": rows, "counts": counts})
+        return
+    if rows:
+        print_table(
+            list(rows[0]), [[str("" if cell is None else cell) for cell in row.values()] for row in rows]
+        )
+    say("; ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "the journal is empty")
+
+
+@commands.command()
+def replay(
+    config: Config,
+    to: Annotated[Path, typer.Option(help="The YAML file of the memory to write into.", show_default=False)],
+    persona: Persona = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="From the beginning, also where an earlier replay got further.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Longest wait for a target that derives, seconds per scope.", min=0.0)
+    ] = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Write everything recorded into another memory, in order and with its times; goes on where it stopped.
+
+    Exits with 1 where an event is not known to have arrived.
+    """
+    import anyio
+
+    from memory.plugins.config import load_config
+    from memory.plugins.opening import build_slot
+    from memory.plugins.registry import MemoryAdapterRegistry
+    from memory.runtime.replay import replay as run_replay
+    from memory.runtime.replay import target_of
+
+    target = _alone(load_config(to))
+    options = target.parse_options(MemoryAdapterRegistry().info(target.provider, target.kind).options)
+    place = target.memory.data_dir.absolute().as_posix()
+    name = target_of(target.provider, target.config_hash(options), place)
+
+    async def go(journal: Journal) -> ReplayReport:
+        with progress() as bars:
+            async with build_slot(target) as slot:
+                return await run_replay(
+                    journal, slot, name, persona_id=persona, anew=anew, progress=bars, ready_timeout_s=timeout
+                )
+
+    with journal_of(config) as journal:
+        report = anyio.run(go, journal)
+    if as_json:
+        print_json(_report_json(report))
+    else:
+        _show(report, target.provider)
+    if not report.complete:
+        raise typer.Exit(1)
+
+
+def _report_json(report: ReplayReport) -> dict[str, Any]:
+    return {
+        "target": report.target,
+        "complete": report.complete,
+        "scopes": [
+            {
+                "scope": one.scope.model_dump(exclude_none=True),
+                "events": one.events,
+                "earlier": one.earlier,
+                "written": one.written,
+                "found_written": one.found_written,
+                "unknown": one.unknown,
+                "readiness": one.readiness.state if one.readiness else None,
+                "asked": one.asked,
+                "recalled": one.recalled,
+            }
+            for one in report.scopes
+        ],
+    }
+
+
+def _show(report: ReplayReport, provider: str) -> None:
+    print_table(
+        ("scope", "events", "earlier", "written", "unknown", "readiness", "recalled"),
+        [
+            (
+                one.scope.label,
+                str(one.events),
+                str(one.earlier),
+                str(one.written),
+                str(one.unknown),
+                one.readiness.state if one.readiness else "-",
+                f"{one.recalled} of {one.asked} asked" if one.asked else "does not recall",
+            )
+            for one in report.scopes
+        ],
+    )
+    say(
+        f"{provider}: "
+        + ("every event arrived" if report.complete else "not every event is known to have arrived")
+    )
+
+
+@commands.command()
+def export(
+    config: Config,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file; standard output by default.", show_default=False),
+    ] = None,
+    persona: Persona = None,
+) -> None:
+    """Write the journal as JSON lines: a head, then one event a line, as it was recorded. Holds what was said."""
+    with journal_of(config) as journal:
+        lines = (
+            json.dumps(
+                {"event": entry.event.model_dump(mode="json", exclude_none=True), "status": entry.status},
+                ensure_ascii=False,
+            )
+            for entry in journal.entries()
+            if persona in (None, entry.event.scope.persona_id)
+        )
+        head = json.dumps({"format": FORMAT})
+        if out is None:
+            for line in (head, *lines):
+                sys.stdout.write(line + "\n")
+            return
+        part = out.with_name(out.name + ".part")
+        count = -1
+        with part.open("w", encoding="utf-8") as file:
+            for line in (head, *lines):
+                file.write(line + "\n")
+                count += 1
+        part.replace(out)
+    say(f"{count} events in {out}")
+
+
+@commands.command("import")
+def import_(
+    config: Config,
+    file: Annotated[Path, typer.Argument(help="JSON lines of 'memslot journal export'.", show_default=False)],
+) -> None:
+    """Take over the events of an export; those known already stay as they are. Nothing is sent anywhere."""
+    from memory.plugins.config import load_config
+    from memory.plugins.opening import open_journal
+
+    loaded = load_config(config)
+    if loaded.memory.journal is None:
+        raise ConfigError(f"{config}: memory.journal is not set; set 'journal: true' to have one")
+    for _ in _read(file):  # all of it is read once before anything is kept
+        pass
+    with open_journal(loaded.memory.journal, loaded.memory.data_dir) as journal:
+        new, known = journal.add(_read(file))
+    say(f"{new} events taken over, {known} known before")
+
+
+def _read(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus]]:
+    from memory.contract.events import MemoryEvent
+
+    if not file.stat().st_size:
+        raise InputError(f"{file}: holds no head; is it an export of a journal?")
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            where = f"{file}:{number}"
+            try:
+                row: Any = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{where}: not a line of JSON") from error
+            if number == 1:
+                if not isinstance(row, dict) or row.get("format") != FORMAT:
+                    raise InputError(f"{where}: not an export of a journal; its first line says {FORMAT!r}")
+                continue
+            status = row.get("status") if isinstance(row, dict) else None
+            if status not in ("waiting", "unknown", "committed", "queued", "pending", "rejected"):
+                raise InputError(f"{where}: status: give one that 'memslot journal export' writes")
+            given = row.get("event")
+            try:
+                event = MemoryEvent(**given) if isinstance(given, dict) else None
+            except (MemslotError, TypeError) as error:
+                raise InputError(f"{where}: event: {error}") from error
+            if event is None:
+                raise InputError(f"{where}: event: is missing; give it as 'memslot journal export' does")
+            yield event, status
+
+
+@commands.command()
+def forget(
+    config: Config,
+    persona: Annotated[str, typer.Option(help="Whose events are removed.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    keep_memory: Annotated[
+        bool, typer.Option("--keep-memory", help="Do not reset the person's scopes in the backend.")
+    ] = False,
+) -> None:
+    """Remove a person's events from disk for good, and reset their scopes in the configuration's backend."""
+    import anyio
+
+    from memory.plugins.config import load_config
+    from memory.plugins.opening import build_slot
+
+    if not yes:
+        typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
+    with journal_of(config) as journal:
+        theirs = [scope for scope, _ in journal.scopes() if scope.persona_id == persona]
+        left: list[str] = []
+
+        async def reset() -> None:
+            async with build_slot(_alone(load_config(config))) as slot:
+                for scope in theirs:
+                    await slot.setup_scope(scope)
+                    receipt = await slot.reset_scope(scope)
+                    left.extend(receipt.left)
+                    if not receipt.verified:
+                        left.append(f"scope {scope.label} was not verified empty")
+
+        if theirs and not keep_memory:
+            anyio.run(reset)  # first, so that a backend that is down leaves the list of what to reset
+        journal.forget(persona)
+    say(
+        f"forgot {persona}: {len(theirs)} scopes"
+        + (f"; left in the backend: {'; '.join(left)}" if left else "")
+    )

@@ -1,0 +1,209 @@
+"""Delivery through the journal: an event is on disk before it is sent, and what was not confirmed goes out later.
+
+Later means: before the next write of its scope, when its scope is set up, when writing is allowed again, and when
+readiness is asked for. Order within a scope is kept: while an older event waits, newer ones wait behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence, Set
+
+from memory.contract.errors import BackendError, BackendRejected, MemslotError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.slot.delivery import Delivery
+from memory.slot.journal import Journal, JournalEntry
+from memory.slot.rules import Rules
+
+__all__ = ["DurableDelivery"]
+
+_PAGE = 100
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
+_MOST_UNANSWERED = 5
+
+
+class DurableDelivery(Delivery):
+    """Writes of one slot, kept in a journal.
+
+    Args:
+        rules: the slot's.
+        journal: keeps the events; closed with the slot.
+    """
+
+    def __init__(self, rules: Rules, journal: Journal) -> None:
+        super().__init__(rules)
+        self.journal = journal
+        self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # until when, and how long the next one is
+
+    def waiting(self, scope: MemoryScope | None = None) -> int:
+        """Events kept and not delivered yet, of one scope or of all."""
+        return self.journal.backlog(scope)
+
+    async def reset(self, scope: MemoryScope) -> None:
+        """The scope was reset: what waits for it is neither delivered nor replayed any more."""
+        await self.journal.reset(scope)
+
+    def close(self) -> None:
+        """Give the journal back."""
+        self.journal.close()
+
+    async def one(self, event: MemoryEvent) -> WriteReceipt:
+        """Keep an event and send it; ``queued`` where the backend cannot take it now.
+
+        Raises:
+            JournalError: it could not be kept; nothing was sent.
+            BackendRejected: the backend refused this event for good.
+        """
+        return (await self.many([event]))[0]
+
+    async def many(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """As :meth:`one`, for events of one scope.
+
+        Raises:
+            JournalError: they could not be kept; nothing was sent.
+            MemslotError: the backend refused an event for good. ``receipts`` holds those of the others stored.
+        """
+        if not events:
+            return []
+        before = await self.journal.append(events)
+        known = {entry.event.event_id: _earlier(entry) for entry in before if entry and entry.delivered}
+        first = [event for event, entry in zip(events, before, strict=True) if entry is None]
+        scope = events[0].scope
+        # An event that was handed over before and not confirmed is an older one: it goes first, and is looked up.
+        held = await self.catch_up(scope, {event.event_id for event in first})
+        for entry in before:
+            if entry and not entry.delivered:
+                known[entry.event.event_id] = await self._state_of(scope, entry.event.event_id, held)
+        if first and held:
+            known.update({event.event_id: _kept(event.event_id, held) for event in first})
+        elif first:
+            known.update({receipt.event_id: receipt for receipt in (await self._send(scope, first))[0]})
+        return [known[event.event_id] for event in events]
+
+    async def _state_of(self, scope: MemoryScope, event_id: str, held: str | None) -> WriteReceipt:
+        """What became of an event that was handed over before."""
+        entry = await self.journal.find(scope, event_id)
+        if entry is not None and entry.status == "rejected":
+            raise BackendRejected(
+                f"{self._rules.backend_name}: event {event_id!r} was refused for good ({entry.error})",
+                backend_name=self._rules.backend_name,
+                operation="record_event",
+            )
+        if entry is not None and entry.receipt is not None:
+            return entry.receipt
+        return _kept(event_id, held or "it waits for its turn")
+
+    async def deliver(self, scope: MemoryScope) -> None:
+        """Deliver what waits for a scope, in its place in the order of writes; still down is no error here."""
+
+        async def perform() -> list[WriteReceipt]:
+            await self.catch_up(scope)
+            return []
+
+        if self.waiting(scope):
+            await self._rules.write("deliver", scope, perform, list)
+
+    async def catch_up(self, scope: MemoryScope, but: Set[str] = frozenset()) -> str | None:
+        """Deliver what waits for a scope, oldest first; the caller holds the scope's place in the order of writes.
+
+        Args:
+            scope: whose events.
+            but: ids of events the caller sends itself, next.
+
+        Returns:
+            None where nothing older waits any more, else why it still does.
+        """
+        if self.journal.backlog(scope) <= len(but):
+            return None
+        until, _ = self._pauses.get(scope, (0.0, 0.0))
+        if time.monotonic() < until:
+            return "older events wait for the backend"
+        while True:
+            page = [
+                entry
+                for entry in await self.journal.waiting(scope, _PAGE + len(but))
+                if entry.event.event_id not in but
+            ]
+            if not page:
+                self._pauses.pop(scope, None)
+                return None
+            for entry in page:
+                held = await self._again(scope, entry)
+                if held is not None:
+                    return held
+
+    async def _again(self, scope: MemoryScope, entry: JournalEntry) -> str | None:
+        """Deliver one older event; why it still waits, or None."""
+        event = entry.event
+        found, absent = await self._look_up(
+            event
+        )  # it may have been sent, by us or by a process that died over it
+        if found is not None:
+            await self.journal.record(scope, [found])
+            return None
+        if not absent:
+            return self._pause(scope, "the backend could not be asked for an older event")
+        try:
+            receipts, held = await self._send(scope, [event])
+        except MemslotError:
+            return None  # refused for good and recorded so; it holds nothing up
+        if receipts[0].status != "unknown":
+            return held
+        if entry.attempts + 1 >= _MOST_UNANSWERED:
+            await self.journal.failed(scope, [event.event_id], "NoAnswer", final=True)
+            return None
+        return self._pause(scope, "an older event got no answer")
+
+    async def _send(
+        self, scope: MemoryScope, events: Sequence[MemoryEvent]
+    ) -> tuple[list[WriteReceipt], str | None]:
+        """Receipts, and why some of the events wait; what the backend refused for good is raised."""
+        try:
+            receipts = [await super().one(events[0])] if len(events) == 1 else await super().many(events)
+        except MemslotError as error:
+            return await self._kept_back(scope, events, error)
+        await self.journal.record(scope, receipts)
+        self._pauses.pop(scope, None)
+        return receipts, None
+
+    async def _kept_back(
+        self, scope: MemoryScope, events: Sequence[MemoryEvent], error: MemslotError
+    ) -> tuple[list[WriteReceipt], str]:
+        """A delivery failed: receipts of what is stored, ``queued`` for what goes out later, and why.
+
+        Raises:
+            MemslotError: ``error`` itself, where sending again would not help.
+        """
+        stored = {receipt.event_id: receipt for receipt in error.receipts}
+        await self.journal.record(scope, list(stored.values()))
+        left = [event.event_id for event in events if event.event_id not in stored]
+        final = not isinstance(error, BackendError) or isinstance(error, BackendRejected)
+        # Of a batch, only the first event without a receipt is known to be the one refused.
+        refused, later = (left[:1], left[1:]) if final else ([], left)
+        await self.journal.failed(scope, refused, type(error).__name__, final=True)
+        await self.journal.failed(scope, later, type(error).__name__, final=False)
+        if final:
+            raise error
+        held = self._pause(scope, str(error))
+        return [stored.get(event.event_id) or _kept(event.event_id, held) for event in events], held
+
+    def _pause(self, scope: MemoryScope, why: str) -> str:
+        _, pause = self._pauses.get(scope, (0.0, _FIRST_PAUSE_S))
+        self._pauses[scope] = (time.monotonic() + pause, min(pause * 2, _LONGEST_PAUSE_S))
+        return why
+
+
+def _earlier(entry: JournalEntry) -> WriteReceipt:
+    assert entry.receipt is not None
+    warning = "recorded before; it was not sent again"
+    return entry.receipt.model_copy(update={"warnings": (*entry.receipt.warnings, warning)})
+
+
+def _kept(event_id: str, why: str) -> WriteReceipt:
+    return WriteReceipt(
+        event_id=event_id,
+        status="queued",
+        warnings=(f"kept in the journal, to be delivered later: {why}",),
+    )

@@ -1,0 +1,194 @@
+"""A memory moves: what a journal keeps is written into another backend, and nothing of it is lost on the way."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+from typer.testing import CliRunner
+
+from memory import MemoryEvent, MemoryScope, Message, open_memory
+from memory.cli.app import app
+from memory.plugins.opening import build_slot
+from memory.runtime import replay as moving
+from memory.slot.journal import Journal
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+pytestmark = pytest.mark.anyio
+ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CITIES = ("Lisbon", "Oslo", "Quito", "Riga", "Tunis", "Sofia", "Lima")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def event(number: int, scope: MemoryScope = ADA) -> MemoryEvent:
+    return MemoryEvent(
+        event_id=f"e{number}",
+        scope=scope,
+        session_id=f"s{number // 3}",
+        turn_id=str(number),
+        timestamp=START + timedelta(hours=number),
+        messages=(
+            Message(role="user", content=f"Trip number {number} took me to {CITIES[number % len(CITIES)]}."),
+            Message(role="assistant", content=f"I noted trip {number}."),
+        ),
+        context="work" if number % 2 else "personal",
+    )
+
+
+async def memslot(*arguments: object, code: int = 0) -> str:
+    line = [str(argument) for argument in arguments]
+    done = await anyio.to_thread.run_sync(CliRunner().invoke, app, line)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.fixture
+def files(tmp_path: Path):
+    """Configurations by provider, all with their data below the test's own directory."""
+
+    def write(
+        name: str, provider: str, block: str = "{}", journal: str = "", group: str = "backends"
+    ) -> Path:
+        word = "backend" if group == "backends" else "condition"
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(
+            f"memory:\n  {word}: {provider}\n  scope: {{run_id: r, persona_id: ada}}\n"
+            f"  data_dir: {tmp_path / name}\n{journal}  {group}:\n    {provider}: {block}\n",
+            encoding="utf-8",
+        )
+        return path
+
+    return write
+
+
+async def recorded(config: Path, count: int) -> None:
+    async with open_memory(config) as memory:
+        await memory.setup_scope(BOB)
+        for number in range(count):
+            await memory.record_event(event(number))
+        await memory.record_event(event(0, BOB))
+
+
+def bytes_below(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
+
+
+def kept(journal: Path) -> list[MemoryEvent]:
+    with Journal(journal) as opened:
+        return [entry.event for entry in opened.entries()]
+
+
+async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_path: Path) -> None:
+    first = files("first", "mem0", journal="  journal: true\n")
+    back = files("back", "mem0")
+    await recorded(first, 7)
+    with ScriptedLLM() as llm:
+        graph = files(
+            "graph",
+            "graphiti",
+            f"{{llm: {{model: scripted, base_url: '{llm.base_url}', api_key: {FAKE_KEY}}}}}",
+            journal="  journal: true\n",
+        )
+        export = tmp_path / "past.jsonl"
+        said = await memslot("journal", "replay", first, "--to", graph)
+        assert "every event arrived" in said
+        await memslot("journal", "export", first, "--out", export)
+        await memslot("journal", "import", graph, export)
+        await memslot("journal", "replay", graph, "--to", back)
+    assert kept(tmp_path / "graph" / "journal.db") == kept(tmp_path / "first" / "journal.db")
+    async with build_slot(back) as slot:
+        await slot.setup_scope(BOB)
+        for number in range(7):
+            assert await slot.find_event(event(number)), number
+        context = await slot.before_turn("Which trip took me to Quito?", session_id="later")
+    assert "Quito" in context
+    assert "2026-03-01" in context, "the original times came along"
+
+
+async def test_a_replay_goes_on_where_it_was_interrupted(files, tmp_path: Path, monkeypatch) -> None:
+    first = files("first", "full_history", journal="  journal: true\n", group="conditions")
+    second = files("second", "mem0")
+    await recorded(first, 7)
+    monkeypatch.setattr(moving, "_PIECE", 2)
+    note, notes = Journal.replayed, []
+
+    def stops(self, target, scope, seq):
+        if len(notes) == 2:
+            raise KeyboardInterrupt  # after the third piece was sent, before it was noted
+        notes.append(seq)
+        note(self, target, scope, seq)
+
+    monkeypatch.setattr(Journal, "replayed", stops)
+    await memslot("journal", "replay", first, "--to", second, code=130)
+    monkeypatch.setattr(Journal, "replayed", note)
+    told = await memslot("journal", "replay", first, "--to", second, "--json")
+    assert '"earlier": 4' in told
+    assert '"found_written": 2' in told
+    assert '"complete": true' in told
+    async with build_slot(second) as slot:
+        context = await slot.before_turn("trip", session_id="later")
+    assert all(context.count(f"Trip number {number} ") == 1 for number in range(7))
+    assert '"written": 0' in await memslot("journal", "replay", first, "--to", second, "--json")
+
+
+async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Path) -> None:
+    first = files("first", "full_history", "{path: HISTORY}", "  journal: true\n", "conditions")
+    first.write_text(first.read_text().replace("HISTORY", str(tmp_path / "history")), encoding="utf-8")
+    await recorded(first, 3)
+    second = files("second", "full_history", group="conditions")
+    assert "bob" in await memslot("journal", "replay", first, "--to", second, "--persona", "bob")
+    await memslot("journal", "forget", first, "--persona", "ada", "--yes")
+    assert [one.scope for one in kept(tmp_path / "first" / "journal.db")] == [BOB]
+    left = bytes_below(tmp_path)
+    assert b"Trip number 2" not in left
+    assert b"Trip number 0" in left, "bob's own"
+    async with build_slot(first) as slot:
+        await slot.setup_scope(ADA)
+        assert await slot.before_turn("trip", session_id="s") == ""
+
+
+async def test_a_list_names_events_and_holds_no_words(files) -> None:
+    first = files("first", "full_history", journal="  journal: true\n", group="conditions")
+    await recorded(first, 3)
+    listing = await memslot("journal", "list", first)
+    assert "e2" in listing
+    assert "4 committed" in listing
+    assert "Lisbon" not in listing
+    assert "Lisbon" not in await memslot("journal", "list", first, "--json")
+    assert "Lisbon" in await memslot("journal", "export", first)
+
+
+async def test_nobody_there_is_said(files) -> None:
+    first = files("first", "full_history", journal="  journal: true\n", group="conditions")
+    second = files("second", "full_history", group="conditions")
+    assert "nothing was recorded yet" in await memslot("journal", "list", first, code=2)
+    await recorded(first, 1)
+    assert "no events of persona 'eve'" in await memslot(
+        "journal", "replay", first, "--to", second, "--persona", "eve", code=2
+    )
+    assert "memory.journal is not set" in await memslot("journal", "list", second, code=2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", "holds no head"),
+        ("not json", ":1: not a line of JSON"),
+        ('{"format": "other"}', ":1: not an export"),
+        ('{"format": "memslot-journal-1"}\n{"status": "committed"}', ":2: event"),
+        ('{"format": "memslot-journal-1"}\n{"event": {}, "status": "eaten"}', ":2: status"),
+    ],
+)
+async def test_a_broken_export_is_refused_whole(files, tmp_path: Path, lines: str, said: str) -> None:
+    config = files("first", "full_history", journal="  journal: true\n", group="conditions")
+    export = tmp_path / "past.jsonl"
+    export.write_text(lines, encoding="utf-8")
+    assert said in await memslot("journal", "import", config, export, code=2)
+    assert not (tmp_path / "first" / "journal.db").exists()

@@ -1,0 +1,303 @@
+"""Writes through the journal: nothing that was acknowledged is lost, nothing is sent twice without need."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import anyio
+import pytest
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, event, forever
+
+from memory import AdapterMode, MemorySlot, SupportsBulkIngest, SupportsReadiness
+from memory.adapter import BackendRejected, SequentialBulk
+from memory.contract.receipts import BackendReadiness
+from memory.slot import durable
+from memory.slot.journal import Journal
+
+__all__ = ["anyio_backend"]
+
+pytestmark = pytest.mark.anyio
+ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "8"))
+
+
+class Down(Obedient):
+    """A backend that can be down: connections are refused, so nothing is ever sent."""
+
+    down = False
+
+    async def record_event(self, event):
+        if self.down:
+            raise ConnectionRefusedError("down")
+        return await super().record_event(event)
+
+
+class Bulk(SequentialBulk, Down):
+    async def record_event(self, event):
+        return await Down.record_event(self, event)
+
+
+class Ready(Down):
+    async def readiness(self, scope):
+        return BackendReadiness(state="ready")
+
+    async def wait_until_ready(self, scope, timeout_s):
+        return BackendReadiness(state="ready")
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.0)
+
+
+def journaled(adapter, path, **more):
+    return MemorySlot(adapter, scope=ALICE, deadlines=QUICK, journal=Journal(path / "j.db"), **more)
+
+
+def stored(adapter):
+    return [row.event_id for row in adapter.rows]
+
+
+async def test_a_turn_recorded_while_the_backend_is_down_is_delivered_later_and_in_order(tmp_path):
+    adapter = Down()
+    async with journaled(adapter, tmp_path) as slot:
+        assert (await slot.record_event(event(1))).status == "committed"
+        adapter.down = True
+        receipts = [await slot.record_event(event(number)) for number in (2, 3)]
+        assert [receipt.status for receipt in receipts] == ["queued", "queued"]
+        assert "kept in the journal" in receipts[0].warnings[0]
+        assert (await slot.health()).details["slot"]["waiting_writes"] == 2
+        adapter.down = False
+        assert (await slot.record_event(event(4))).status == "committed"
+        assert stored(adapter) == ["e1", "e2", "e3", "e4"]
+        assert (await slot.health()).details["slot"]["waiting_writes"] == 0
+
+
+async def test_what_waits_is_delivered_by_the_next_process(tmp_path):
+    adapter = Down()
+    adapter.down = True
+    async with journaled(adapter, tmp_path) as slot:
+        for number in (1, 2):
+            await slot.record_event(event(number))
+    adapter.down = False
+    async with journaled(adapter, tmp_path):
+        assert stored(adapter) == ["e1", "e2"]
+
+
+async def test_opening_while_the_backend_is_still_down_is_no_error(tmp_path):
+    adapter = Down()
+    adapter.down = True
+    for number in (1, 2):
+        async with journaled(adapter, tmp_path) as slot:
+            assert (await slot.record_event(event(number))).status == "queued"
+    adapter.down = False
+    async with journaled(adapter, tmp_path):
+        assert stored(adapter) == ["e1", "e2"]
+
+
+async def test_a_pause_leaves_a_backend_alone_that_just_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 60.0)
+    adapter = Down()
+    adapter.down = True
+    async with journaled(adapter, tmp_path) as slot:
+        await slot.record_event(event(1))
+        adapter.down, adapter.calls = False, []
+        assert (await slot.record_event(event(2))).status == "queued"
+        assert adapter.calls == []
+        assert stored(adapter) == []
+
+
+async def test_the_same_event_again_is_stored_once(tmp_path):
+    adapter = Obedient()
+    async with journaled(adapter, tmp_path) as slot:
+        first = await slot.record_event(event(1))
+        again = await slot.record_event(event(1))
+    assert stored(adapter) == ["e1"]
+    assert (again.status, again.native_ids) == (first.status, first.native_ids)
+    assert "not sent again" in again.warnings[-1]
+
+
+async def test_an_answer_that_was_lost_is_looked_up_before_anything_is_sent_again(tmp_path):
+    class Lost(Lookup):
+        async def record_event(self, event):
+            self.found = ("n-found",)
+            await super().record_event(event)
+            raise ConnectionResetError("lost")
+
+    adapter = Lost()
+    async with journaled(adapter, tmp_path) as slot:
+        receipt = await slot.record_event(event(1))
+        await slot.setup_scope(ALICE)
+    assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
+
+
+async def test_without_a_look_up_an_unanswered_write_is_sent_again_at_least_once(tmp_path):
+    adapter = Obedient()
+    adapter.next_write = [ConnectionResetError("lost")]
+    async with journaled(adapter, tmp_path) as slot:
+        assert (await slot.record_event(event(1))).status == "unknown"
+        assert (await slot.record_event(event(2))).status == "committed"
+    assert stored(adapter) == ["e1", "e2"]
+
+
+async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(tmp_path):
+    class Mute(Obedient):
+        async def record_event(self, event):
+            self.calls.append(event.event_id)
+            if event.event_id == "e1":
+                raise ConnectionResetError("lost")
+            return await Obedient.record_event(self, event)
+
+    adapter = Mute()
+    async with journaled(adapter, tmp_path) as slot:
+        statuses = [(await slot.record_event(event(number))).status for number in range(1, 8)]
+        assert statuses[0] == "unknown"
+        assert statuses[-1] == "committed"
+        assert adapter.calls.count("e1") == durable._MOST_UNANSWERED
+    assert stored(adapter) == [f"e{number}" for number in range(2, 8)]
+
+
+async def test_what_the_backend_refuses_for_good_is_raised_and_holds_nothing_up(tmp_path):
+    adapter = Obedient()
+    adapter.next_write = [BackendRejected("too long")]
+    async with journaled(adapter, tmp_path) as slot:
+        with pytest.raises(BackendRejected):
+            await slot.record_event(event(1))
+        assert (await slot.record_event(event(2))).status == "committed"
+        assert (await slot.health()).details["slot"]["waiting_writes"] == 0
+
+
+async def test_bulk_writes_keep_their_order_and_their_receipts(tmp_path):
+    adapter = Bulk(bulk_size=1)
+    async with journaled(adapter, tmp_path) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        adapter.next_write = [anyio.lowlevel.checkpoint, ConnectionRefusedError("down")]
+        receipts = await bulk.record_events([event(number) for number in range(1, 4)])
+        assert [receipt.status for receipt in receipts] == ["committed", "queued", "queued"]
+        receipts = await bulk.record_events([event(number) for number in range(3, 6)])
+        assert [receipt.event_id for receipt in receipts] == ["e3", "e4", "e5"]
+    assert stored(adapter) == [f"e{number}" for number in range(1, 6)]
+
+
+async def test_ready_is_not_said_while_something_waits(tmp_path):
+    adapter = Ready()
+    adapter.down = True
+    async with journaled(adapter, tmp_path) as slot:
+        readiness = slot.capability(SupportsReadiness)
+        await slot.record_event(event(1))
+        for state in (await readiness.readiness(ALICE), await readiness.wait_until_ready(ALICE, 0.1)):
+            assert (state.state, state.pending_count) == ("pending", 1)
+        adapter.down = False
+        assert (await readiness.wait_until_ready(ALICE, 0.1)).state == "ready"
+    assert stored(adapter) == ["e1"]
+
+
+async def test_read_only_keeps_nothing_and_delivers_nothing(tmp_path):
+    adapter = Down()
+    adapter.down = True
+    async with journaled(adapter, tmp_path) as slot:
+        await slot.record_event(event(1))
+        await slot.set_mode(AdapterMode(read_only=True))
+        adapter.down = False
+        assert (await slot.record_event(event(2))).status == "skipped_read_only"
+        await slot.setup_scope(ALICE)
+        assert stored(adapter) == []
+        await slot.set_mode(AdapterMode(read_only=False))
+        await slot.record_event(event(3))
+    assert stored(adapter) == ["e1", "e3"]
+
+
+async def test_a_reset_ends_what_waits(tmp_path):
+    adapter = Down()
+    adapter.down = True
+    async with journaled(adapter, tmp_path) as slot:
+        await slot.setup_scope(BOB)
+        await slot.record_event(event(1))
+        await slot.record_event(event(2, BOB))
+        adapter.down = False
+        await slot.reset_scope(ALICE)
+        await slot.record_event(event(3))
+        await slot.setup_scope(BOB)
+    assert stored(adapter) == ["e3", "e2"]
+
+
+async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
+    class Slow(Lookup):
+        async def record_event(self, event):
+            self.found = (event.event_id,) if stored(self) else None
+            receipt = await Obedient.record_event(self, event)
+            self.found = (event.event_id,)
+            await forever() if len(self.calls) == 1 else None
+            return receipt
+
+    adapter = Slow()
+    async with journaled(adapter, tmp_path) as slot:
+        with anyio.move_on_after(0.02):
+            await slot.record_event(event(1))
+        receipt = await slot.record_event(event(1))
+    assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
+
+
+async def test_two_slots_of_one_process_share_a_journal(tmp_path):
+    path = tmp_path / "j.db"
+    first, second = Journal.shared(path), Journal.shared(path)
+    async with MemorySlot(Obedient(), scope=ALICE, journal=first) as one:
+        async with MemorySlot(Obedient(), scope=BOB, journal=second) as two:
+            await one.record_event(event(1))
+            await two.record_event(event(1, BOB))
+        assert (await one.record_event(event(2))).status == "committed"
+    with Journal(path) as again:
+        assert [(scope.persona_id, count) for scope, count in again.scopes()] == [("alice", 2), ("bob", 1)]
+
+
+CHILD = """
+    import sys, anyio
+    from pathlib import Path
+    sys.path.insert(0, {here!r})
+    from slot_support import ALICE, Obedient, event
+    from memory import MemorySlot
+    from memory.slot.journal import Journal
+
+    class File(Obedient):
+        async def record_event(self, event):
+            with open(sys.argv[1] + "/rows", "a") as rows:
+                rows.write(event.event_id + "\\n")
+            return await super().record_event(event)
+
+        async def find_event(self, event):
+            rows = Path(sys.argv[1], "rows")
+            known = rows.read_text().split() if rows.exists() else []
+            return (event.event_id,) if event.event_id in known else None
+
+    async def main():
+        async with MemorySlot(File(), scope=ALICE, journal=Journal(Path(sys.argv[1], "j.db"))) as slot:
+            for number in range(int(sys.argv[2]), int(sys.argv[3])):
+                await slot.record_event(event(number))
+                print(f"e{{number}}", flush=True)
+
+    anyio.run(main)
+"""
+
+
+def test_kill_9_at_any_moment_loses_no_acknowledged_event_and_stores_none_twice(tmp_path):
+    script = tmp_path / "child.py"
+    script.write_text(textwrap.dedent(CHILD.format(here=str(Path(__file__).parent))), encoding="utf-8")
+    acknowledged = []
+    for number in range(ROUNDS):
+        span = [str(number * 1000), str(number * 1000 + 500)]
+        child = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path), *span], stdout=subprocess.PIPE, text=True
+        )
+        acknowledged += [child.stdout.readline().strip() for _ in range(number * 11 % 37)]
+        child.send_signal(signal.SIGKILL)
+        acknowledged += child.stdout.read().split()
+        child.wait()
+        child.stdout.close()
+    last = subprocess.run([sys.executable, str(script), str(tmp_path), "0", "0"], check=True)
+    assert last.returncode == 0
+    rows = (tmp_path / "rows").read_text(encoding="utf-8").split()
+    assert acknowledged
+    assert set(acknowledged) <= set(rows)
+    assert len(rows) == len(set(rows)), "a look-up keeps what was sent from being sent again"
