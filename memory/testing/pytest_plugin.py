@@ -1,6 +1,6 @@
 """A thin pytest plugin: say ``pytest_plugins = ["memory.testing.pytest_plugin"]`` in your conftest.py.
 
-The conformance kit does not need it.
+The conformance kit needs it for its summary under pytest-xdist alone.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from memory.testing.conformance import register
+
 if TYPE_CHECKING:
     from memory.testing.scripted_llm import ScriptedLLM
 
 __all__ = ["scripted_llm"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    register(config)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memory.adapter import MemoryAdapter
+from memory.adapter import CAPABILITIES, MemoryAdapter, PluginInfo
 from memory.testing import FakeBackend, FakeNativeStore
 from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
 
@@ -26,6 +26,12 @@ class FakeContract(MemoryContract):
     @pytest.fixture
     def adapter_factory(self, store: FakeNativeStore) -> Callable[[], MemoryAdapter]:
         return lambda: self.adapter_type(store)
+
+    @pytest.fixture
+    def described(self) -> PluginInfo:
+        return PluginInfo(
+            name="fake", kind="architecture", summary="for tests", capabilities=frozenset(CAPABILITIES)
+        )
 
     @pytest.fixture
     def fingerprint(self, store: FakeNativeStore) -> Fingerprint:

@@ -111,3 +111,70 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
+
+
+GIVEN = """
+import pytest
+from memory.adapter import CAPABILITIES, PluginInfo
+from memory.testing import FakeBackend, FakeNativeStore
+from memory.testing.contract import MemoryContract
+
+
+class TestMine(MemoryContract):
+    anyio_backends = ("asyncio",)
+    native_query = ("list", {{}})
+{body}
+    @pytest.fixture
+    def adapter_factory(self):
+        store = FakeNativeStore()
+        return lambda: FakeBackend(store)
+
+    @pytest.fixture
+    def described(self):
+        return PluginInfo(name="fake", kind="architecture", summary="x", capabilities=frozenset(CAPABILITIES))
+"""
+
+
+def summary(run: subprocess.CompletedProcess[str]) -> str:
+    text = run.stdout.partition("memslot conformance")[2]
+    assert text, run.stdout + run.stderr
+    return text.partition("short test summary")[0]
+
+
+def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
+    run = _pytest(tmp_path)
+    assert run.returncode == 0
+    told = summary(run)
+    assert "TestMine: PARTIAL: " in told
+    assert "failures 5 not tested" in told
+    assert "not tested: override native_fault: without it nothing can be made to fail (5)" in told
+    assert "not tested: override fingerprint" in told
+    assert "isolation " in told
+
+
+def test_a_part_of_the_kit_is_not_full(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
+    told = summary(_pytest(tmp_path, "-k", "test_is_an_adapter"))
+    assert re.search(r"TestMine: PARTIAL: 1 passed, \d\d not run, of \d\d promises", told)
+    assert "lifecycle 1 passed" in told
+
+
+def test_an_excuse_is_not_full_and_a_failure_is_failed(tmp_path: Path) -> None:
+    body = """
+    @pytest.mark.xfail(reason="it is seeded", strict=True)
+    async def {0}(self, kit):
+        assert False
+"""
+    (tmp_path / "test_mine.py").write_text(GIVEN.format(body=body.format(TEST)))
+    assert "TestMine: PARTIAL: 1 excused," in summary(_pytest(tmp_path, "-k", TEST))
+    failing = GIVEN.format(body="").replace("return lambda: FakeBackend(store)", "return lambda: 1 / 0")
+    (tmp_path / "test_mine.py").write_text(failing)
+    assert "TestMine: FAILED: 1 failed," in summary(_pytest(tmp_path, "-k", TEST))
+
+
+def test_the_summary_is_there_under_xdist_with_the_plugin(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["memory.testing.pytest_plugin"]\n')
+    (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
+    assert "TestMine: PARTIAL: " in summary(_pytest(tmp_path, "-n", "2", "-k", "lifecycle or is_an_adapter"))

@@ -11,7 +11,9 @@ provider can do (show its native state, make its backend fail) are fixtures to o
 installed, keep its mode ``strict``.
 
 A standard test may be overridden only by one that is marked ``xfail`` with a reason; anything else is an error
-when the class is made. So a green run means every promise was kept, and the report names what was skipped and why.
+when the class is made. At the end of a run each class gets a level and a count for every area: ``FULL`` means that
+every promise was kept which the declarations do not exclude; ``PARTIAL`` that nothing failed, and something was not
+tested, which the summary names. Under pytest-xdist it needs ``memory.testing.pytest_plugin`` in your conftest.
 """
 
 from __future__ import annotations
@@ -89,5 +91,6 @@ class MemoryContract(
         fingerprint: a function, sync or async, returning the native state as a comparable value. Without it
             only what can be retrieved is compared.
         native_fault: a function of ``"down"`` or ``"stall"`` returning a context manager. Without it the
-            failure tests are skipped.
+            failure tests are skipped, and the level cannot be ``FULL``.
+        described: the plugin's description, where no ``config`` leads to it.
     """

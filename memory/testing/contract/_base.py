@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import pytest
 
 from memory import MemoryScope, NativeMutationRequest
-from memory.adapter import ContextEntry, MemoryAdapter
+from memory.adapter import ContextEntry, MemoryAdapter, PluginInfo
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing.conformance import KEY, register
 from memory.testing.contract._kit import Fingerprint, Kit
 
 __all__ = ["ContractBase", "NativeFault", "installed_plugins"]
@@ -36,6 +37,9 @@ class ContractBase:
     """Declarations and fixtures. A provider's test class sets or overrides them; see :class:`MemoryContract`."""
 
     pytestmark = pytest.mark.anyio
+
+    area: ClassVar[str] = "own"
+    """What the tests of a class are about; the summary counts by it."""
 
     config: ClassVar[Mapping[str, Any] | None] = None
     """A configuration as YAML would give it; the simplest way to name the provider."""
@@ -68,6 +72,14 @@ class ContractBase:
     def configured(self) -> Mapping[str, Any] | None:
         """The configuration; override it where a part is known only when the test runs, such as a port."""
         return self.config
+
+    @pytest.fixture
+    def described(self, configured: Mapping[str, Any] | None) -> PluginInfo | None:
+        """What the plugin says of itself; override it where there is no configuration to find it by."""
+        if configured is None:
+            return None
+        settings = load_config(configured)
+        return installed_plugins().info(settings.provider, settings.kind)
 
     @pytest.fixture
     def adapter_factory(
@@ -120,13 +132,25 @@ class ContractBase:
                     scope=scope, operation=operation, native_id=entry.native_id, arguments=dict(arguments)
                 )
 
+    @pytest.fixture(autouse=True)
+    def _reported(
+        self, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+    ) -> None:
+        """Tells the summary which promise this test is about."""
+        standard = _standard_tests(request.cls)
+        name = request.function.__name__
+        if name in standard:
+            area = standard[name][0].area
+            record_property(KEY, f"{request.cls.__name__}|{area}|{name}|{len(standard)}")
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        register(metafunc.config)
         if "anyio_backend" in metafunc.fixturenames:
             metafunc.parametrize("anyio_backend", self.anyio_backends, indirect=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, standard in _standard_tests(cls).items():
+        for name, (_, standard) in _standard_tests(cls).items():
             if getattr(cls, name) is not standard and not _xfails_with_reason(getattr(cls, name)):
                 raise TypeError(
                     f"{cls.__name__}.{name} replaces a standard test; a standard test may only be overridden "
@@ -140,15 +164,20 @@ def installed_plugins() -> MemoryAdapterRegistry:
     return MemoryAdapterRegistry()
 
 
-def _standard_tests(cls: type) -> dict[str, Any]:
-    """The tests that the kit itself brings to a class."""
-    return {
-        name: value
-        for owner in reversed(cls.__mro__)
-        if owner.__module__.startswith(__package__ or "?")
-        for name, value in vars(owner).items()
-        if name.startswith("test_")
-    }
+def _standard_tests(cls: type) -> dict[str, tuple[type[ContractBase], Any]]:
+    """The tests that the kit itself brings to a class, each with the class it comes from."""
+    if cls not in _STANDARD:
+        _STANDARD[cls] = {
+            name: (owner, value)
+            for owner in reversed(cls.__mro__)
+            if owner.__module__.startswith(__package__ or "?")
+            for name, value in vars(owner).items()
+            if name.startswith("test_")
+        }
+    return _STANDARD[cls]
+
+
+_STANDARD: dict[type, dict[str, tuple[Any, Any]]] = {}
 
 
 def _xfails_with_reason(test: Any) -> bool:

@@ -11,8 +11,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from memory import (
     AdapterMode,
     BackendReadiness,
@@ -28,6 +26,7 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import LifecycleError, MemoryAdapter
+from memory.testing.conformance import not_declared
 
 __all__ = ["Fingerprint", "Kit", "TraceList", "marker"]
 
@@ -183,9 +182,14 @@ class Kit:
     def needs_recall(self) -> None:
         """Skip a test whose promise is about recalled writes only."""
         if not self.recalls_writes:
-            pytest.skip(f"{self.slot.backend_name} does not recall what is written, by declaration")
+            not_declared("recall of what is written")
 
     # -- observing --------------------------------------------------------------------------------------
+
+    @property
+    def sees_native_state(self) -> bool:
+        """Whether :meth:`observe` is told by the provider what is stored."""
+        return self._fingerprint is not None
 
     async def observe(self) -> Any:
         """The native state, comparable: by the provider's fingerprint, else by all that can be retrieved."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from memory import ContextBudget, MemorySlot
 from memory.contract.tokens import CallableTokenCounter
+from memory.testing.conformance import not_tested
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
 
@@ -17,6 +16,8 @@ _NAMES = tuple(f"item{number}" for number in range(8))
 
 class BudgetContract(ContractBase):
     """How much context comes back."""
+
+    area = "budget"
 
     async def _fill(self, kit: Kit) -> None:
         for name in _NAMES:
@@ -83,7 +84,7 @@ class BudgetContract(ContractBase):
         everything = await kit.ask("item1")
         assert everything.trace.included_count == len(everything.entries) or everything.trace.warnings
         if not result.included:
-            pytest.skip("nothing fits 80 tokens here")
+            not_tested("no entry fits into 80 tokens")
         for entry in result.context_entries:
             assert entry.text.strip().split("\n")[0].strip()[:20] in result.formatted_context
         as_json(result.raw)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,9 +22,10 @@ from memory import (
     SupportsProvenance,
     SupportsReadiness,
 )
-from memory.contract.adapter import CAPABILITIES, capabilities_of
-from memory.plugins.config import load_config
-from memory.testing.contract._base import ContractBase, installed_plugins
+from memory.adapter import PluginInfo
+from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
+from memory.testing.conformance import not_declared, not_tested
+from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
 
 __all__ = ["CapabilityContract"]
@@ -34,9 +34,11 @@ __all__ = ["CapabilityContract"]
 class CapabilityContract(ContractBase):
     """What a provider offers beyond the minimum. A test of a capability it lacks is skipped, and says so."""
 
+    area = "capabilities"
+
     @staticmethod
     def _lacks(kit: Kit, name: str) -> None:
-        pytest.skip(f"{kit.slot.backend_name} does not declare {name}")
+        not_declared(name)
 
     async def test_a_slot_offers_what_is_declared_and_nothing_else(self, kit: Kit) -> None:
         """DESIGN 4: declared equals implemented; what is not declared is None, not a stub."""
@@ -54,18 +56,17 @@ class CapabilityContract(ContractBase):
         with pytest.raises(InputError):
             kit.slot.capability(str)
 
-    async def test_the_plugins_description_is_true(
-        self, kit: Kit, configured: Mapping[str, Any] | None
-    ) -> None:
+    async def test_the_plugins_description_is_true(self, kit: Kit, described: PluginInfo | None) -> None:
         """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
-        if configured is None:
-            pytest.skip("there is no configuration, so nothing names an installed plugin")
-        settings = load_config(configured)
-        info = installed_plugins().info(settings.provider, settings.kind)
-        assert info.name == settings.provider == kit.slot.backend_name
-        assert info.kind == kit.slot.traits.kind
-        assert kit.slot.capabilities() <= info.capabilities
-        assert info.summary
+        if described is None:
+            not_tested("set config, or override described: nothing says what the plugin declares")
+        assert described.name == kit.slot.backend_name, "the description's name is not the adapter's"
+        assert described.kind == kit.slot.traits.kind, "the description's kind is not the adapter's"
+        undeclared = kit.slot.capabilities() - described.capabilities
+        assert not undeclared, f"offered and not described: {sorted(undeclared)}"
+        absent = missing_methods(kit.adapter, described.capabilities)
+        assert not absent, f"described, not withheld by configuration, and absent: {absent}"
+        assert described.summary, "a listing needs one line of summary"
 
     async def test_traits_and_health_agree(self, kit: Kit) -> None:
         """DESIGN 4: what health declares for the manifest is what the slot acts on."""

@@ -9,6 +9,7 @@ import pytest
 
 from memory import BackendError, BackendTimeout, ContextBudget, Deadlines, MemorySlot
 from memory.adapter import SupportsEventLookup
+from memory.testing.conformance import not_tested
 from memory.testing.contract._base import ContractBase, NativeFault
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
 from memory.testing.faults import FAKE_KEY
@@ -21,13 +22,13 @@ _SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)
 class FailureContract(ContractBase):
     """Faults are the provider's to inject: override the ``native_fault`` fixture."""
 
+    area = "failures"
+
     @pytest.fixture
     def fault(self, native_fault: NativeFault | None) -> NativeFault:
         """The provider's faults, or a skip that says what is missing."""
         if native_fault is None:
-            pytest.skip(
-                f"{type(self).__name__} overrides no native_fault fixture, so nothing can be made to fail"
-            )
+            not_tested("override native_fault: without it nothing can be made to fail")
         return native_fault
 
     async def test_a_failing_backend_never_looks_empty(self, kit: Kit, fault: NativeFault) -> None:

@@ -26,6 +26,7 @@ from memory.adapter import (
     MemoryAdapter,
 )
 from memory.plugins.config import load_config
+from memory.testing.conformance import not_declared
 from memory.testing.contract._base import ContractBase, NativeFault, installed_plugins
 from memory.testing.contract._kit import STORED, Fingerprint, Kit, as_json, marker
 from memory.testing.faults import FAKE_KEY
@@ -67,6 +68,8 @@ class LoopbackContract(ContractBase):
         no_error: pairs of fault and call (``retrieve``, ``reset``, ``readiness``) that are an answer with this
             backend, such as a 404 that means "nothing stored yet"; each with the reason.
     """
+
+    area = "http"
 
     server: ClassVar[type[LoopbackServer]]
     server_arguments: ClassVar[Mapping[str, Any]] = {}
@@ -170,7 +173,7 @@ class LoopbackContract(ContractBase):
         """The receipts of its error are true, and writing the other events completes it, refused ones once."""
         bulk = kit.slot.capability(SupportsBulkIngest)
         if bulk is None:
-            pytest.skip(f"{kit.slot.backend_name} does not declare bulk_ingest")
+            not_declared("bulk_ingest")
         await kit.tell("blue")
         names = [f"bulk{number}" for number in range(3)]
         events = [kit.event(kit.fact(name), assistant=None) for name in names]
@@ -217,7 +220,7 @@ class LoopbackContract(ContractBase):
         """An error, or a state that is not ``ready``, unless the server need not be asked to know."""
         readiness = kit.slot.capability(SupportsReadiness)
         if readiness is None:
-            pytest.skip(f"{kit.slot.backend_name} does not declare readiness")
+            not_declared("readiness")
         before = len(process.requests())
         with process.failing(fault):
             answer, error = await _attempt(lambda: readiness.readiness(kit.scope))

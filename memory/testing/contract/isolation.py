@@ -22,6 +22,7 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
 )
+from memory.testing.conformance import not_declared
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
 
@@ -75,6 +76,8 @@ WIDENING_FILTERS: tuple[dict[str, Any], ...] = (
 class IsolationContract(ContractBase):
     """No call for scope A may return, change or delete what belongs to scope B."""
 
+    area = "isolation"
+
     async def test_data_of_one_scope_never_appears_under_another(self, kit: Kit) -> None:
         """Spec 9.3, on every read path."""
         other = kit.scope_of("bob")
@@ -111,7 +114,7 @@ class IsolationContract(ContractBase):
         """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
         mutate = kit.slot.capability(SupportsNativeMutation)
         if mutate is None:
-            pytest.skip(f"{kit.slot.backend_name} offers no native mutation")
+            not_declared("native_mutation")
         other = kit.scope_of("bob")
         await kit.setup(other)
         await kit.tell("ada")

@@ -27,6 +27,8 @@ _LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
 class LifecycleContract(ContractBase):
     """A slot's life, and its end."""
 
+    area = "lifecycle"
+
     async def test_is_an_adapter(self, kit: Kit) -> None:
         """DESIGN 4: the contract is structural; the slot satisfies it as well."""
         for one in (kit.adapter, kit.slot):

@@ -34,6 +34,8 @@ _TAG = re.compile(r"<[\s\u200b-\u200f\u2060\ufeff]*+/?+[\s\u200b-\u200f\u2060\uf
 class SafetyContract(ContractBase):
     """Nothing that was stored can pretend to be anything but stored text."""
 
+    area = "safety"
+
     async def test_stored_text_cannot_close_or_forge_the_section(self, kit: Kit) -> None:
         """DESIGN 8. Written past the slot, which would strip fences, as another client of the backend might."""
         for name, text in HOSTILE_TEXTS.items():

@@ -14,6 +14,8 @@ __all__ = ["TraceContract"]
 class TraceContract(ContractBase):
     """What the harness records."""
 
+    area = "traces"
+
     async def test_every_call_is_traced(self, kit: Kit) -> None:
         """DESIGN 5.7: who, what, when, how long; on all calls of the contract."""
         began = datetime.now(UTC) - timedelta(minutes=5)  # setup_scope was called before, and may be slow
