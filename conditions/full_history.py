@@ -84,6 +84,7 @@ class _Transcript:
                 native_id=native_id,
                 timestamp=event.timestamp,
                 event_ids=(event.event_id,),
+                session_id=event.session_id,
             )
             turn = _Entry((event.timestamp, len(self.turns)), entry, message.role, known)
             insort(self.turns, turn, key=_order)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from memory.contract.scope import MemoryScope
     from memory.contract.tokens import TokenCounter
-    from memory.plugins.opening import open_memory
+    from memory.plugins.opening import open_memory, open_memory_sync
     from memory.slot.rules import Deadlines
     from memory.slot.slot import MemorySlot
     from memory.slot.tracing import JsonlTraceSink, OpenTelemetrySink
@@ -87,6 +87,7 @@ __all__ = [
     "Trace",
     "WriteReceipt",
     "open_memory",
+    "open_memory_sync",
 ]
 
 _MODULES = {
@@ -100,7 +101,7 @@ _MODULES = {
     "ProvenanceRequest RetrieveRequest",
     "contract.scope": "MemoryScope",
     "contract.tokens": "TokenCounter",
-    "plugins.opening": "open_memory",
+    "plugins.opening": "open_memory open_memory_sync",
     "slot.rules": "Deadlines",
     "slot.slot": "MemorySlot",
     "slot.tracing": "JsonlTraceSink OpenTelemetrySink",

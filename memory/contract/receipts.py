@@ -140,6 +140,7 @@ class ContextEntry:
         group: native group label, such as MemOS' ``PreferenceMemory``; entries of a group stand together.
         labels: further native labels to show, such as ``("valid_at", "2024-01-01")``.
         event_ids: events this entry was derived from, where the backend says.
+        session_id: the one conversation it is from, where the backend says.
         scope_ids: the native scope ids found on the row; the slot refuses a row of another scope.
         prose: shown as a paragraph without labels (Honcho's representation).
     """
@@ -151,6 +152,7 @@ class ContextEntry:
     group: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     event_ids: tuple[str, ...] = ()
+    session_id: str | None = None
     scope_ids: Mapping[str, str] | None = None
     prose: bool = False
 

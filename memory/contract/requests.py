@@ -73,6 +73,8 @@ class RetrieveRequest(Frozen):
         filters: further narrowing, ``{metadata_key: value}`` or ``{metadata_key: {operator: value}}`` with the
             operators the adapter declares. ``{"cross_context": true}`` drops the CS fields from filtering.
             Scope keys, wildcards and logic operators are refused by the slot.
+        exclude_session: leave out what names ``session_id`` as its own, because the host still shows that
+            conversation; what does not name its session stays.
     """
 
     query: Text
@@ -83,6 +85,7 @@ class RetrieveRequest(Frozen):
     context: Text | None = None
     attribute: Text | None = None
     filters: JsonObject = Field(default_factory=dict)
+    exclude_session: bool = False
 
     @field_validator("query")
     @classmethod

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter
@@ -15,7 +15,10 @@ from memory.slot.journal import Journal
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import TraceSink
 
-__all__ = ["build_slot", "open_journal", "open_memory"]
+if TYPE_CHECKING:
+    from memory.slot.sync import SyncMemory
+
+__all__ = ["build_slot", "open_memory_sync", "open_journal", "open_memory"]
 
 
 def build_slot(
@@ -94,3 +97,28 @@ async def open_memory(
     )
     async with slot:
         yield slot
+
+
+@contextmanager
+def open_memory_sync(
+    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    *,
+    scope: MemoryScope | None = None,
+    token_counter: TokenCounter | None = None,
+    trace_sink: TraceSink | None = None,
+    data_dir: Path | None = None,
+) -> Iterator[SyncMemory]:
+    """:func:`open_memory` for code that does not await: an event loop of its own runs in a thread until leaving.
+
+    Raises:
+        ConfigError, PluginError, BackendError: as for :func:`open_memory`.
+    """
+    from anyio.from_thread import start_blocking_portal
+
+    from memory.slot.sync import SyncMemory
+
+    opening = open_memory(
+        config, scope=scope, token_counter=token_counter, trace_sink=trace_sink, data_dir=data_dir
+    )
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opening) as slot:
+        yield SyncMemory(slot, portal)

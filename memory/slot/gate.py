@@ -87,6 +87,10 @@ class Lanes:
         if limit is not None:
             self._scope_limits[scope] = limit
 
+    def drop(self, scope: MemoryScope) -> None:
+        self._order.pop(scope, None)
+        self._scope_limits.pop(scope, None)
+
     @property
     def reads_are_free(self) -> bool:
         """Whether reads never have to wait."""

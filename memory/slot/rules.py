@@ -116,6 +116,15 @@ class Rules:
         self.lanes.add(scope)
         self._scopes.add(scope)
 
+    def knows(self, scope: MemoryScope) -> bool:
+        """Whether the scope is set up."""
+        return scope in self._scopes
+
+    def drop_scope(self, scope: MemoryScope) -> None:
+        """The scope is not used any more; calls for it are refused until it is set up again."""
+        self._scopes.discard(scope)
+        self.lanes.drop(scope)
+
     def check_scope(self, scope: MemoryScope) -> None:
         """Refuse a scope that was never set up.
 

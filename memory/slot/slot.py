@@ -53,6 +53,7 @@ from memory.slot.filters import check_filters
 from memory.slot.journal import Journal
 from memory.slot.rules import Deadlines, Rules, without_recalled_context
 from memory.slot.tracing import TraceSink
+from memory.slot.view import Occupancy, ScopedMemory
 
 __all__ = ["Deadlines", "MemorySlot"]
 
@@ -69,6 +70,7 @@ class MemorySlot:
         deadlines: seconds per kind of native call.
         token_counter: measures the context section; its name goes into every trace.
         trace_sink: receives the trace of every call.
+        idle_scopes: scopes of :meth:`for_scope` kept set up while nobody uses them.
         journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
 
     A slot belongs to the event loop that first uses it. Use it as ``async with slot:``, or call
@@ -85,6 +87,7 @@ class MemorySlot:
         token_counter: TokenCounter | None = None,
         trace_sink: TraceSink | None = None,
         journal: Journal | None = None,
+        idle_scopes: int = 256,
     ) -> None:
         self.backend_name = adapter.backend_name
         self.scope = scope
@@ -93,6 +96,7 @@ class MemorySlot:
         self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
         self._adapter = adapter
         self._rules = Rules(adapter, self.deadlines, trace_sink)
+        self.occupancy = Occupancy(self, idle_scopes)
         self._delivery = DurableDelivery(self._rules, journal) if journal else Delivery(self._rules)
 
     async def __aenter__(self) -> Self:
@@ -230,6 +234,9 @@ class MemorySlot:
         async with rules.observed("retrieve", request.scope, session_id=request.session_id) as span:
             result = await rules.call("retrieve", self.deadlines.retrieve_s, in_turn)
             self._check_rows(result)
+            if request.exclude_session:
+                others = tuple(one for one in result.entries if one.session_id != request.session_id)
+                result = result.model_copy(update={"entries": others})
             result, section, measured = self._fitted(result)
             trace = rules.finish(span, result.trace, **measured)
         return result.model_copy(update={"formatted_context": section, "trace": trace})
@@ -308,6 +315,42 @@ class MemorySlot:
             finally:
                 self._delivery.close()
 
+    # -- many people ------------------------------------------------------------------------------------
+
+    def for_scope(
+        self,
+        scope: MemoryScope | None = None,
+        *,
+        persona_id: str | None = None,
+        run_id: str | None = None,
+        agent_id: str | None = None,
+    ) -> ScopedMemory:
+        """One person's view of this slot, set up when first used: ``memory.for_scope(persona_id="alice")``.
+
+        One slot serves a whole process: an embedded store is locked by the slot that opened it, so share the slot
+        instead of opening a second one.
+
+        Args:
+            scope: whose memory; by default the slot's own scope, with what is given beside it in its place.
+            persona_id, run_id, agent_id: in place of the scope's.
+
+        Raises:
+            ScopeError: there is no scope to begin from, or an id is malformed.
+        """
+        given = {"persona_id": persona_id, "run_id": run_id, "agent_id": agent_id}
+        changed = {name: value for name, value in given.items() if value is not None}
+        if scope is None and self.scope is None and {"persona_id", "run_id"} <= changed.keys():
+            return ScopedMemory(self, MemoryScope(**changed))
+        return ScopedMemory(self, MemoryScope(**{**dict(self._scope_or_default(scope)), **changed}))
+
+    def is_set_up(self, scope: MemoryScope) -> bool:
+        """Whether :meth:`setup_scope` was called for it, and :meth:`release_scope` not since."""
+        return self._rules.knows(scope)
+
+    def release_scope(self, scope: MemoryScope) -> None:
+        """Forget that a scope was set up, with what is held for it in this process. Its memory stays."""
+        self._rules.drop_scope(scope)
+
     # -- for hosts --------------------------------------------------------------------------------------
 
     async def before_turn(
@@ -321,6 +364,7 @@ class MemorySlot:
         context: str | None = None,
         attribute: str | None = None,
         filters: Mapping[str, Any] | None = None,
+        exclude_session: bool = False,
     ) -> str:
         """The context section for the prompt of the coming turn, or ``""`` where nothing is remembered.
 
@@ -329,6 +373,8 @@ class MemorySlot:
             session_id: the conversation.
             scope, budget: in place of the slot's defaults.
             scenario, context, attribute, filters: as in :class:`RetrieveRequest`.
+            exclude_session: leave out what was said in this conversation, where the backend tells; for hosts whose
+                chat window still shows it.
         """
         _check_text("user", user)
         request = RetrieveRequest(
@@ -340,6 +386,7 @@ class MemorySlot:
             context=context,
             attribute=attribute,
             filters=dict(filters or {}),
+            exclude_session=exclude_session,
         )
         return (await self.retrieve(request)).formatted_context
 

@@ -287,5 +287,6 @@ def _entry(row: Mapping[str, Any]) -> ContextEntry:
         timestamp=datetime.fromisoformat(row["created_at"]),
         labels=(("role", row["labels"].get("role", row["kind"])),),
         event_ids=(event_id,) if event_id else (),
+        session_id=row["labels"].get("session_id"),
         scope_ids={"space": row["space"]},
     )

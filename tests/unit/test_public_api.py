@@ -39,9 +39,9 @@ def test_the_page_of_hosts_is_short_and_pinned():
         "AdapterMode BackendError BackendHealth BackendReadiness BackendTimeout BackendUnavailable "
         "CapabilityNotSupported ConfigError ContextBudget Deadlines InputError JsonlTraceSink MemoryEvent "
         "MemoryFeedback MemoryScope MemorySlot MemslotError Message NativeMutationRequest NativeQueryRequest "
-        "open_memory OpenTelemetrySink ProvenanceRequest ReadOnlyError RetrieveRequest RetrieveResult ScopeError "
-        "SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery SupportsProvenance "
-        "SupportsReadiness TokenCounter Trace WriteReceipt"
+        "open_memory open_memory_sync OpenTelemetrySink ProvenanceRequest ReadOnlyError RetrieveRequest "
+        "RetrieveResult ScopeError SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
+        "SupportsProvenance SupportsReadiness TokenCounter Trace WriteReceipt"
     )
 
 

@@ -222,6 +222,7 @@ def message_entry(message: Any) -> ContextEntry:
         group="Messages",
         labels=tuple(labels),
         event_ids=(event_id,) if isinstance(event_id, str) else (),
+        session_id=metadata.get("session_id"),
         scope_ids={"workspace_id": message.workspace_id},
     )
 

@@ -239,6 +239,7 @@ def to_entry(row: Mapping[str, Any]) -> ContextEntry:
         timestamp=_moment(row.get("created_at")),
         labels=(("by", str(speaker)),) if speaker else (),
         event_ids=(event_id,) if event_id else (),
+        session_id=metadata.get("session_id"),
         scope_ids=row_ids(row),
     )
 

@@ -123,6 +123,7 @@ def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
         timestamp=_said_at(info, metadata),
         group=f"{group} {kind}" if isinstance(kind, str) else group,
         event_ids=event_ids(metadata),
+        session_id=metadata.get("session_id"),
         # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
         scope_ids={"cube_id": str(metadata.get("user_id") or cube_id)},
     )

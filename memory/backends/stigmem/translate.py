@@ -123,6 +123,7 @@ def to_entry(hit: Mapping[str, Any], home: StigmemScope) -> ContextEntry:
         timestamp=_moment(said.get("timestamp")),
         labels=tuple((name, str(said[name])) for name in ("role",) if said.get(name)),
         event_ids=(str(said["event_id"]),) if said.get("event_id") else (),
+        session_id=str(said["session_id"]) if said.get("session_id") else None,
         scope_ids={"scope": home.scope_id if said["scope"] == home.name else str(said["scope"])},
     )
 

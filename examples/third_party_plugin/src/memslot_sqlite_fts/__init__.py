@@ -238,6 +238,7 @@ def _entry(row: Mapping[str, Any]) -> ContextEntry:
         timestamp=datetime.fromisoformat(row["said_at"]),
         labels=(("role", row["role"]),),
         event_ids=(row["event_id"],),
+        session_id=row["session_id"],
         scope_ids={"scope": row["scope"]},  # the slot refuses a row of another scope
     )
 

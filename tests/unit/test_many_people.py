@@ -1,0 +1,177 @@
+"""One slot for many people, for code that does not await, and for hosts that still show the conversation."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from slot_support import ALICE, BOB, Obedient, anyio_backend, event
+
+from memory import BackendUnavailable, MemoryScope, MemorySlot, RetrieveRequest, ScopeError, open_memory_sync
+from memory.testing import FakeBackend
+
+__all__ = ["anyio_backend"]
+
+HISTORY = {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
+
+
+class Counting(Obedient):
+    def __init__(self):
+        super().__init__()
+        self.set_up = []
+        self.fail = 0
+
+    async def setup_scope(self, scope):
+        await anyio.lowlevel.checkpoint()
+        if self.fail:
+            self.fail -= 1
+            raise ConnectionRefusedError("down")
+        self.set_up.append(scope.persona_id)
+
+
+def person(number: int) -> str:
+    return f"p{number}"
+
+
+@pytest.mark.anyio
+async def test_a_hundred_people_share_a_slot_and_see_their_own():
+    async with MemorySlot(Counting(), scope=ALICE) as slot:
+        people = [slot.for_scope(persona_id=person(number)) for number in range(100)]
+        for one in people:
+            await one.after_turn(session_id="s", user=f"I am {one.scope.persona_id}.")
+        sections = [await one.before_turn("who am I?", session_id="s") for one in people]
+    assert all(f"I am {person(number)}." in section for number, section in enumerate(sections))
+    assert all(section.count("I am") == 1 for section in sections)
+
+
+@pytest.mark.anyio
+async def test_a_scope_is_set_up_at_its_first_use_and_once():
+    adapter = Counting()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        bob = slot.for_scope(persona_id="bob")
+        assert adapter.set_up == ["alice"]
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(lambda: bob.before_turn("tea", session_id="s"))
+    assert adapter.set_up == ["alice", "bob"]
+
+
+@pytest.mark.anyio
+async def test_idle_people_are_released_and_come_back():
+    adapter = Counting()
+    async with MemorySlot(adapter, scope=ALICE, idle_scopes=2) as slot:
+        people = [slot.for_scope(persona_id=person(number)) for number in range(4)]
+        for one in people:
+            await one.after_turn(session_id="s", user="tea")
+        assert [slot.is_set_up(one.scope) for one in people] == [False, False, True, True]
+        assert slot.is_set_up(ALICE), "what the host set up is the host's to release"
+        assert "tea" in await people[0].before_turn("tea", session_id="s")
+    assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
+
+
+@pytest.mark.anyio
+async def test_a_person_in_use_is_never_released():
+    adapter = Counting()
+    async with MemorySlot(adapter, scope=ALICE, idle_scopes=0) as slot:
+        bob = slot.for_scope(persona_id="bob")
+        entered = anyio.Event()
+
+        async def wait():
+            entered.set()
+            await anyio.sleep(0.05)
+
+        adapter.next_write = [wait]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: bob.after_turn(session_id="s", user="tea"))
+            await entered.wait()
+            await slot.for_scope(persona_id="eve").before_turn("x", session_id="s")
+            assert slot.is_set_up(BOB)
+        assert not slot.is_set_up(BOB)
+        assert [row.scope for row in adapter.rows] == [BOB]
+
+
+@pytest.mark.anyio
+async def test_a_set_up_that_failed_is_tried_again():
+    adapter = Counting()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        bob = slot.for_scope(persona_id="bob")
+        adapter.fail = 1
+        with pytest.raises(BackendUnavailable):
+            await bob.before_turn("tea", session_id="s")
+        assert await bob.before_turn("tea", session_id="s") == ""
+
+
+@pytest.mark.anyio
+async def test_without_a_scope_to_begin_from_the_ids_must_be_given():
+    async with MemorySlot(Counting()) as slot:
+        with pytest.raises(ScopeError, match="no scope"):
+            slot.for_scope(persona_id="bob")
+        assert slot.for_scope(persona_id="bob", run_id="r").scope == BOB
+        assert repr(slot.for_scope(BOB)) == "<memory of r:bob on obedient>"
+
+
+@pytest.mark.anyio
+async def test_what_the_chat_window_shows_is_left_out_where_rows_name_their_session():
+    async with MemorySlot(FakeBackend(), scope=ALICE) as slot:
+        await slot.after_turn(session_id="now", user="Tea in this conversation.")
+        await slot.after_turn(session_id="then", user="Tea in an earlier one.")
+        everything = await slot.before_turn("tea", session_id="now")
+        others = await slot.before_turn("tea", session_id="now", exclude_session=True)
+    assert "this conversation" in everything
+    assert "this conversation" not in others
+    assert "an earlier one" in others
+
+
+@pytest.mark.anyio
+async def test_what_names_no_session_stays():
+    async with MemorySlot(Obedient(), scope=ALICE) as slot:
+        await slot.record_event(event(1))
+        request = RetrieveRequest(query="x", scope=ALICE, session_id="s", exclude_session=True)
+        assert len((await slot.retrieve(request)).entries) == 1
+
+
+def test_code_that_does_not_await_has_a_memory(tmp_path: Path):
+    with open_memory_sync(HISTORY, scope=ALICE, data_dir=tmp_path) as memory:
+        assert memory.before_turn("tea", session_id="s") == ""
+        memory.after_turn(session_id="s", user="I like oolong.", assistant="Noted.")
+        bob = memory.for_scope(persona_id="bob")
+        bob.after_turn(session_id="s", user="I like coffee.")
+        assert "oolong" in memory.before_turn("tea", session_id="s")
+        assert "oolong" not in bob.before_turn("tea", session_id="s")
+        assert memory.run(lambda slot: slot.health()).status == "ok"
+        assert memory.reset().verified
+        assert memory.before_turn("tea", session_id="s") == ""
+        assert "coffee" in bob.before_turn("x", session_id="s")
+
+
+def test_threads_share_a_blocking_memory(tmp_path: Path):
+    failures = []
+    with open_memory_sync(HISTORY, scope=ALICE, data_dir=tmp_path) as memory:
+
+        def talk(number: int) -> None:
+            mine = memory.for_scope(persona_id=person(number))
+            for turn in range(5):
+                mine.after_turn(session_id="s", user=f"I am person {number}, turn {turn}")
+            section = mine.before_turn("x", session_id="s")
+            if section.count(f"I am person {number},") != 5 or section.count("I am") != 5:
+                failures.append(section)
+
+        threads = [threading.Thread(target=talk, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_an_error_arrives_where_the_call_was_made(tmp_path: Path):
+    with (
+        open_memory_sync(HISTORY, data_dir=tmp_path) as memory,
+        pytest.raises(ScopeError, match="no scope"),
+    ):
+        memory.before_turn("tea", session_id="s")
+    assert threading.active_count() < 20
+    assert MemoryScope(run_id="r", persona_id="x")
