@@ -232,10 +232,13 @@ class Cell:
             self._tally.wait_ms += _since(start)
         self._readiness[answer.state] += 1
         self._work.progress("wait", 0, 0)
+        why = f": {answer.detail}" if answer.detail else ""
         if answer.state == "failed":
-            raise _Stopped("the backend failed to process what was written; its retrievals would not count")
+            raise _Stopped(
+                f"the backend failed to process what was written, so its retrievals would not count{why}"
+            )
         if answer.state != "ready":
-            self._tally.warn([f"a test session began while readiness was {answer.state}"])
+            self._tally.warn([f"a test session began while readiness was {answer.state}{why}"])
 
     async def _ask(self, probe: Probe) -> None:
         cs: dict[str, Any] = {name: getattr(probe, name) for name in self._work.settings.cs}

@@ -7,7 +7,7 @@ import pytest
 from bench_support import SENTINEL, config_of, locomo_sample, registry_with, write_locomo
 from jsonschema import Draft202012Validator
 
-from memory import BackendUnavailable, ConfigError
+from memory import BackendReadiness, BackendUnavailable, ConfigError
 from memory.adapter import ContextEntry
 from memory.bench import make_quickstart, run_benchmark, run_settings, write_report
 from memory.bench.manifest import manifest_schema, read_manifest
@@ -244,6 +244,19 @@ async def test_a_wait_that_ends_pending_is_told_and_not_taken_for_ready(run, tal
     assert outcome.metrics.evidence.overall.recall.value == 0.0
 
 
+async def test_why_memory_is_not_ready_stands_in_manifest_and_report(run, talks, monkeypatch):
+    answer = BackendReadiness(state="unknown", detail="nothing was derived")
+    monkeypatch.setattr(FakeBackend, "wait_until_ready", lambda *_: _value(answer))
+    outcome = await run(run={"timeline": "locomo", "data": str(talks)})
+    (told,) = (text for text in outcome.manifest.warnings if "readiness was unknown" in text)
+    assert told.startswith("a test session began while readiness was unknown: nothing was derived (")
+    assert "nothing was derived" in write_report(outcome.directory).read_text(encoding="utf-8")
+
+
+async def _value(answer):
+    return answer
+
+
 async def test_a_failed_derivation_stops_its_cell_and_scores_nothing(run):
     store = FakeNativeStore()
     store.derivation_fails = True
@@ -251,6 +264,7 @@ async def test_a_failed_derivation_stops_its_cell_and_scores_nothing(run):
     assert outcome.manifest.status == "failed"
     assert [cell.status for cell in outcome.manifest.cells] == ["failed", "failed"]
     assert "failed to process" in outcome.manifest.cells[0].error.message
+    assert "rows were never derived" in outcome.manifest.cells[0].error.message, "why, as the backend says it"
     assert outcome.metrics.probes == 0
     assert outcome.metrics.evidence is None
 

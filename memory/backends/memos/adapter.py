@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Literal
 
 import anyio
 
 from memory import (
+    AdapterMode,
     BackendError,
     BackendHealth,
     BackendReadiness,
     BackendTimeout,
+    BackendUnavailable,
     CapabilityNotSupported,
     InputError,
     MemoryEvent,
@@ -36,6 +37,7 @@ from memory.adapter import (
     AdapterTraits,
     BackendProtocolError,
     FeedbackReceipt,
+    ModeReceipt,
     NativeMutationReceipt,
     NativeQueryResult,
     ProvenanceResult,
@@ -43,18 +45,18 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
-from memory.backends.memos.canary import Canary
+from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.parsing import Item, event_ids, metadata_of, to_entries
+from memory.backends.memos.parsing import Item, changed_within, event_ids, metadata_of, to_entries
 from memory.backends.memos.readiness import Readiness, Status, Written
-from memory.backends.memos.requests import OPERATORS, dropped_roles, home_of
+from memory.backends.memos.requests import OPERATORS, MemosScope, dropped_roles, home_of
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
 __all__ = ["MemosAdapter"]
 
 _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
-_NOTHING = "MemOS extracted nothing from this event; it says the same of a model's answer that it cannot read"
+_NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
 )
@@ -96,8 +98,10 @@ class MemosAdapter(SequentialBulk):
         self._options = options
         self._transport = transport
         self._native = Native(transport, options)
-        self._readiness = Readiness(self._native, redis=options.scheduler == "redis")
-        self._canary = Canary(self._native, options, f"memory.backends.{settings.name}")
+        self._readiness = Readiness(
+            self._native, redis=options.scheduler == "redis", replaces=options.async_mode == "async"
+        )
+        self._canary = Canary(self._native, options, self.shielded, f"memory.backends.{settings.name}")
         self._checking = anyio.Lock()
         self._checked = False
 
@@ -106,17 +110,22 @@ class MemosAdapter(SequentialBulk):
         return {"cube_id": home_of(scope).cube_id}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Cubes need no making. The first call sees whether the server stores, finds and filters.
+        """Cubes need no making. The first call sees whether the server stores, finds, filters and tells of tasks.
+
+        While read-only it stores nothing, and what cannot be seen without is left to a later call.
 
         Raises:
             BackendUnavailable: it does not find what it stored.
-            ConfigError: it does not filter as ``graph_db`` promises.
+            ConfigError: it does not filter as ``graph_db`` promises, or has no tasks as ``scheduler`` does.
         """
         async with self._checking:
-            if not self._checked:
-                await self._canary.check()
-                self._checked = True
+            self._checked = self._checked or await self._canary.check()
         await self._readiness.meet(home_of(scope))
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Read-only, the canary is not stored again either."""
+        self._canary.read_only = mode.read_only
+        return await super().set_mode(mode)
 
     async def join_abandoned(self) -> None:
         """Wait for writes abandoned at their deadline, and for the scheduler, which still changes what was written.
@@ -139,8 +148,19 @@ class MemosAdapter(SequentialBulk):
         return await self.shielded.run(home, lambda: self._add(event))
 
     async def _add(self, event: MemoryEvent) -> WriteReceipt:
-        home, options = home_of(event.scope), self._options
-        self._readiness.wrote(home)  # even where the answer is lost
+        home = home_of(event.scope)
+        self._readiness.wrote(
+            home, Written(event.event_id, event.session_id)
+        )  # even where the answer is lost
+        try:
+            return await self._added(event, home)
+        except BackendError as error:
+            if not error.ambiguous:
+                self._readiness.refused(home, event.event_id)
+            raise
+
+    async def _added(self, event: MemoryEvent, home: MemosScope) -> WriteReceipt:
+        options = self._options
         memories = await self._native.add(event, home)
         written = Written(event.event_id, event.session_id, memories)
         self._readiness.wrote(home, written)
@@ -153,6 +173,7 @@ class MemosAdapter(SequentialBulk):
                     "add: MemOS answered 200 and stored nothing; see the server's log", sent=False
                 )
             await self._canary.probe("add")
+            status = "unknown"
             warnings += (_NOTHING,)
         elif queued:
             warnings += (_REPLACED,)
@@ -219,8 +240,7 @@ class MemosAdapter(SequentialBulk):
 
         async def delete() -> Any:
             await self._readiness.idle(self._options.idle_timeout_s, [home])  # it would store it again
-            await self._own(request.scope, native_id)
-            self._readiness.forget(home)
+            self._readiness.forget(home, await self._own(request.scope, native_id))
             answer = await self._native.delete([native_id], home)
             try:
                 left = (await self._native.listing(home, native_id)).by_id
@@ -248,10 +268,11 @@ class MemosAdapter(SequentialBulk):
         Raises:
             BackendUnavailable: nothing is found, and what is known to be stored is not found either.
         """
-        data = await self._native.search(request, home_of(request.scope))
+        home = home_of(request.scope)
+        data = await self._native.search(request, home)
+        if not to_entries(data):
+            data = await self._nothing(request, home, data)
         entries = to_entries(data)
-        if not entries:
-            await self._canary.probe("search")
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,
@@ -264,8 +285,19 @@ class MemosAdapter(SequentialBulk):
             ),
         )
 
+    async def _nothing(self, request: RetrieveRequest, home: MemosScope, data: Any) -> Any:
+        """Whether there is nothing to find, or the search failed; asked again once the server has recovered."""
+        if await self._canary.probe("search"):
+            data = await self._native.search(request, home)
+        mode = self._options.search_mode
+        if mode == "fast" or to_entries(data):
+            return data
+        if to_entries(await self._native.search(request, home, mode="fast")):
+            raise BackendUnavailable(f"search: {unfound_by(mode)}", diagnostics={"status": 200}, sent=False)
+        return data
+
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """The scheduler's word, and whether what was written last is found."""
+        """The scheduler's word, and whether what was written is stored and found."""
         home = home_of(scope)
         if self.shielded.busy(home):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
@@ -289,7 +321,7 @@ class MemosAdapter(SequentialBulk):
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(home_of(request.scope))
-            found = [item for item in listing.items if _changed_within(item, request.since, request.until)]
+            found = [item for item in listing.items if changed_within(item, request.since, request.until)]
             raw = {"memories": found}
         events = dict.fromkeys(one for item in found for one in event_ids(metadata_of(item)))
         ids = tuple(str(item.get("id")) for item in found)
@@ -386,16 +418,3 @@ class MemosAdapter(SequentialBulk):
         """Wait for writes under way, at most eight seconds, and close the transport. Idempotent."""
         await super().aclose()
         await self._native.aclose()
-
-
-def _changed_within(item: Item, since: datetime | None, until: datetime | None) -> bool:
-    """Whether the server stored or last changed a memory in that time; one that tells no time is not in it."""
-    metadata = metadata_of(item)
-    for name in ("updated_at", "created_at"):
-        try:
-            moment = datetime.fromisoformat(metadata[name])
-        except (KeyError, TypeError, ValueError):
-            continue
-        if moment.tzinfo is not None and (not since or moment >= since) and (not until or moment <= until):
-            return True
-    return since is None and until is None

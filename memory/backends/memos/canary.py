@@ -1,21 +1,26 @@
 """Whether a MemOS really works: something is stored, and looked for.
 
 MemOS answers 200 where its embedder, model, reranker or index fails, and search is then empty. So one known memory
-lives in a cube of its own, ``memslot-canary``, and is searched for at the first setup of a scope and by ``health``.
+lives in a cube of its own, ``memslot-canary``, and is searched for at the first setup of a scope, by ``health`` and
+where an answer is empty. One that was stored without a vector is never found again; a good one takes its place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import anyio
+
 from memory import BackendUnavailable, ConfigError
+from memory.adapter import ShieldedCalls
 from memory.backends.memos.native import Native
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.parsing import metadata_of, relativity_of
 from memory.backends.memos.requests import MemosScope, native_filter
 
-__all__ = ["CANARY", "Canary"]
+__all__ = ["CANARY", "Canary", "unfound_by"]
 
 CANARY = MemosScope("memslot-canary")  # the cube of a scope has a "." or "_" in its name
 _EMPTY = MemosScope("memslot-empty")
@@ -29,6 +34,7 @@ _LOST = (
     "what is stored is not found again: the embedder, reranker or model behind MemOS does not work, or the vector "
     "index loses rows (ivfflat.probes), or relativity, dedup or search_mode leave everything out; see its log"
 )
+_TASK_LOOKS, _TASK_PAUSE_S = 20, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,67 +52,81 @@ class Canary:
     Args:
         native: the MemOS.
         options: the block.
+        shielded: what carries out writes that a mode switch is to wait for.
         where: names the block in errors.
 
     Attributes:
         filters: ``honoured`` or ``ignored`` by the server's search; None until :meth:`check`.
         relativity: how relevant the server last found the canary to its own text.
+        read_only: whether nothing may be stored.
     """
 
-    def __init__(self, native: Native, options: MemosOptions, where: str) -> None:
+    def __init__(self, native: Native, options: MemosOptions, shielded: ShieldedCalls, where: str) -> None:
         self._native = native
         self._options = options
+        self._shielded = shielded
         self._where = where
         self.filters: str | None = None
         self.relativity: float | None = None
-
-    async def answers_probe(self) -> bool:
-        """Whether a search finds the canary. Writes nothing."""
-        return await self._found()
+        self.read_only = False
 
     async def report(self) -> Report:
         """What a search for the canary shows of the server. Writes nothing."""
-        if await self.answers_probe():
+        if await self._found():
             if self.relativity not in _UNRANKED or not self._options.rerank:
                 return Report("ok", "found")
             return Report("degraded", "found, unranked", (_UNRANKED[self.relativity],))
-        if await self.exists():
-            return Report("unavailable", "not found", (_LOST,))
+        if await self._exists():
+            return Report("unavailable", "not found", (await self._why(),))
         return Report(
             "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
         )
 
-    async def probe(self, operation: str) -> None:
+    async def probe(self, operation: str) -> bool:
         """MemOS answered with nothing: whether that may be so, or it failed.
 
+        Returns:
+            Whether the canary had to be stored again; the answer may then be another.
+
         Raises:
-            BackendUnavailable: the canary is stored, and not found either.
+            BackendUnavailable: the canary is not found either, and one stored anew is not.
         """
-        if not await self.answers_probe() and await self.exists():
+        if await self._found():
+            return False
+        problem = await self._heal()
+        if problem is not None:
             raise BackendUnavailable(
-                f"{operation}: MemOS answered 200 with nothing, and {_LOST}",
+                f"{operation}: MemOS answered 200 with nothing, and {problem}",
                 diagnostics={"status": 200},
                 sent=False,
             )
+        return not self.read_only
 
-    async def exists(self) -> bool:
-        """Whether the canary is stored, found or not."""
-        return bool((await self._native.listing(CANARY)).by_id)
+    async def check(self) -> bool:
+        """Store the canary where none is found, find it, and see whether cubes, filters and scheduler hold.
 
-    async def check(self) -> None:
-        """Store the canary where there is none, find it, and see whether cubes and filters hold.
+        Returns:
+            Whether all could be seen; while read-only, that is only where the canary is stored already.
 
         Raises:
-            BackendUnavailable: it is stored and not found, or is not stored although MemOS says so.
-            ConfigError: another cube finds it as well, or ``graph_db`` promises filters that this server ignores.
+            BackendUnavailable: it is not found, or is not stored although MemOS says so.
+            ConfigError: another cube finds it as well, or the server has not the ``graph_db`` or ``scheduler``
+                that the block says.
         """
-        if not await self._found():
-            await self._renew()
+        problem = None if await self._found() else await self._heal()
+        if problem is not None:
+            raise BackendUnavailable(f"setup_scope: {problem}")
+        if self.read_only and not await self._found():
+            return False
         if await self._found(home=_EMPTY):
             raise ConfigError(
                 f"{self._where}.graph_db: this server's searches mix all cubes, so scopes would share memory; "
                 "with GRAPH_DB_BACKEND=neo4j run it with MOS_NEO4J_SHARED_DB=true"
             )
+        await self._check_filters()
+        return self._options.scheduler != "redis" or await self._check_tasks()
+
+    async def _check_filters(self) -> None:
         matching = await self._found(context=_CONTEXT)
         self.filters = "ignored" if await self._found(context="another context") else "honoured"
         if self._options.filters and not (matching and self.filters == "honoured"):
@@ -118,15 +138,69 @@ class Canary:
                 "give its GRAPH_DB_BACKEND"
             )
 
-    async def _renew(self) -> None:
-        """Store it again: an older one may have been stored while the embedder was down, and is lost for good."""
-        await self._native.clear(CANARY)
-        if not await self._native.note(_TEXT, CANARY, {"context": _CONTEXT}):
+    async def _check_tasks(self) -> bool:
+        """With Redis every add is a task that can be asked for; a local queue tells of none."""
+        if await self._native.tasks(CANARY):
+            return True
+        if self.read_only:
+            return False
+        if await self._shielded.run(CANARY, self._told_of_a_task):
+            return True
+        raise ConfigError(
+            f"{self._where}.scheduler: says redis, but this server tells of no task that it was given, so "
+            "memory would be called ready too early; run it with MEMSCHEDULER_USE_REDIS_QUEUE=true, or say local"
+        )
+
+    async def _told_of_a_task(self) -> bool:
+        added = await self._store()
+        try:
+            for _ in range(_TASK_LOOKS):
+                if await self._native.tasks(CANARY):
+                    return True
+                await anyio.sleep(_TASK_PAUSE_S)
+            return False
+        finally:
+            await self._native.delete(added, CANARY)
+
+    # -- the memory itself ------------------------------------------------------------------------------
+
+    async def _heal(self) -> str | None:
+        """Nothing is found: None once a canary is, else why not. What was stored in vain goes again."""
+        return await self._shielded.run(CANARY, self._renew)
+
+    async def _renew(self) -> str | None:
+        """The good one first: only then goes what is stored and never found."""
+        if await self._found():
+            return None  # by another call meanwhile
+        if self.read_only:
+            return await self._why() if await self._exists() else None
+        if not (await self._native.found(_TEXT, CANARY)):
+            fresh = await self._store()
+            found = await self._native.found(_TEXT, CANARY)
+            stored = (await self._native.listing(CANARY)).by_id
+            lost = [one for one in stored if one not in found and (one in fresh or found)]
+            if lost:
+                await self._native.delete(lost, CANARY)
+        return None if await self._found() else await self._why()
+
+    async def _store(self) -> Sequence[str]:
+        added = await self._native.note(_TEXT, CANARY, {"context": _CONTEXT})
+        if not added:
             raise BackendUnavailable(
                 "setup_scope: MemOS answered 200 and stored nothing; see the server's log"
             )
-        if not await self._found():
-            raise BackendUnavailable(f"setup_scope: {_LOST}")
+        return [one.native_id for one in added]
+
+    async def _exists(self) -> bool:
+        """Whether the canary is stored, found or not."""
+        return bool((await self._native.listing(CANARY)).by_id)
+
+    async def _why(self) -> str:
+        """What keeps the canary from being found."""
+        mode = self._options.search_mode
+        if mode != "fast" and await self._native.found(_TEXT, CANARY):
+            return unfound_by(mode)
+        return _LOST
 
     async def _found(self, home: MemosScope = CANARY, context: str | None = None) -> bool:
         where = None
@@ -136,3 +210,11 @@ class Canary:
         for item in found.values():
             self.relativity = relativity_of(metadata_of(item))
         return bool(found)
+
+
+def unfound_by(mode: str) -> str:
+    """What to say where a search mode that asks the model finds nothing, and ``fast`` does."""
+    return (
+        f"search_mode: {mode} finds nothing where fast does: the language model behind MemOS fails, or its answers "
+        "cannot be read; see the server's log, or say search_mode: fast"
+    )

@@ -76,9 +76,10 @@ class Native:
         """``/product/add`` of a text as it is."""
         return added(await self._transport.call("add", self.requests.note(text, home, info)))
 
-    async def search(self, request: RetrieveRequest, home: MemosScope) -> Any:
-        """``/product/search``: the groups."""
-        return data_of(await self._transport.call("search", self.requests.search(request, home)), "search")
+    async def search(self, request: RetrieveRequest, home: MemosScope, mode: str | None = None) -> Any:
+        """``/product/search``: the groups; by default in the configured mode."""
+        body = self.requests.search(request, home, mode)
+        return data_of(await self._transport.call("search", body), "search")
 
     async def found(
         self,

@@ -15,6 +15,7 @@ __all__ = [
     "GROUPS",
     "Added",
     "added",
+    "changed_within",
     "count_busy",
     "data_of",
     "deleted",
@@ -28,6 +29,7 @@ __all__ = [
     "task_states",
     "to_entries",
     "unextracted",
+    "untouched",
 ]
 
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
@@ -166,23 +168,44 @@ def rewritten(item: Item) -> bool:
     return not isinstance(item.get("id"), str) or not (metadata.get("created_at") or metadata.get("sources"))
 
 
+def changed_within(item: Item, since: datetime | None, until: datetime | None) -> bool:
+    """Whether the server stored or last changed a memory in that time; one that tells no time is not in it."""
+    metadata = metadata_of(item)
+    for name in ("updated_at", "created_at"):
+        try:
+            moment = datetime.fromisoformat(metadata[name])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if moment.tzinfo is not None and (not since or moment >= since) and (not until or moment <= until):
+            return True
+    return since is None and until is None
+
+
 def unextracted(item: Item) -> bool:
     """Whether MemOS kept the raw text because its model failed: no tags, and a title cut from the text itself."""
     metadata, text = metadata_of(item), item.get("memory")
     return isinstance(text, str) and metadata.get("tags") == [] and metadata.get("key") == text[:10]
 
 
+def untouched(item: Item) -> bool:
+    """Whether this is the text as it was sent, which the scheduler is to replace where adds are asynchronous."""
+    return metadata_of(item).get("tags") == ["mode:fast"]
+
+
 def count_busy(answer: Any) -> int:
-    """Tasks of all users that wait or run, by ``scheduler_summary``, the one truthful count of a local queue."""
-    summary = data_of(answer, "all_status")
-    summary = summary.get("scheduler_summary") if isinstance(summary, dict) else None
-    busy = 0
-    for name in ("waiting", "in_progress"):
-        count = summary.get(name) if isinstance(summary, dict) else None
-        if not isinstance(count, int):
-            raise _unreadable("all_status", f"scheduler_summary.{name}, a number")
-        busy += count
-    return busy
+    """Tasks of all users that wait or run: by ``scheduler_summary``, the one truthful count of a local queue, or
+    by ``all_tasks_summary``, which with Redis knows of some first."""
+    data = data_of(answer, "all_status")
+    most = 0
+    for part in ("scheduler_summary", "all_tasks_summary"):
+        summary, busy = data.get(part) if isinstance(data, dict) else None, 0
+        for name in ("waiting", "in_progress"):
+            count = summary.get(name) if isinstance(summary, dict) else None
+            if not isinstance(count, int):
+                raise _unreadable("all_status", f"{part}.{name}, a number")
+            busy += count
+        most = max(most, busy)
+    return most
 
 
 def task_states(answer: Any) -> dict[str, str]:

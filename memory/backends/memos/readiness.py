@@ -1,11 +1,13 @@
-"""Whether what was written can be found: the scheduler's word, and a search for what was written last.
+"""Whether what was written can be found: the scheduler's word, what is stored, and a search for it.
 
 With Redis MemOS tells of every task of a user. Its local queue only counts the tasks of all users, so an empty one
-proves little; and a finished task may have stored what no search finds.
+proves little; a finished task may have kept the text as it was, because the model failed, may have stored nothing,
+or what no search finds. So each event that was written stays in question until it was seen stored and found.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,8 +16,8 @@ import anyio
 
 from memory import BackendError, BackendReadiness
 from memory.adapter import BackendProtocolError
-from memory.backends.memos.native import Native
-from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted
+from memory.backends.memos.native import Listing, Native
+from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted, untouched
 from memory.backends.memos.requests import MemosScope
 
 __all__ = ["Status", "Readiness", "Written"]
@@ -23,10 +25,15 @@ __all__ = ["Status", "Readiness", "Written"]
 Status = Literal["committed", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
-_DOUBTS = 4
+_DOUBTS = 5
 _SECOND_LOOK_S = 0.05
 _RAW = "the language model behind MemOS failed, and text was kept as it is"
 _LOST = "memories are stored, but a search finds none: the embedder, reranker or index behind MemOS failed"
+_GONE = (
+    "nothing is stored: there was nothing to keep in them, MemOS merged or lost them, or an answer of its model "
+    "could not be read, which it does not tell"
+)
+_UNTOUCHED = "still as sent, though the scheduler has no task for them: it was restarted, or failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +42,7 @@ class Written:
 
     event_id: str
     session_id: str
-    added: tuple[Added, ...]
-
-    def is_in(self, item: Item) -> bool:
-        """Whether a memory is one of these, or was made of the event later."""
-        same = any(memory.native_id == item.get("id") for memory in self.added)
-        return same or self.event_id in event_ids(metadata_of(item))
+    added: tuple[Added, ...] = ()
 
 
 class Readiness:
@@ -49,18 +51,20 @@ class Readiness:
     Args:
         native: the MemOS.
         redis: the scheduler keeps its tasks in Redis.
+        replaces: it replaces what is added.
     """
 
-    def __init__(self, native: Native, *, redis: bool) -> None:
+    def __init__(self, native: Native, *, redis: bool, replaces: bool) -> None:
         self._native = native
         self._redis = redis
-        self._last: dict[MemosScope, Written] = {}
+        self._replaces = replaces
+        self._open: dict[MemosScope, dict[str, Written]] = {}  # by event; not yet seen stored and found
         self._old_failures: dict[MemosScope, frozenset[str]] = {}
         self._unreconciled: dict[MemosScope, object] = {}  # each write leaves a mark of its own
 
     async def begin(self, home: MemosScope) -> None:
         """A new or an emptied scope: what failed before is not held against what will be written."""
-        self.forget(home)
+        self._open.pop(home, None)
         self._unreconciled.pop(home, None)
         if self._redis:
             self._old_failures[home] = await self._failures(home)
@@ -70,15 +74,26 @@ class Readiness:
         if self._redis and home not in self._old_failures:
             await self.begin(home)
 
-    def forget(self, home: MemosScope) -> None:
-        """What was written last may be gone, and shall be."""
-        self._last.pop(home, None)
+    def forget(self, home: MemosScope, item: Item) -> None:
+        """This memory shall be gone: whether its event is stored is no question any more."""
+        waiting = self._open.get(home, {})
+        made_of = {
+            one.event_id
+            for one in waiting.values()
+            if any(it.native_id == item.get("id") for it in one.added)
+        }
+        for event_id in made_of.union(event_ids(metadata_of(item))):
+            waiting.pop(event_id, None)
 
     def wrote(self, home: MemosScope, written: Written | None = None) -> None:
-        """Something was written: the scheduler may be at work on it, and readiness is about it."""
+        """Something was sent: the scheduler may be at work on it, and readiness is about it."""
         self._unreconciled[home] = object()
-        if written is not None and written.added:
-            self._last[home] = written
+        if written is not None:
+            self._open.setdefault(home, {})[written.event_id] = written
+
+    def refused(self, home: MemosScope, event_id: str) -> None:
+        """This event was certainly not stored."""
+        self._open.get(home, {}).pop(event_id, None)
 
     # -- the scheduler ----------------------------------------------------------------------------------
 
@@ -128,7 +143,7 @@ class Readiness:
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
         self._reconcile((home,), before)
-        return await self._findable(home)
+        return await self._judge(home)
 
     async def wait(self, home: MemosScope, timeout_s: float) -> BackendReadiness:
         """Ask until the answer is ``ready``, or stays ``unknown`` or ``failed``; at most ``timeout_s`` seconds."""
@@ -173,32 +188,60 @@ class Readiness:
         why = f"it is not among the first {len(found)} found" if found else _LOST
         return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
-    async def _findable(self, home: MemosScope) -> BackendReadiness:
-        """Idle: now what was written last must be found, as it was or as what MemOS made of it."""
-        written = self._last.get(home)
-        if written is None:
-            return await self._anything(home)
-        found = await self._native.found(written.added[0].text, home, session_id=written.session_id)
-        if any(written.is_in(item) for item in found.values()):
-            return _ready("what was written last is found", found)
+    async def _judge(self, home: MemosScope) -> BackendReadiness:
+        """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
         stored = await self._native.listing(home)
-        if not any(written.is_in(item) for item in stored.items):
-            why = "nothing of what was written last is stored: MemOS kept nothing of it, merged it or lost it"
-            return BackendReadiness(state="unknown", detail=why)
-        if not found:
-            return BackendReadiness(state="failed", detail=_LOST)
-        why = f"what was written last is stored, and not among the first {len(found)} found"
-        return BackendReadiness(state="unknown", detail=why)
-
-    async def _anything(self, home: MemosScope) -> BackendReadiness:
-        """Nothing was written through this adapter: whether any memory that there is can be found."""
-        stored = await self._native.listing(home)
-        if not stored.by_id:
+        waiting = self._open.get(home, {})
+        if not stored.by_id and not waiting:
             return BackendReadiness(state="ready", detail="nothing is stored")
-        found = await self._native.found(str(stored.items[0].get("memory")), home)
-        return (
-            _ready("memories are found", found) if found else BackendReadiness(state="failed", detail=_LOST)
+        raw = sum(unextracted(item) for item in stored.items)
+        untold = sum(untouched(item) for item in stored.items) if self._replaces else 0
+        gone, crowded, lost = await self._unfound(home, stored, waiting)
+        problems = (
+            ("failed", raw, f"{_RAW} in {raw} of {len(stored.items)} memories"),
+            ("failed", lost, _LOST),
+            ("unknown", gone, f"of {gone} events {_GONE}"),
+            ("unknown", untold, f"{untold} memories are {_UNTOUCHED}"),
+            ("unknown", crowded, f"{crowded} events are stored, and not among the first memories found"),
         )
+        found = [(state, told) for state, count, told in problems if count]
+        if not found:
+            return BackendReadiness(state="ready", detail="what is stored is found")
+        state = "failed" if found[0][0] == "failed" else "unknown"
+        return BackendReadiness(state=state, detail="; ".join(told for _, told in found))
+
+    async def _unfound(
+        self, home: MemosScope, stored: Listing, waiting: dict[str, Written]
+    ) -> tuple[int, int, int]:
+        """Events of which nothing is stored; those not among what is found; and whether nothing is found at all.
+
+        What was written by others is one question, as no search is wasted on each of it.
+        """
+        of_event: defaultdict[str, list[Item]] = defaultdict(list)
+        for item in stored.items:
+            for event_id in event_ids(metadata_of(item)):
+                of_event[event_id].append(item)
+        gone = crowded = lost = 0
+        seen: dict[str, Item] = {}
+        for written in tuple(waiting.values()):
+            by_id = (stored.by_id.get(memory.native_id) for memory in written.added)
+            mine = [*(item for item in by_id if item is not None), *of_event[written.event_id]]
+            if not mine:
+                gone += 1
+                continue
+            if not _among(mine, seen):
+                found = await self._native.found(
+                    str(mine[0].get("memory")), home, session_id=written.session_id
+                )
+                lost += not found
+                seen |= found
+            if _among(mine, seen):
+                waiting.pop(written.event_id, None)
+            else:
+                crowded += 1
+        if not waiting and not seen and stored.items:
+            lost += not await self._native.found(str(stored.items[0].get("memory")), home)
+        return gone, 0 if lost else crowded, lost
 
     async def _failures(self, home: MemosScope) -> frozenset[str]:
         return frozenset(
@@ -206,6 +249,6 @@ class Readiness:
         )
 
 
-def _ready(why: str, found: Mapping[str, Item]) -> BackendReadiness:
-    raw = sum(unextracted(item) for item in found.values())
-    return BackendReadiness(state="ready", detail=f"{why}; {_RAW} in {raw} of {len(found)}" if raw else why)
+def _among(items: Sequence[Item], found: Mapping[str, Item]) -> bool:
+    """Whether one of these memories was found."""
+    return any(str(item.get("id")) in found for item in items)

@@ -122,7 +122,7 @@ class Requests:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def search(self, request: RetrieveRequest, home: MemosScope) -> Body:
+    def search(self, request: RetrieveRequest, home: MemosScope, mode: str | None = None) -> Body:
         """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
 
         Raises:
@@ -138,6 +138,7 @@ class Requests:
                 session_id=request.session_id,
                 most=request.budget.max_items,
                 where=native_filter(request.where, self._options.graph_db) if self._options.filters else None,
+                mode=mode,
             )
         )
 

@@ -70,6 +70,7 @@ class MemosModel:
         undeletable: deletes say what they always say, and delete nothing.
         handing_over: the local queue counts no task, once.
         held: the scheduler does not work.
+        reads_badly: what the model says in a ``fine`` search cannot be read; that shows with two memories or more.
         rates_all: what the reranker says of everything: 0.0 where it is down, 0.5 for cosine_local on PostgreSQL.
     """
 
@@ -81,7 +82,7 @@ class MemosModel:
         self.tasks: list[Task] = []
         self.queue: deque[Task] = deque()
         self.embedder_down = self.model_down = self.stores_nothing = self.loses_raw = False
-        self.handing_over = False
+        self.handing_over = self.reads_badly = False
         self.mixes_cubes = self.undeletable = self.held = self.database_down = False
         self.rates_all: float | None = None
 
@@ -104,9 +105,12 @@ class MemosModel:
             for row in rows
             if row.memory and not self.database_down and "\0" not in json.dumps(row.metadata) + row.memory
         )
-        if asynchronous:
-            for row in rows:
+        for row in rows:
+            if asynchronous:
                 self._schedule(user_id, row, body)
+            elif self.redis:
+                done = Task(0.0, user_id, lambda: None, body.get("task_id"), "completed")
+                self.tasks.append(done)
         told = [
             {"memory": row.memory, "memory_id": row.id, "memory_type": row.kind, "cube_id": row.cube_id}
             for row in rows
@@ -205,7 +209,7 @@ class MemosModel:
         rows = [row for row in self.rows if row.embedded and (self.mixes_cubes or row.cube_id == cube)]
         if self.graph_db != "postgres":
             rows = [row for row in rows if self._matches(row, wanted)]
-        if self.model_down and body.get("mode") == "fine":
+        if body.get("mode") == "fine" and (self.model_down or (self.reads_badly and len(rows) > 1)):
             return []
         asked = _words(body["query"])
         scored = [(row, len(asked & _words(row.memory)) / max(len(asked), 1)) for row in reversed(rows)]

@@ -197,6 +197,9 @@ def test_tasks_are_counted_by_the_one_truthful_number():
     summary = {"waiting": 2, "in_progress": 1, "pending": 9, "completed": 7}
     lying = dict.fromkeys(summary, 0)
     assert count_busy(envelope({"scheduler_summary": summary, "all_tasks_summary": lying})) == 3
+    nothing = {"waiting": 0, "in_progress": 0}
+    known_first = {"scheduler_summary": nothing, "all_tasks_summary": {**nothing, "in_progress": 1}}
+    assert count_busy(envelope(known_first)) == 1, "as seen with Redis, just after a synchronous add"
     for broken in (None, {}, {"scheduler_summary": None}, {"scheduler_summary": {"waiting": "2"}}):
         with pytest.raises(BackendProtocolError):
             count_busy(envelope(broken))

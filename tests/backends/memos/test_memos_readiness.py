@@ -7,7 +7,15 @@ import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, ready
 
-from memory import AdapterMode, BackendTimeout, MemorySlot, SupportsReadiness
+from memory import (
+    AdapterMode,
+    BackendTimeout,
+    MemorySlot,
+    NativeMutationRequest,
+    SupportsNativeMutation,
+    SupportsReadiness,
+)
+from memory.adapter import BackendRejected
 from memory.backends.memos.canary import CANARY
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +65,7 @@ async def test_a_memory_that_says_nothing_of_its_event_is_known_by_its_id(double
     async with opened(double, async_mode="sync") as slot:
         await slot.record_event(event("I like oolong tea."))
         double.model.rows[-1].metadata.update(info={}, sources=[])
-        assert (await ready(slot)).detail == "what was written last is found"
+        assert (await ready(slot)).detail == "what is stored is found"
 
 
 async def test_a_moment_without_any_memory_is_waited_out(double):
@@ -131,7 +139,77 @@ async def test_a_memory_that_the_scheduler_lost_is_not_ready(double):
         double.model.loses_raw = True
         await slot.record_event(event("I like oolong tea."))
         answer = await ready(slot)
-    assert (answer.state, "lost it" in answer.detail) == ("unknown", True)
+        assert (answer.state, "of 1 events nothing is stored" in answer.detail) == ("unknown", True)
+        double.model.loses_raw = False
+        await slot.record_event(event("I like rooibos."))
+        assert (await ready(slot)).state == "unknown", "a doubt is not forgotten for what came after"
+        await slot.reset_scope(ALICE)
+        assert (await ready(slot)).state == "ready"
+
+
+async def test_with_a_dead_model_nothing_is_ready_for_whoever_asks(double):
+    """The raw text stays and is found: figures would be better than with a model that works."""
+    async with opened(double) as slot:
+        await slot.record_event(event("I like sencha."))
+        assert (await ready(slot)).state == "ready"
+        double.model.model_down = True
+        await slot.record_event(event("I like oolong tea."))
+        await ready(slot)
+        double.model.model_down = False
+        await slot.record_event(event("I like rooibos."))
+        answer = await ready(slot)
+        assert (answer.state, "language model" in answer.detail) == ("failed", True)
+        assert "1 of 3 memories" in answer.detail
+        assert (await ready(slot)).state == "failed"
+    async with opened(double) as slot:
+        assert (await ready(slot)).state == "failed", "a new process sees it as well"
+
+
+async def test_each_event_must_be_found_not_only_the_last(double):
+    async with opened(double, async_mode="sync", mode="fast", verify_writes=False) as slot:
+        double.model.embedder_down = True
+        await slot.record_event(event("I like sencha."))
+        double.model.embedder_down = False
+        await slot.record_event(event("I like oolong tea."))
+        answer = await ready(slot)
+        assert (answer.state, "not among the first" in answer.detail) == ("unknown", True)
+
+
+async def test_what_the_scheduler_never_replaced_is_not_ready(double):
+    """A server that was restarted has lost its local queue; the raw memories stay as they are."""
+    async with opened(double) as slot:
+        await slot.record_event(event("I like sencha."))
+        double.model.queue.clear()
+        answer = await ready(slot)
+        assert (answer.state, "still as sent" in answer.detail) == ("unknown", True)
+        (entry,) = (await ask(slot)).entries
+        await delete_memory(slot, entry.native_id)
+        assert (await ready(slot)).state == "ready", "what was deleted is not missed"
+
+
+async def delete_memory(slot, native_id):
+    mutation = slot.capability(SupportsNativeMutation)
+    await mutation.native_mutation(
+        NativeMutationRequest(scope=ALICE, operation="delete", native_id=native_id)
+    )
+
+
+async def test_an_event_that_was_refused_is_not_missed(double):
+    async with opened(double) as slot:
+        double.faults.add("422", endpoint="POST /product/add")
+        with pytest.raises(BackendRejected):
+            await slot.record_event(event("I like oolong tea."))
+        assert (await ready(slot)).state == "ready"
+
+
+async def test_an_event_whose_answer_was_lost_is_asked_for(double):
+    async with opened(double) as slot:
+        double.faults.add("lost", endpoint="POST /product/add")
+        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        assert (await ready(slot)).state == "ready"
+        double.faults.add("reset", endpoint="POST /product/add")
+        assert (await slot.record_event(event("I like sencha tea."))).status == "unknown"
+        assert (await ready(slot)).state == "unknown"
 
 
 async def test_stored_and_not_found_is_failed(double):
@@ -158,7 +236,7 @@ async def test_an_unknown_past_is_ready_where_it_can_be_found(double):
         await slot.record_event(event("I like oolong tea."))
         await ready(slot)
     async with opened(double) as slot:
-        assert (await ready(slot)).detail == "memories are found"
+        assert (await ready(slot)).detail == "what is stored is found"
 
 
 async def test_becoming_read_only_waits_for_the_scheduler(double):
