@@ -165,7 +165,8 @@ class MemslotConfig:
             more: further texts -> what stands in their place.
         """
         shown = json.dumps(self.redacted(options), ensure_ascii=False) if options is not None else ""
-        given = {*texts_in(self.options), *texts_in(self.run), str(self.memory.data_dir), str(Path.cwd())}
+        paths = [(self.run or {}).get(name) for name in ("data", "output")]
+        given = {*texts_in(self.options), *texts_in(paths), str(self.memory.data_dir), str(Path.cwd())}
         return Scrubber({**{text: HIDDEN for text in given if text not in shown}, **(more or {})})
 
     @property
