@@ -46,11 +46,13 @@ __all__ = [
     "Uri",
     "ValueType",
     "build_uri",
+    "check_entity",
     "check_goal",
     "check_ref",
     "check_summary",
     "check_uri",
     "encode_uri_part",
+    "fold",
 ]
 
 MAX_SUMMARY_BYTES = 4096
@@ -71,6 +73,7 @@ FACT_SCOPES: tuple[FactScope, ...] = ("local", "team", "company", "public")
 
 _SCHEME = re.compile(r"\A[a-z][a-z0-9+.-]*://", re.I)
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+_INFORMAL = re.compile(r"[a-z][a-z0-9+.-]*:(?!//).", re.I)
 _RELATION = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 # The node folds case and spaces, so capitals are escaped too; dots would be path segments in /v1/cards/{entity}.
 _URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
@@ -113,6 +116,14 @@ def _check_uri(value: str) -> str:
     return value
 
 
+def _check_entity(value: str) -> str:
+    if _INFORMAL.match(value) is None:
+        return _check_uri(value)
+    if value != fold(_limited(MAX_URI_BYTES)(value)) or _UNSAFE.search(value):
+        raise ValueError("holds capitals, spaces or control characters, which the node folds; fold it first")
+    return value
+
+
 def _check_source(value: str) -> str:
     return value if value == LAST_RESORT_SOURCE else _check_uri(value)
 
@@ -124,6 +135,7 @@ def _check_relation(value: str) -> str:
 
 
 Uri = Annotated[str, AfterValidator(_check_uri)]
+Entity = Annotated[str, AfterValidator(_check_entity)]
 Ref = Annotated[str, AfterValidator(_check_ref)]
 Source = Annotated[str, AfterValidator(_check_source)]
 Relation = Annotated[str, AfterValidator(_check_relation)]
@@ -147,6 +159,15 @@ def check_uri(value: str, where: str = "uri") -> str:
     return _checked(_check_uri, value, where)
 
 
+def check_entity(value: str, where: str = "entity") -> str:
+    """As :func:`check_uri`, and informal URIs such as ``issue:proj-12``, which the node keeps as well.
+
+    Raises:
+        InputError: names ``where`` and the fix.
+    """
+    return _checked(_check_entity, value, where)
+
+
 def check_ref(value: str, where: str = "ref") -> str:
     """A ref the node reads back: ``scheme://...``; capitals are allowed outside ``stigmem://``.
 
@@ -164,6 +185,14 @@ def check_summary(value: str, where: str = "summary") -> str:
 def check_goal(value: str, where: str = "goal") -> str:
     """A non-blank text of at most ``MAX_GOAL_BYTES``; InputError otherwise."""
     return _checked(lambda text: _limited(MAX_GOAL_BYTES)(_said(text)), value, where)
+
+
+def fold(value: str) -> str:
+    """An id as the node folds every entity: without capitals, with a dash for each run of blanks.
+
+    For ids that agents share. What must never meet another is encoded by :func:`encode_uri_part` instead.
+    """
+    return "-".join(value.lower().split())
 
 
 def encode_uri_part(*values: str | None) -> str:
@@ -284,7 +313,7 @@ class NewFact(Frozen):
     """A fact to be asserted (``POST /v1/facts``).
 
     Attributes:
-        entity: what the fact is about, a formal URI.
+        entity: what the fact is about, a formal URI or an informal one such as ``issue:proj-12``.
         relation: such as ``memory:utterance``.
         value: the typed value.
         source: who says so, a formal URI, or ``agent:unknown``.
@@ -299,7 +328,7 @@ class NewFact(Frozen):
         InputError: names the field and the fix.
     """
 
-    entity: Uri
+    entity: Entity
     relation: Relation
     value: FactValue
     source: Source

@@ -31,10 +31,11 @@ from memory.stigmem.facts import (
     NewFact,
     ValueType,
     build_uri,
+    check_entity,
     check_goal,
     check_ref,
     check_summary,
-    check_uri,
+    fold,
 )
 from memory.stigmem.intents import PRIORITIES, Priority
 
@@ -204,7 +205,7 @@ class Surfaces:
         authority: the node authority of the entities minted here; by default that of ``source``.
 
     Every method raises InputError, naming the argument and the fix, for what Spec-19 or the node would not bear.
-    Ids are turned into formal URIs (spec 2.5); where an id is taken, a URI is taken as it is.
+    Where an id is taken, a URI is taken as well.
     """
 
     def __init__(self, source: str, authority: str) -> None:
@@ -224,9 +225,10 @@ class Surfaces:
         write = self._lifecycle("blocked", task, ("paperclip:issue_status", "blocked"))
         if blocked_by is None:
             return write
-        ref = self._fact(
-            write.entity, "paperclip:blocked_by", "ref", self._uri("blocked_by", "issue", blocked_by)
-        )
+        uri = self._shared("blocked_by", "issue", blocked_by)
+        if "://" not in uri:  # a node reads an informal ref back as null
+            uri = f"stigmem://{self.authority}/issue/{uri.removeprefix('issue:')}"
+        ref = self._fact(write.entity, "paperclip:blocked_by", "ref", uri)
         return check_write(Write(write.what, write.entity, (*write.facts, ref)))
 
     def activity(
@@ -244,7 +246,7 @@ class Surfaces:
         at = datetime.now(UTC) if at is None else at
         if at.utcoffset() is None:
             raise InputError("at: must be timezone-aware; write e.g. datetime.now(timezone.utc)")
-        entity = self._uri("task", "issue", task)
+        entity = self._shared("task", "issue", task)
         ping = NewFact(
             entity=entity,
             relation="paperclip:last_active",
@@ -292,7 +294,7 @@ class Surfaces:
             decision: a slug such as ``use-sqlite``, or the decision's URI.
             summary: at most 4096 bytes of UTF-8.
         """
-        entity = self._uri("decision", "decision", decision)
+        entity = self._shared("decision", "decision", decision)
         summary = check_summary(_text(summary, "summary"))
         return check_write(
             Write("decision", entity, (self._fact(entity, "roadmap:decision", "text", summary),))
@@ -317,7 +319,7 @@ class Surfaces:
         return check_write(Write("escalation", entity, facts))
 
     def _lifecycle(self, what: str, task: str, status: tuple[str, str]) -> Write:
-        entity = self._uri("task", "issue", task)
+        entity = self._shared("task", "issue", task)
         return check_write(Write(what, entity, (self._fact(entity, status[0], "string", status[1]),)))
 
     def _fact(self, entity: str, relation: str, kind: ValueType, value: Any) -> NewFact:
@@ -329,21 +331,24 @@ class Surfaces:
             scope="company",
         )
 
-    def _uri(self, where: str, kind: str, value: str) -> str:
-        if "://" in _text(value, where):
-            return check_uri(value, where)
-        if not value.strip():
+    def _shared(self, where: str, kind: str, value: str) -> str:
+        """The URI under which other agents look for a task or a decision: folded as the node folds it for all.
+
+        A task's is informal, as Spec-19 12.4.1 and the reference hook write it: the formal one would depend on what
+        each agent takes for the node's authority.
+        """
+        text = fold(_text(value, where))
+        if not text:
             raise InputError(f"{where}: must not be blank; give an id or a URI")
-        return build_uri(self.authority, kind, value)
+        if "://" not in text:
+            bare = text.removeprefix(f"{kind}:")
+            text = f"issue:{bare}" if kind == "issue" else f"stigmem://{self.authority}/{kind}/{bare}"
+        return check_entity(text, where)
 
     def _fact_uri(self, ref: str | Fact) -> str:
-        if isinstance(ref, Fact):
-            return build_uri(self.authority, "fact", ref.id)
-        if "://" in _text(ref, "fact_refs"):
+        if isinstance(ref, str) and "://" in ref:
             return check_ref(ref, "fact_refs")
-        if not ref.strip():
-            raise InputError("fact_refs: must not hold a blank id; give a fact's id or URI")
-        return build_uri(self.authority, "fact", ref)
+        return self._shared("fact_refs", "fact", ref.id if isinstance(ref, Fact) else ref)
 
     def _minted(self, kind: str) -> str:
         return build_uri(self.authority, kind, str(uuid.uuid4()))

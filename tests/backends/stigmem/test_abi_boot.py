@@ -83,24 +83,26 @@ async def test_a_wrong_setting_stops_a_process_and_turns_middleware_off(
 
 
 @pytest.mark.parametrize(
-    ("environ", "source", "issue"),
+    ("environ", "source", "decision"),
     [
         (
             env(URL="http://Node.Example:8765/"),
             "stigmem://node.example:8765/agent/memslot",
-            "stigmem://node.example:8765/issue/t",
+            "stigmem://node.example:8765/decision/t",
         ),
-        (env(URL="http://127.0.0.1:1", SOURCE_ENTITY=AGENT), AGENT, "stigmem://node/issue/t"),
+        (env(URL="http://127.0.0.1:1", SOURCE_ENTITY=AGENT), AGENT, "stigmem://node/decision/t"),
         (
             env(URL="http://node", SOURCE_ENTITY="agent:unknown"),
             "agent:unknown",
-            "stigmem://node/issue/t",
+            "stigmem://node/decision/t",
         ),
     ],
 )
-async def test_who_speaks_and_under_which_authority(environ: dict[str, str], source: str, issue: str) -> None:
-    write = StigmemAbi.from_env(environ=environ).surfaces.done("t")
-    assert (write.facts[0].source, write.entity) == (source, issue)
+async def test_who_speaks_and_under_which_authority(
+    environ: dict[str, str], source: str, decision: str
+) -> None:
+    write = StigmemAbi.from_env(environ=environ).surfaces.decision("t", "s")
+    assert (write.facts[0].source, write.entity) == (source, decision)
 
 
 async def test_the_key_is_sent_and_a_wrong_one_is_said(

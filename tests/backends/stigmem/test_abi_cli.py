@@ -208,7 +208,7 @@ def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDou
 
     good = hook(double.url)
     assert (good.returncode, good.stderr) == (0, "")
-    assert good.stdout == "stigmem://node/issue/t-1\nthe agent goes on\n"
+    assert good.stdout == "issue:t-1\nthe agent goes on\n"
     down = hook(closed_port())
     assert (down.returncode, down.stdout) == (0, "the agent goes on\n")
     assert down.stderr.startswith("warning: stigmem: POST /v1/facts failed")

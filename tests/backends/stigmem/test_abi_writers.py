@@ -9,6 +9,7 @@ import pytest
 from abi_support import AGENT, OTHER, FaultyNode, surfaces
 from hypothesis import given
 from hypothesis import strategies as st
+from stigmem_node_model import normalised
 
 from memory import BackendError, BackendUnavailable, InputError
 from memory.adapter import BackendRejected
@@ -18,13 +19,14 @@ from memory.stigmem.writers import (
     MAX_FACT_REFS,
     PING_LIFETIME,
     IncompleteWrite,
+    Surfaces,
     Write,
     carry_out,
     check_fact,
     check_write,
 )
 
-ISSUE = "stigmem://node/issue/t-1"
+ISSUE = "issue:t-1"
 
 
 def rows(write: Write) -> list[tuple[str, str, Any, str, float]]:
@@ -92,14 +94,38 @@ def test_a_decision_and_an_escalation() -> None:
     ]
 
 
-@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
-def test_different_tasks_never_share_an_entity(one: str, other: str) -> None:
+@given(st.text())
+def test_a_task_is_where_the_node_puts_what_others_say_of_it(task: str) -> None:
+    """The reference hook asserts ``issue:{task}`` as it is, and the node folds it."""
     try:
-        entities = {surfaces.checkout(one).entity, surfaces.checkout(other).entity}
+        entity = surfaces.checkout(task).entity
     except InputError:
         return
-    assert len(entities) == len({one, other})
-    assert all(entity == entity.lower() and " " not in entity for entity in entities)
+    assert entity in (normalised(f"issue:{task.strip()}", "entity"), normalised(task, "entity"))
+    assert normalised(entity, "entity") == entity
+    assert surfaces.done(entity).entity == entity
+
+
+@pytest.mark.parametrize(
+    ("task", "entity"),
+    [
+        ("PROJ-12", "issue:proj-12"),
+        ("issue:PROJ-12", "issue:proj-12"),
+        (" Fix  the\tdoor ", "issue:fix-the-door"),
+        ("stigmem://Node/Issue/PROJ 12", "stigmem://node/issue/proj-12"),
+        ("https://tracker.example/T/12", "https://tracker.example/t/12"),
+    ],
+)
+def test_a_task_has_the_uri_that_other_agents_use(task: str, entity: str) -> None:
+    assert surfaces.checkout(task).entity == entity
+    assert {other.activity(task).entity for other in (surfaces, Surfaces(OTHER, "elsewhere"))} == {entity}
+    ref = surfaces.blocked("t", task).facts[1].value.v
+    assert ref == (entity if "://" in entity else f"stigmem://node/issue/{entity.removeprefix('issue:')}")
+
+
+def test_a_decision_has_the_uri_that_other_agents_use() -> None:
+    for slug in ("use-sqlite", "Use SQLite", "stigmem://node/decision/Use-SQLite"):
+        assert surfaces.decision(slug, "s").entity == "stigmem://node/decision/use-sqlite"
 
 
 # -- what is refused --------------------------------------------------------------------------------------
@@ -109,8 +135,10 @@ def test_different_tasks_never_share_an_entity(one: str, other: str) -> None:
     ("build", "message"),
     [
         (lambda: surfaces.checkout(" "), "task: must not be blank"),
-        (lambda: surfaces.checkout("stigmem://Node/issue/1"), "task: holds capitals"),
-        (lambda: surfaces.checkout("stigmem://node/issue/a b"), "task: holds a space"),
+        (lambda: surfaces.checkout("a\x07b"), "task: holds capitals, spaces or control characters"),
+        (lambda: surfaces.checkout("t" * 2048), "task: is 2054 bytes"),
+        (lambda: surfaces.checkout("stigmem://"), "task: names nothing"),
+        (lambda: surfaces.checkout("half \ud800"), "task: holds half of a surrogate pair"),
         (lambda: surfaces.blocked("t", ""), "blocked_by: must not be blank"),
         (lambda: surfaces.handoff("agent:b", "s"), "to: is not a URI with '://'"),
         (lambda: surfaces.handoff("stigmem://", "s"), "to: names nothing"),
@@ -118,7 +146,7 @@ def test_different_tasks_never_share_an_entity(one: str, other: str) -> None:
         (lambda: surfaces.handoff(OTHER, "x" * 4097), "summary: is 4097 bytes"),
         (lambda: surfaces.handoff(OTHER, "x" * 4095 + "é"), "summary: is 4097 bytes"),
         (lambda: surfaces.handoff(OTHER, None), "summary: must be text, not NoneType"),  # type: ignore[arg-type]
-        (lambda: surfaces.handoff(OTHER, "s", [""]), "fact_refs: must not hold a blank id"),
+        (lambda: surfaces.handoff(OTHER, "s", [""]), "fact_refs: must not be blank"),
         (lambda: surfaces.handoff(OTHER, "s", "f1"), "fact_refs: must be a list"),
         (lambda: surfaces.handoff(OTHER, "s", ["x://a b"]), "fact_refs: holds a space"),
         (lambda: surfaces.handoff(OTHER, "s", map(str, range(65))), "fact_refs: holds 65 facts; at most 64"),
@@ -149,7 +177,7 @@ def test_texts_of_exactly_the_limit_are_taken() -> None:
 COMPANY = (
     ("paperclip:checkout", "string", "in_progress"),
     ("paperclip:issue_status", "string", "done"),
-    ("paperclip:blocked_by", "ref", ISSUE),
+    ("paperclip:blocked_by", "ref", "stigmem://node/issue/t-1"),
     ("intent:handoff_to", "ref", OTHER),
     ("intent:handoff_summary", "text", "s"),
     ("intent:context_ref", "ref", "stigmem://node/fact/1"),

@@ -100,7 +100,7 @@ def test_blank_summaries_and_goals_are_refused(check):
 @pytest.mark.parametrize(
     ("uri", "problem"),
     [
-        ("agent:foo", "'://'"),
+        ("agent", "'://'"),
         ("", "'://'"),
         ("://x", "'://'"),
         ("stigmem://", "names nothing"),
@@ -122,6 +122,16 @@ def test_uris_the_node_would_change_are_refused_with_the_fix(uri, problem):
         fact = {"entity": AGENT, "relation": "memory:role", "source": AGENT, "scope": "company", field: uri}
         with pytest.raises(InputError, match=rf"^NewFact.{field}: .*{problem}"):
             NewFact(value=FactValue(type="null"), **fact)
+
+
+def test_only_an_entity_may_be_informal():
+    fact = {"relation": "m:x", "source": AGENT, "scope": "company", "value": FactValue(type="null")}
+    assert NewFact(entity="issue:proj-12", **fact).entity == "issue:proj-12"
+    for wrong in ("issue:PROJ-12", "issue:a b", "issue:", "issue:\x00", "issue:" + "é" * MAX_URI_BYTES):
+        with pytest.raises(InputError, match=r"^NewFact.entity: "):
+            NewFact(entity=wrong, **fact)
+    with pytest.raises(InputError, match=r"^NewFact.source: .*'://'"):
+        NewFact(entity="issue:proj-12", **{**fact, "source": "agent:foo"})
 
 
 def test_refs_may_hold_capitals_outside_stigmem_only():
