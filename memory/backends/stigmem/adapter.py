@@ -18,7 +18,6 @@ from memory import (
     BackendHealth,
     BackendReadiness,
     CapabilityNotSupported,
-    InputError,
     MemoryEvent,
     MemoryScope,
     NativeQueryRequest,
@@ -43,6 +42,7 @@ from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import (
     FACT_SCOPE,
     MAX_TERMS,
+    facts_query,
     message_facts,
     recall_query,
     search_terms,
@@ -55,9 +55,6 @@ __all__ = ["StigmemAdapter"]
 
 T = TypeVar("T")
 _MAX_TOKEN_BUDGET = 200_000
-_QUERY_ARGUMENTS = frozenset(
-    {"entity", "relation", "min_confidence", "include_contradicted", "include_expired", "after", "limit"}
-)
 
 
 class StigmemAdapter(SequentialBulk):
@@ -228,19 +225,16 @@ class StigmemAdapter(SequentialBulk):
 
         Raises:
             CapabilityNotSupported: another operation.
-            InputError: an argument that ``facts`` does not have.
+            InputError: an argument that ``facts`` does not have, or of another type; names it.
         """
         if request.operation != "facts":
             raise CapabilityNotSupported(
                 f"{self.backend_name}: native_query knows the operation 'facts' only"
             )
-        unknown = request.arguments.keys() - _QUERY_ARGUMENTS
-        if unknown:
-            known = ", ".join(sorted(_QUERY_ARGUMENTS))
-            raise InputError(f"arguments.{min(unknown)}: is not known; 'facts' takes {known}")
+        wanted = facts_query(request.arguments)
 
         async def ask(home: StigmemScope) -> NativeQueryResult:
-            found = await home.node.query(source=home.source, scope=FACT_SCOPE, **request.arguments)
+            found = await home.node.query(source=home.source, scope=FACT_SCOPE, **wanted)
             raw = {"facts": [fact.model_dump(mode="json") for fact in found]}
             return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
 
@@ -303,7 +297,9 @@ class StigmemAdapter(SequentialBulk):
         unfit = self._options.isolation == "tenant" and not all(
             "admin" in (node["permissions"] or ()) for node in nodes.values()
         )
-        if unfit:
+        if unfit and any(node["auth"] == "none" for node in nodes.values()):
+            warnings.append("the node runs without authentication, so it has no tenants; set isolation: node")
+        elif unfit:
             warnings.append("api_key is no admin key, so no scope can be set up")
         if self._options.allow_sharing:
             warnings.append("allow_sharing: scopes share a node; a mark in the facts alone keeps them apart")

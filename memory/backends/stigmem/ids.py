@@ -250,6 +250,11 @@ class Scopes:
         except BackendAuthError as error:
             if error.diagnostics.get("status") != 403:
                 raise
+            if (await home.node.well_known()).auth == "none":
+                raise ConfigError(
+                    f"{self._owner}.isolation: the node runs without authentication, so it has no tenants; start "
+                    "it with STIGMEM_AUTH_REQUIRED=true and the multi-tenant plugin, or set isolation: node"
+                ) from error
             raise ConfigError(
                 f"{self._owner}.api_key: is no admin key, and isolation: tenant makes a key for each scope"
             ) from error

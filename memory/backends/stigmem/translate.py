@@ -12,11 +12,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from memory import MemoryEvent, Message
-from memory.adapter import ContextEntry, normalise
+from pydantic import Field, StrictBool
+
+from memory import InputError, MemoryEvent, Message
+from memory.adapter import AwareDatetime, ContextEntry, Frozen, Text, normalise
 from memory.backends.stigmem.ids import AUTHORITY, StigmemScope
+from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact
 from memory.stigmem.rendering import render_value
 
@@ -24,6 +27,7 @@ __all__ = [
     "FACT_SCOPE",
     "MAX_TERMS",
     "UTTERANCE",
+    "facts_query",
     "message_facts",
     "recall_query",
     "search_terms",
@@ -84,6 +88,28 @@ def _provenance(event: MemoryEvent, index: int, message: Message, home: StigmemS
         "metadata": event.metadata or None,
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+class _FactsQuery(Frozen):
+    """What the native query ``facts`` takes: the parameters of ``GET /v1/facts`` that cannot leave the scope."""
+
+    entity: Text | None = None
+    relation: Text | None = None
+    min_confidence: Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)] | None = None
+    include_contradicted: StrictBool = False
+    include_expired: StrictBool = False
+    after: AwareDatetime | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, strict=True)] = MAX_LIMIT
+
+
+def facts_query(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a native query as parameters of the node; InputError names the one that is wrong."""
+    try:
+        query = _FactsQuery(**arguments)
+    except InputError as error:
+        told = str(error).removeprefix("_FactsQuery.")
+        raise InputError(f"arguments.{told}; 'facts' takes {', '.join(_FactsQuery.model_fields)}") from None
+    return {**query.model_dump(exclude={"after"}), "after": query.after and query.after.isoformat()}
 
 
 def search_terms(texts: Iterable[str]) -> list[str]:

@@ -299,7 +299,9 @@ async def test_an_expired_key_is_followed_by_the_next(tenant_double: StigmemDoub
 async def test_a_core_node_is_refused(auth: bool) -> None:
     """Without the plugin every key is in one tenant; without auth there is no admin."""
     with StigmemDouble(auth=auth) as core:
-        with pytest.raises(ConfigError, match="multi-tenant plugin" if auth else "no admin key"):
+        with pytest.raises(
+            ConfigError, match="multi-tenant plugin on" if auth else "runs without authentication"
+        ):
             async with memory_on(core, api_key=ADMIN_KEY if auth else "any"):
                 pass
         assert list(core.node.keys) == ([ADMIN_KEY] if auth else [])
@@ -388,6 +390,37 @@ async def test_native_query_stays_in_the_scope(double: StigmemDouble) -> None:
                 )
         with pytest.raises(CapabilityNotSupported):
             await query.native_query(NativeQueryRequest(scope=ADA, operation="synthesize"))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("limit", "5"), ("limit", 0), ("limit", 501), ("limit", True), ("limit", 2.5), ("entity", 7),
+        ("entity", ["e"]), ("relation", {}), ("relation", "half \ud800"),
+        ("min_confidence", "high"), ("min_confidence", 2),
+        ("min_confidence", True), ("include_expired", "yes"), ("include_contradicted", 1), ("after", "yesterday"),
+        ("after", "2024-01-01T00:00:00"), ("after", [1]),
+    ],
+)  # fmt: skip
+async def test_a_native_query_of_wrong_types_names_the_argument(
+    double: StigmemDouble, name: str, wrong: Any
+) -> None:
+    async with memory_on(double) as memory:
+        query = memory.capability(SupportsNativeQuery)
+        assert query is not None
+        with pytest.raises(InputError, match=name):
+            await query.native_query(
+                NativeQueryRequest(scope=ADA, operation="facts", arguments={name: wrong})
+            )
+        assert sent(double, "/v1/facts", "GET")[1:] == []
+        right = {"limit": 5, "min_confidence": 0, "include_expired": True, "after": "2024-01-01T00:00:00Z"}
+        await query.native_query(NativeQueryRequest(scope=ADA, operation="facts", arguments=right))
+    asked = sent(double, "/v1/facts", "GET")[-1].params
+    assert (asked["limit"], asked["include_expired"], asked["after"]) == (
+        "5",
+        "true",
+        "2024-01-01T00:00:00+00:00",
+    )
 
 
 async def test_health_says_what_is_weak(double: StigmemDouble, tenant_double: StigmemDouble) -> None:
