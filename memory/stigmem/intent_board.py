@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from memory import BackendError, InputError
 from memory.adapter import BackendProtocolError, BackendRejected, normalise
 from memory.stigmem.answers import mapping
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
-from memory.stigmem.facts import Fact, build_uri
+from memory.stigmem.facts import Fact, FactScope, build_uri
 from memory.stigmem.intent_facts import (
     GOAL,
     envelope_write,
@@ -30,6 +31,7 @@ from memory.stigmem.writers import Surfaces, carry_out
 __all__ = ["InFlight", "IntentBoard", "IntentReceipt"]
 
 Route = Literal["native", "facts"]
+_FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
 
 
 @dataclass(frozen=True)
@@ -244,11 +246,24 @@ class IntentBoard:
             BackendError: the node failed, and none exists.
         """
         surfaces = Surfaces(source, await self.authority())
-        context: list[Fact] = []
+        context: dict[str, list[Fact]] = {}
         if envelope.escalation is not None and envelope.escalation.include_context and envelope.handoff:
             for ref in envelope.handoff.fact_refs:
-                context += await self._node.query(entity=ref, scope=envelope.scope)
+                context[ref] = await self._referred_to(ref, envelope.scope)
         return await carry_out(self._node, escalation_write(envelope, entity, surfaces, problem, context))
+
+    async def _referred_to(self, ref: str, scope: FactScope) -> list[Fact]:
+        """The fact of a fact's URI, or all facts of an entity; none of a narrower scope, which would leave it."""
+        match = _FACT_URI.fullmatch(ref)
+        if match is None:
+            return await self._node.query(entity=ref, scope=scope)
+        try:
+            fact = await self._node.get_fact(unquote(match[1]))
+        except BackendRejected as error:
+            if error.diagnostics.get("status") != 404:
+                raise
+            return []
+        return [fact] if fact.scope == scope else []
 
     async def record_timeout(
         self, envelope: IntentRecord, rule: int, *, source: str, at: datetime | None = None

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from memory import InputError
@@ -290,7 +291,11 @@ def _bare(intent_id: str) -> str:
 
 
 def escalation_write(
-    envelope: IntentRecord, entity: str, surfaces: Surfaces, problem: str, facts: Iterable[Fact] = ()
+    envelope: IntentRecord,
+    entity: str,
+    surfaces: Surfaces,
+    problem: str,
+    referred: Mapping[str, Sequence[Fact]] = MappingProxyType({}),
 ) -> Write:
     """What a recipient asserts that cannot satisfy an envelope (4.5 with Spec-19 12.4.4).
 
@@ -298,7 +303,8 @@ def escalation_write(
         entity: the envelope's own URI or id.
         surfaces: of the recipient, who is the source.
         problem: what could not be done, at most 2048 bytes of UTF-8.
-        facts: those the envelope refers to; embedded only where the policy includes the context.
+        referred: the envelope's refs -> the facts behind each; embedded only where the policy includes the context,
+            which names the refs that lead nowhere.
 
     Raises:
         InputError: the envelope has no escalation policy, or ``problem`` or the embedded context are too long.
@@ -308,7 +314,11 @@ def escalation_write(
         raise InputError("escalation: the envelope names nobody to escalate to")
     write = surfaces.escalation(policy.escalate_to, problem, policy.priority)
     if policy.include_context:
-        context: dict[str, Any] = {"envelope": envelope.body(), "facts": [_brief(fact) for fact in facts]}
+        context: dict[str, Any] = {
+            "envelope": envelope.body(),
+            "facts": [_brief(fact) for facts in referred.values() for fact in facts],
+            "not_found": [ref for ref, facts in referred.items() if not facts],
+        }
     else:
         context = {"envelope_id": envelope.id, "query": {"entity": entity, "limit": MAX_FACTS}}
     text = json.dumps(context, ensure_ascii=False, sort_keys=True)

@@ -294,7 +294,7 @@ def test_an_escalation_carries_the_envelope_only_where_the_policy_says_so():
     fact = Fact(id="f1", entity=AGENT + "f", relation="m:x", value={"type": "text", "v": "seen"})
     told = {}
     for envelope in (brief, whole):
-        write = escalation_write(envelope, "intent:1", SURFACES, "no table free", [fact])
+        write = escalation_write(envelope, "intent:1", SURFACES, "no table free", {AGENT + "f": [fact]})
         told = {one.relation: one.value.v for one in write.facts}
         assert write.facts[-1].relation == "intent:escalation"
         assert told["intent:escalation"] == envelope.escalation.priority
@@ -320,7 +320,7 @@ def test_an_escalation_that_cannot_be_sent_says_why():
         id="f1", entity=AGENT + "f", relation="m:x", value={"type": "text", "v": "x" * MAX_VALUE_BYTES}
     )
     with pytest.raises(InputError, match="include_context"):
-        escalation_write(IntentEnvelope(**fields()), "intent:x", SURFACES, "stuck", [large])
+        escalation_write(IntentEnvelope(**fields()), "intent:x", SURFACES, "stuck", {AGENT + "f": [large]})
 
 
 def test_timeouts_are_recorded_one_per_rule():

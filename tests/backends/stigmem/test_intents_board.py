@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
 
@@ -173,6 +174,31 @@ async def test_an_escalation_with_context_embeds_the_facts_referred_to(double):
         facts = await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
         context = next(fact.value.v for fact in facts if fact.relation == "intent:escalation_context")
         assert "the table by the window" in context
+
+
+async def test_the_uri_of_a_fact_leads_to_the_fact_unless_it_would_leave_its_scope(double):
+    async with client(double) as node:
+        board = IntentBoard(node)
+
+        async def stored(text, scope):
+            value = FactValue(type="text", v=text)
+            fact = NewFact(entity=AGENT + text, relation="m:x", value=value, source=SENDER, scope=scope)
+            return await node.assert_fact(fact)
+
+        by_id, by_cid = await stored("window", "company"), await stored("terrace", "company")
+        private = await stored("cellar", "local")
+        refs = [f"stigmem://node/fact/{one}" for one in (by_id.id, by_cid.cid, private.id, "gone")]
+        envelope = IntentEnvelope(**fields(handoff={"summary": "s", "fact_refs": refs}))
+        receipt = await board.submit(envelope)
+        facts = await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
+        context = json.loads(
+            next(fact.value.v for fact in facts if fact.relation == "intent:escalation_context")
+        )
+        assert [fact["value"]["v"] for fact in context["facts"]] == ["window", "terrace"]
+        assert context["not_found"] == refs[2:]
+        double.fault = "busy"
+        with pytest.raises(BackendUnavailable):
+            await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
 
 
 @pytest.mark.parametrize("intent_id", ["5B8C5A7E-52d1-4c43-a0dd-0d35b0d6f1f6", "spring-cleaning"])
