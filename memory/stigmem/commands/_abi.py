@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory.plugins.console import AsJson, print_json
-from memory.stigmem.commands import _intents, strict
+from memory.stigmem.commands import _conformance, _intents, strict
 from memory.stigmem.commands._shared import Wait, from_stdin, within
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.add_typer(_intents.app, name="intent")
+app.command()(_conformance.conformance)
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's id or URI.", show_default=False)]
 To = Annotated[

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx
 
-__all__ = ["Answer", "NotRun", "Problem", "Row", "Status", "Wire", "judged"]
+__all__ = ["Answer", "Deviation", "NotRun", "Problem", "Row", "Status", "Wire", "judged"]
 
 
 _JOB_PATIENCE_S = 30.0
@@ -41,6 +41,14 @@ class Row:
     status: Status
     why: str = ""
     ours: bool = False
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A way in which nodes are known to differ: the problem it shows as, word for word, and the reason."""
+
+    problem: str
+    reason: str
 
 
 class Problem(Exception):
@@ -122,7 +130,12 @@ class Wire:
 
 
 async def judged(
-    vector_id: str, group: str, run: Awaitable[None], *, deviation: str | None = None, ours: bool = False
+    vector_id: str,
+    group: str,
+    run: Awaitable[None],
+    *,
+    deviation: Deviation | None = None,
+    ours: bool = False,
 ) -> Row:
     """Await a vector's run and say how it came out."""
     try:
@@ -130,8 +143,8 @@ async def judged(
     except NotRun as reason:
         return Row(vector_id, group, Status.NOT_RUN, str(reason), ours)
     except Problem as problem:
-        if deviation is not None:
-            return Row(vector_id, group, Status.DEVIATION, f"{problem}: {deviation}", ours)
+        if deviation is not None and deviation.problem == str(problem):
+            return Row(vector_id, group, Status.DEVIATION, f"{problem}: {deviation.reason}", ours)
         return Row(vector_id, group, Status.FAILED, str(problem), ours)
     except httpx.HTTPError as error:
         return Row(vector_id, group, Status.FAILED, f"no answer ({type(error).__name__})", ours)

@@ -5,6 +5,7 @@ The Stigmem project's vectors are not part of this repository; what needs them i
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import uuid
@@ -12,9 +13,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from abi_support import closed_port
 from stigmem_double import ADMIN_KEY, StigmemDouble
 from stigmem_node_model import ROUTES
+from typer.testing import CliRunner
 
+from memory.cli.app import app
 from memory.contract.errors import BackendUnavailable, InputError
 from memory.stigmem.conformance import gate as conformance_gate
 from memory.stigmem.conformance.gate import GATE_IDS
@@ -292,6 +296,32 @@ async def test_the_projects_vectors_fail_on_a_node_that_answers_wrongly(
     assert expected <= by_status(rows, Status.FAILED)
 
 
+@needs_vectors
+@pytest.mark.parametrize("status", [404, 500])
+async def test_a_known_deviation_excuses_nothing_else(double, mutate, status):
+    def broken(handler):
+        def answer(node, caller, groups, request):
+            told = handler(node, caller, groups, request)
+            told.status = status
+            return told
+
+        return answer
+
+    for name in ("query_facts", "lint"):
+        mutate(name, broken)
+    rows = await run_conformance(double.url, load_vectors(VECTORS))
+    assert set(KNOWN_DEVIATIONS) <= by_status(rows, Status.FAILED)
+    assert by_status(rows, Status.DEVIATION) == set()
+
+
+@needs_vectors
+async def test_a_deviation_of_another_kind_is_a_failure(double, mutate):
+    mutate("lint", answering(findings=[{"check": "orphan", "severity": "error"}]))
+    mutate("query_facts", answering(facts=None))
+    rows = await run_conformance(double.url, load_vectors(VECTORS))
+    assert set(KNOWN_DEVIATIONS) <= by_status(rows, Status.FAILED)
+
+
 async def test_a_node_that_goes_away_fails_rows_and_one_that_is_not_there_raises(double):
     double.fault = "busy"
     rows = await run_conformance(double.url)
@@ -360,3 +390,51 @@ async def test_a_live_node_comes_out_as_the_model_does(capsys):
     assert by_status(rows, Status.FAILED) == set()
     assert by_status(rows, Status.DEVIATION) <= set(KNOWN_DEVIATIONS)
     assert Counter(row.status for row in rows)[Status.PASSED] > 0
+
+
+# -- the command ------------------------------------------------------------------------------------------------
+
+
+def command(*arguments, url):
+    env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": None, "STIGMEM_API_KEY": None}
+    return CliRunner().invoke(app, ["stigmem", "conformance", *arguments], env=env)
+
+
+def test_the_command_prints_a_table_and_fails_where_a_vector_does(double):
+    result = command(url=double.url)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(f"\n{vector_id} " in result.stdout for vector_id in OWN)
+    assert result.stdout.splitlines()[-1].startswith(f"{len(OWN)} vectors: ")
+    double.fault = "busy"
+    failed = command("--json", url=double.url)
+    told = json.loads(failed.stdout)
+    assert failed.exit_code == 1
+    assert told["counts"]["failed"] == sum(row["result"] == "failed" for row in told["vectors"]) > 0
+
+
+@needs_vectors
+def test_the_command_runs_a_given_file_again_and_again(double):
+    for _ in range(2):
+        told = json.loads(command(str(VECTORS), "--json", "--expire-scope", url=double.url).stdout)
+        assert (told["counts"]["failed"], told["counts"]["known deviation"]) == (0, 3)
+        assert [row["id"] for row in told["vectors"]] == [*given_ids(load_vectors(VECTORS)), *OWN]
+        deviation = next(row for row in told["vectors"] if row["id"] == "lint-orphan")
+        assert (deviation["set"], deviation["ours"]) == ("LINT_VECTORS", False)
+        assert "a retraction does not retract" in deviation["why"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent.json"], "vectors: the file cannot be read as JSON"),
+        (["--tag", "Two Words"], "tag: use lower-case"),
+        (["--wait", "nan"], "--wait: must be"),
+        (["a", "b"], "extra argument"),
+    ],
+)
+def test_the_command_is_no_hook_and_fails_on_bad_input(double, arguments, message):
+    result = command(*arguments, url=double.url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert command(url=None).exit_code == 2
+    assert command(url=closed_port()).exit_code == 1
