@@ -250,7 +250,7 @@ def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, "")
-    assert [fact["entity"].rpartition("/")[2] for fact in double.node.facts] == ["parent", "child"]
+    assert [fact["entity"] for fact in double.node.facts] == ["issue:parent", "issue:child"]
 
 
 def test_a_queue_that_was_never_used_has_no_thread_to_close(double: StigmemDouble) -> None:
