@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test live-falkordb live-memos lint types perf wheel clean
+.PHONY: help demo test live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
+	@echo "make docs    build the documentation into build/site"
 	@echo "make perf    print the figures of speed and growth"
 	@echo "make live-falkordb   run Graphiti's tests on a real FalkorDB; needs Python 3.12 or newer"
 	@echo "make wheel   build wheel and sdist into dist/"
@@ -46,7 +47,11 @@ lint: $(VENV)/.installed-tools
 
 types: $(VENV)/.installed-tools
 	$(BIN)/mypy
-	$(BIN)/mypy --strict examples/agent_loop.py examples/third_party_plugin/src
+	$(BIN)/mypy --strict examples/agent_loop.py examples/third_party_plugin/src examples/sync_script.py \
+		examples/condition_plugin/src
+
+docs: $(VENV)/.installed-tools
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 perf: $(VENV)/.installed-test
 	$(BIN)/python tests/perf/figures.py $(ARGS)

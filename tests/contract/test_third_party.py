@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs Python with both plugins installed, in a directory of its own."""
     root = tmp_path_factory.mktemp("third_party")
     sources = []
-    for name in ("third_party_plugin", "broken_plugin"):
+    for name in ("third_party_plugin", "condition_plugin", "broken_plugin"):
         # Copied, because setuptools leaves its traces where it builds.
         shutil.copytree(EXAMPLES / name, root / name)
         sources.append(str(root / name))
@@ -136,9 +136,10 @@ def test_it_runs_the_quickstart(memslot: Run, tmp_path: Path) -> None:
     assert metrics["preferences"]["overall"]["fit"]["value"] > 0.5
 
 
-def test_it_keeps_the_contract(run: Run) -> None:
+@pytest.mark.parametrize("plugin", ["third_party_plugin", "condition_plugin"])
+def test_it_keeps_the_contract(run: Run, plugin: str) -> None:
     """Its own tests, run as its author would."""
-    tests = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "third_party_plugin")
+    tests = run("-m", "pytest", "-q", "-p", "no:cacheprovider", plugin)
     assert tests.returncode == 0, tests.stdout[-3000:]
     assert " passed" in tests.stdout
 

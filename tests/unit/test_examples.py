@@ -1,0 +1,109 @@
+"""The examples a reader copies first: they run, and each user of the service sees their own memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import httpx
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CONFIG = """
+memory:
+  condition: full_history
+  scope: {{run_id: demo, persona_id: nobody}}
+  data_dir: {data}
+  conditions:
+    full_history: {{path: {data}/history}}
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "memory.yaml"
+    path.write_text(CONFIG.format(data=tmp_path / "data"), encoding="utf-8")
+    return path
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.anyio
+async def test_each_user_of_the_service_sees_their_own(config: Path, monkeypatch) -> None:
+    monkeypatch.setenv("MEMSLOT_CONFIG", str(config))
+    app = loaded("fastapi_app").app
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://service") as client,
+    ):
+
+        async def say(user: str, text: str, session: str = "s") -> str:
+            said = await client.post(
+                "/chat", json={"session_id": session, "text": text}, headers={"X-User": user}
+            )
+            assert said.status_code == 200, said.text
+            assert said.json()["recorded"] == "committed"
+            return said.json()["answer"]
+
+        for number in range(50):
+            await say(f"user-{number}", f"I am number {number}.")
+        for number in (0, 17, 49):
+            answer = await say(f"user-{number}", "Who am I?", "later")
+            assert f"I am number {number}." in answer
+            assert answer.count("I am number") == 1
+        assert (await client.delete("/memory", headers={"X-User": "user-17"})).json() == {"empty": True}
+        assert "nothing yet" in await say("user-17", "Who am I?", "later")
+        assert "I am number 49." in await say("user-49", "Who am I?", "latest")
+        assert (await client.post("/chat", json={"session_id": "s", "text": "x"})).status_code == 422
+        refused = await client.post("/chat", json={"session_id": "s", "text": "x"}, headers={"X-User": "*"})
+        assert refused.status_code == 422, "a wildcard is nobody's name"
+
+
+def test_the_script_remembers_from_run_to_run(config: Path) -> None:
+    def run(words: str) -> str:
+        command = [
+            sys.executable,
+            "-W",
+            "error",
+            str(EXAMPLES / "sync_script.py"),
+            "--config",
+            str(config),
+            words,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
+
+    assert "nothing is remembered yet" in run("I drink oolong.")
+    assert "I drink oolong." in run("What do I drink?")
+
+
+def test_the_notebook_runs() -> None:
+    nbformat = pytest.importorskip(
+        "nbformat", reason="nbclient is not installed; .ci/requirements.txt brings it"
+    )
+    nbclient = pytest.importorskip(
+        "nbclient", reason="nbclient is not installed; .ci/requirements.txt brings it"
+    )
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    nbclient.NotebookClient(notebook, timeout=120).execute(env=environment)
+    shown = "".join(one.get("text", "") for cell in notebook.cells for one in cell.get("outputs", []))
+    assert "I drink oolong." in shown
