@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from memory import ContextBudget, TokenCounter
 from memory.adapter import ContextEntry, entry_cost
 
-__all__ = ["PackedDocument", "pack_document"]
+__all__ = ["PackedDocument", "leading_lines", "pack_document"]
 
 _BLANK_LINES = re.compile(r"\n[ \t]*\n+")
 
@@ -72,6 +72,11 @@ def _prose(lines: list[str], sources: Mapping[str, Iterable[str]]) -> ContextEnt
 
 def _cost_of(lines: list[str], counter: TokenCounter) -> Callable[[int], int]:
     return lambda count: entry_cost(_prose(lines[:count], {}), counter)
+
+
+def leading_lines(lines: list[str], most: int, counter: TokenCounter) -> int:
+    """How many leading lines cost at most ``most`` tokens together."""
+    return _fitting(len(lines), lambda count: counter.count("\n".join(lines[:count])), most)
 
 
 def _fitting(most: int, cost: Callable[[int], int], room: int) -> int:

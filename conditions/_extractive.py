@@ -9,11 +9,15 @@ understands nothing, and says so by its label.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+from conditions._document import leading_lines
 from conditions._notebook import Draft, Line, Source, Sources
 from memory import TokenCounter
+from memory.adapter import NativeWorker
 
 __all__ = ["ExtractiveSummariser"]
 
@@ -38,8 +42,11 @@ _STOP = frozenset(
         "good 的 了 我 你 吗 呢 是 在 请",
     )
 )
-_ALIKE = 0.6
 _PIECE_LENGTH = 240
+_AT_ONCE = 100_000  # characters that hold up the event loop for some tens of milliseconds
+_OFTEN = 1000  # characters of a line; longer ones are not worth their place in a cache
+_MOST_WORDS = 64
+_MOST_COMPARED = 100
 _HEADINGS = ("## Preferences, newest first", "## Statements, newest first")
 
 
@@ -54,38 +61,32 @@ def _content_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """Something that was said, and what is worth knowing about it."""
+    """Something that was said, and what is worth knowing about it.
+
+    Attributes:
+        substance: how much there seems to be in it: words, names, numbers; little in questions and others' talk.
+    """
 
     date: str
     speaker: str
     text: str
-    source: Source | None
     words: frozenset[str]
     is_preference: bool
+    substance: float
+    line: str
 
     @classmethod
-    def of(cls, date: str, speaker: str, text: str, source: Source | None) -> _Statement:
+    def of(cls, date: str, speaker: str, text: str) -> _Statement:
         words = _content_words(text)
         wish = bool(words) and speaker not in _OTHERS and _PREFERENCE.search(text) is not None
-        return cls(date, speaker, text, source, words, wish)
+        substance = 0.0
+        if len(words) > 1 or wish:
+            substance = min(len(words), 12) / 4 + min(len(_NAME.findall(text)), 4) / 2 + 3 * wish
+            substance -= 1.5 * text.endswith(("?", "？")) + (speaker in _OTHERS)
+        return cls(date, speaker, text, words, wish, substance, f"- {date} {speaker}: {text}")
 
-    @property
-    def line(self) -> str:
-        return f"- {self.date} {self.speaker}: {self.text}"
 
-    @property
-    def context(self) -> str | None:
-        return self.source.context if self.source else None
-
-    @property
-    def substance(self) -> float:
-        """How much there seems to be in it: words, names, numbers; little in questions and in others' talk."""
-        if len(self.words) < 2 and not self.is_preference:
-            return 0.0
-        names = len(_NAME.findall(self.text))
-        score = min(len(self.words), 12) / 4 + min(names, 4) / 2 + 3 * self.is_preference
-        score -= 1.5 * self.text.endswith(("?", "？"))
-        return score - (self.speaker in _OTHERS)
+_Told = tuple[_Statement, Source | None]
 
 
 class ExtractiveSummariser:
@@ -101,109 +102,167 @@ class ExtractiveSummariser:
     def __init__(self, max_tokens: int, counter: TokenCounter) -> None:
         self._max_tokens = max_tokens
         self._counter = counter
+        self._worker = NativeWorker(name="memslot-extract")
+        # A memory is read again at every session's end, and most of its lines have not changed.
+        self._read = lru_cache(4096)(_read)
 
     async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
         """The kept statements of the memory and of ``lines`` together. Lines of other origin stay at the top."""
-        others, known = _parse(memory, sources)
-        said = [statement for line in lines for statement in _statements(line)]
-        new = [statement for statement in said if statement.substance > 0.5]
-        while others and self._counter.count("\n".join(others)) > self._max_tokens:
-            others.pop()
-        kept = self._fitting("\n".join(others), _without_repeats([*known, *new]))
-        text = _render(others, kept)
-        first, last = lines[0].timestamp, lines[-1].timestamp
-        fresh = {statement.line for statement in new}
-        return Draft(
-            memory=text,
-            history_entry=(
-                f"[{first:%Y-%m-%d %H:%M}] {len(lines)} messages until {last:%Y-%m-%d %H:%M}; "
-                f"{sum(statement.line in fresh for statement in kept)} of {len(said)} statements kept"
-            ),
-            sources=_sources(kept),
-        )
+        if len(memory) + sum(len(line.text) for line in lines) <= _AT_ONCE:
+            return self.draft(memory, sources, lines)
+        return await self._worker.run(lambda: self.draft(memory, sources, lines))
 
     async def problem(self) -> str | None:
         """None: it needs nothing."""
         return None
 
     async def aclose(self) -> None:
-        """Nothing to release."""
+        """End the thread that long texts are read on."""
+        await self._worker.aclose()
+        self._read.cache_clear()
 
-    def _fitting(self, others: str, statements: list[_Statement]) -> list[_Statement]:
+    def draft(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
+        """:meth:`summarise`, on the thread it is called on."""
+        others, known = self._parse(memory, sources)
+        said = [told for line in lines for told in _statements(line)]
+        new = [told for told in said if told[0].substance > 0.5]
+        others = others[: leading_lines(others, self._max_tokens, self._counter)]
+        kept = self._fitting("\n".join(others), _without_repeats(known, new))
+        text = _render(others, [statement for statement, _ in kept])
+        first, last = lines[0].timestamp, lines[-1].timestamp
+        fresh = {statement.line for statement, _ in new}
+        return Draft(
+            memory=text,
+            history_entry=(
+                f"[{first:%Y-%m-%d %H:%M}] {len(lines)} messages until {last:%Y-%m-%d %H:%M}; "
+                f"{sum(statement.line in fresh for statement, _ in kept)} of {len(said)} statements kept"
+            ),
+            sources=_sources(kept),
+        )
+
+    def _parse(self, memory: str, sources: Sources) -> tuple[list[str], list[_Told]]:
+        """What someone else wrote into the memory, and our own statements, oldest first."""
+        others: list[str] = []
+        ours: list[_Told] = []
+        for line in memory.splitlines():
+            statement = (self._read if len(line) <= _OFTEN else _read)(line)
+            if statement is not None:
+                ours.extend((statement, source) for source in sources.get(line, (None,)))
+            elif line.strip() and line not in _HEADINGS:
+                others.append(line)
+        return others, ours[::-1]
+
+    def _fitting(self, others: str, told: list[_Told]) -> list[_Told]:
         """Those with most substance that fit, in their order."""
         room = self._max_tokens - self._counter.count("\n".join((others, *_HEADINGS, "", "", "")))
-        ranked = sorted(range(len(statements)), key=lambda at: (statements[at].substance, at), reverse=True)
+        ranked = sorted(range(len(told)), key=lambda at: (told[at][0].substance, at), reverse=True)
         chosen = set()
         for index in ranked:
-            cost = self._counter.count(statements[index].line + "\n")
+            cost = self._counter.count(told[index][0].line + "\n")
             if cost <= room:
                 room -= cost
                 chosen.add(index)
-        return [statement for index, statement in enumerate(statements) if index in chosen]
+        return [one for index, one in enumerate(told) if index in chosen]
 
 
-def _parse(memory: str, sources: Sources) -> tuple[list[str], list[_Statement]]:
-    """What someone else wrote into the memory, and our own statements, oldest first."""
-    others: list[str] = []
-    ours: list[_Statement] = []
-    for line in memory.splitlines():
-        if match := _KEPT.fullmatch(line):
-            said = (match["date"], match["speaker"], match["text"])
-            ours.extend(_Statement.of(*said, source) for source in sources.get(line, (None,)))
-        elif line.strip() and line not in _HEADINGS:
-            others.append(line)
-    return others, ours[::-1]
+def _read(line: str) -> _Statement | None:
+    match = _KEPT.fullmatch(line)
+    return _Statement.of(*match.group("date", "speaker", "text")) if match else None
 
 
-def _sources(statements: list[_Statement]) -> dict[str, tuple[Source, ...]]:
-    found: dict[str, tuple[Source, ...]] = {}
-    for statement in statements:
-        if statement.source:
-            found[statement.line] = (*found.get(statement.line, ()), statement.source)
-    return found
+def _sources(told: list[_Told]) -> dict[str, tuple[Source, ...]]:
+    found: dict[str, list[Source]] = {}
+    for statement, source in told:
+        if source:
+            found.setdefault(statement.line, []).append(source)
+    return {line: tuple(known) for line, known in found.items()}
 
 
-def _statements(line: Line) -> Iterator[_Statement]:
+def _statements(line: Line) -> Iterator[_Told]:
     speaker = " ".join((line.name or line.role).replace(":", " ").split()) or line.role
+    source = Source(line.event_id, line.context)
     for text in _pieces(line.text):
-        source = Source(line.event_id, line.context)
-        yield _Statement.of(f"{line.timestamp:%Y-%m-%d}", speaker, text, source)
+        yield _Statement.of(f"{line.timestamp:%Y-%m-%d}", speaker, text), source
 
 
 def _pieces(text: str) -> Iterator[str]:
     """Neighbouring sentences together, as long as the piece stays short: they often explain each other."""
     piece = ""
     for sentence in _SENTENCE_END.split(text):
-        joined = " ".join(f"{piece} {sentence}".split())
-        if piece and len(joined) > _PIECE_LENGTH:
+        plain = " ".join(sentence.split())
+        if piece and len(piece) + len(plain) >= _PIECE_LENGTH:
             yield piece
-            joined = " ".join(sentence.split())
-        piece = joined
+            piece = ""
+        piece = f"{piece} {plain}".strip()
     if piece:
         yield piece
 
 
-def _without_repeats(statements: Iterable[_Statement]) -> list[_Statement]:
-    """Oldest first, without what was said again later: word for word, or, of preferences, much the same."""
-    kept: list[_Statement] = []
+class _Wishes:
+    """Preferences of one speaker and context, so that one in much the same words is found among them.
+
+    Of ``a`` words and ``b`` words, alike share at least ``3 (a + b) / 8``: three fifths of all they have. So one
+    that is alike has one of any ``a - shared + 1`` words, and the rarest are looked for. How many are compared is
+    bounded: in a flood of near repeats some stay, until the memory is full.
+    """
+
+    def __init__(self) -> None:
+        self._having: dict[tuple[int, str], list[frozenset[str]]] = {}
+        self._often: Counter[str] = Counter()
+        self._sizes: set[int] = set()
+
+    def has_alike(self, words: frozenset[str]) -> bool:
+        """Whether one shares at least three fifths of all words of the two."""
+        if len(words) > _MOST_WORDS or not self._sizes:
+            return False
+        rare_first = sorted(words, key=self._often.__getitem__)
+        compared = 0
+        for size in self._sizes:
+            shared = -(-3 * (len(words) + size) // 8)
+            if shared <= size:
+                for word in rare_first[: max(0, len(words) - shared + 1)]:
+                    for other in self._having.get((size, word), ()):
+                        if len(words & other) >= shared:
+                            return True
+                        compared += 1
+                        if compared == _MOST_COMPARED:
+                            return False
+        return False
+
+    def add(self, words: frozenset[str]) -> None:
+        if len(words) <= _MOST_WORDS:
+            self._sizes.add(len(words))
+            self._often.update(words)
+            for word in words:
+                self._having.setdefault((len(words), word), []).append(words)
+
+
+def _without_repeats(known: list[_Told], new: list[_Told]) -> list[_Told]:
+    """Oldest first, without what was said again later: word for word, or, of preferences, much the same.
+
+    Args:
+        known: what the memory holds; no two of them are alike, so they are compared with new ones alone.
+        new: what was said now, maybe of an earlier date.
+    """
+    kept: list[_Told] = []
     heard: set[tuple[str, str | None, frozenset[str]]] = set()
-    wishes: dict[tuple[str, str | None], list[frozenset[str]]] = {}
-    for statement in sorted(statements, key=lambda one: one.date)[::-1]:
-        exactly = (statement.speaker, statement.context, statement.words)
-        later = wishes.setdefault(exactly[:2], [])
+    wishes: dict[tuple[str, str | None, bool], _Wishes] = defaultdict(_Wishes)
+    dated = [(one, False) for one in known] + [(one, True) for one in new]
+    for told, is_new in sorted(dated, key=lambda one: one[0][0].date)[::-1]:
+        statement, source = told
+        context = source.context if source else None
+        exactly = (statement.speaker, context, statement.words)
         if exactly in heard:
             continue
         if statement.is_preference:
-            if any(_alike(statement.words, words) for words in later):
+            if wishes[statement.speaker, context, True].has_alike(statement.words):
                 continue
-            later.append(statement.words)
+            if is_new and wishes[statement.speaker, context, False].has_alike(statement.words):
+                continue
+            wishes[statement.speaker, context, is_new].add(statement.words)
         heard.add(exactly)
-        kept.append(statement)
+        kept.append(told)
     return kept[::-1]
-
-
-def _alike(some: frozenset[str], others: frozenset[str]) -> bool:
-    return len(some & others) >= _ALIKE * len(some | others)
 
 
 def _render(others: list[str], statements: list[_Statement]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, SecretStr, StringConstraints
 
+from conditions._document import leading_lines
 from conditions._notebook import Draft, Line, Sources
 from memory import BackendError, TokenCounter
 from memory.adapter import (
@@ -184,9 +185,7 @@ class LlmSummariser:
     def _bounded(self, text: str) -> tuple[str, str]:
         """The leading lines that fit ``max_tokens``, and the rest."""
         lines = text.splitlines()
-        kept = len(lines)
-        while kept and self._counter.count("\n".join(lines[:kept])) > self._max_tokens:
-            kept -= 1
+        kept = leading_lines(lines, self._max_tokens, self._counter)
         return "\n".join(lines[:kept]).strip(), "\n".join(lines[kept:]).strip()
 
 
