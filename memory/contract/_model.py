@@ -56,12 +56,26 @@ def _check_id(value: str) -> str:
     return check_text(value)
 
 
-def check_text(value: str) -> str:
-    """``value``, if it can be encoded as UTF-8; raises ValueError."""
+def is_encodable(value: str) -> bool:
+    """Whether ``value`` can be encoded as UTF-8: it holds no half of a surrogate pair."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("holds half of a surrogate pair; decode the text correctly first") from None
+        return False
+    return True
+
+
+def check_text(value: str) -> str:
+    """``value``, if it can be encoded as UTF-8; raises ValueError."""
+    if not is_encodable(value):
+        raise ValueError("holds half of a surrogate pair; decode the text correctly first")
+    return value
+
+
+def check_number(value: Any) -> Any:
+    """``value``, unless it is a boolean, which pydantic reads as 1 or 0; raises ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
     return value
 
 
@@ -69,13 +83,16 @@ def check_aware(value: datetime) -> datetime:
     """``value`` in UTC, if it is timezone-aware; raises ValueError."""
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError("must be timezone-aware; write e.g. datetime.now(timezone.utc)")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is outside the years 1 to 9999 in UTC; give a moment within them") from None
 
 
 def _check_json(value: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise ValueError("must be JSON: strings, finite numbers, booleans, null, lists, objects") from None
     return value
 

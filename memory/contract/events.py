@@ -28,8 +28,8 @@ class Message(Frozen):
 
     role: Role
     content: Text = ""
-    name: str | None = None
-    tool_call_id: str | None = None
+    name: Text | None = None
+    tool_call_id: Text | None = None
     tool_calls: tuple[JsonObject, ...] | None = None
 
     @model_validator(mode="after")

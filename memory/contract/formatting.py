@@ -132,8 +132,11 @@ def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bo
 
 
 def _time(moment: datetime) -> str:
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
+    try:
+        if moment.tzinfo is not UTC:
+            moment = moment.astimezone(UTC)
+    except OverflowError:  # a backend's own, at the ends of the calendar: shown as it came
+        return moment.isoformat(" ", "minutes")
     return moment.isoformat(" ", "minutes")[:-6]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, field_validator, model_validator
 
-from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text
+from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text, check_number
 from memory.contract.events import cs_fields
 from memory.contract.scope import MemoryScope
 
@@ -25,14 +25,22 @@ __all__ = [
 CROSS_CONTEXT = "cross_context"
 """The reserved filter by which a probe says that it searches across CS contexts on purpose (spec 5.2)."""
 
-Positive = Annotated[int, Field(gt=0)]
+
+def _check_count(value: int) -> int:
+    if value > _MOST:
+        raise ValueError(f"is larger than {_MOST}, which no backend takes; leave it out for no limit")
+    return value
+
+
+_MOST = 2**31 - 1
+Positive = Annotated[int, BeforeValidator(check_number), Field(gt=0), AfterValidator(_check_count)]
 
 
 class AdapterMode(Frozen):
     """Whether writes are allowed, and why (spec 4.2)."""
 
     read_only: bool
-    reason: str = ""
+    reason: Text = ""
 
 
 class ContextBudget(Frozen):
@@ -125,7 +133,7 @@ class MemoryFeedback(Frozen):
     session_id: Id
     timestamp: AwareDatetime
     content: Text
-    native_ids: tuple[str, ...] = ()
+    native_ids: tuple[Text, ...] = ()
     corrected_answer: Text | None = None
     metadata: JsonObject = Field(default_factory=dict)
 
@@ -137,8 +145,8 @@ class NativeMutationRequest(Frozen):
     """
 
     scope: MemoryScope
-    operation: Literal["update", "delete"] | str
-    native_id: str | None = None
+    operation: Literal["update", "delete"] | Text
+    native_id: Text | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -149,7 +157,7 @@ class ProvenanceRequest(Frozen):
     """
 
     scope: MemoryScope
-    native_id: str | None = None
+    native_id: Text | None = None
     since: AwareDatetime | None = None
     until: AwareDatetime | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -159,5 +167,5 @@ class NativeQueryRequest(Frozen):
     """A diagnostic query in the backend's own terms; its answer never enters a prompt (spec 10.3)."""
 
     scope: MemoryScope
-    operation: str
+    operation: Text
     arguments: dict[str, Any] = Field(default_factory=dict)

@@ -10,7 +10,6 @@ import difflib
 import importlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from memory.contract.errors import ConfigError
+from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.receipts import ConditionKind
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
@@ -30,10 +29,10 @@ from memory.plugins.redaction import (
     Public,
     Redaction,
     Scrubber,
-    is_credential,
     slow_hash,
     texts_in,
 )
+from memory.plugins.variables import Problems, Resolver
 from memory.plugins.yaml import Lines, load_yaml
 from memory.slot.journal import Durability
 from memory.slot.rules import Deadlines
@@ -43,7 +42,6 @@ __all__ = ["MemorySettings", "MemslotConfig", "load_config", "load_token_counter
 # Told by the provider already, or without effect on any answer.
 _NOT_HASHED = ("backend", "condition", "journal")
 ModelT = TypeVar("ModelT", bound=BaseModel)
-_VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
 
 
 class JournalSettings(BaseModel):
@@ -191,29 +189,34 @@ def load_config(
         return source
     if isinstance(source, Mapping):
         name, content, lines = "config", dict(source), Lines()
-    else:
+    elif isinstance(source, (str, os.PathLike)) and str(source):
         name = str(source)
         content, lines = load_yaml(Path(source))
-    problem = _Problems(name, lines)
-    unknown = sorted(set(content) - {"memory", "run"})
+    else:
+        raise ConfigError("load_config takes the name of a YAML file, or its content as a mapping")
+    problem = Problems(name, lines)
+    unknown = sorted(str(section) for section in content if section not in ("memory", "run"))
     if unknown:
         raise problem((unknown[0],), f"is not a known section{_nearest(unknown[0], ('memory', 'run'))}")
-    if not isinstance(content.get("memory"), dict):
+    if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
     return _resolve(content, problem, os.environ if env is None else env)
 
 
-def _resolve(content: dict[str, Any], problem: _Problems, env: Mapping[str, str]) -> MemslotConfig:
+def _resolve(content: dict[str, Any], problem: Problems, env: Mapping[str, str]) -> MemslotConfig:
     memory = dict(content["memory"])
     kind, provider = _selected(memory, problem)
     group = _group(kind)
-    resolver = _Resolver(env, problem)
-    blocks = memory.get(group) or {}
-    if not isinstance(blocks, dict) or provider not in blocks:
+    resolver = Resolver(env, problem)
+    blocks = {} if memory.get(group) is None else memory[group]
+    if not isinstance(blocks, Mapping):
+        raise problem(("memory", group), "must be a mapping, from names to their options")
+    if provider not in blocks:
         raise problem(("memory", group, provider), f"is missing; add '{provider}: {{}}' for its defaults")
-    options = resolver.fill(blocks[provider] or {}, ("memory", group, provider))
-    if not isinstance(options, dict):
-        raise problem(("memory", group, provider), "must be a mapping of options")
+    given = {} if blocks[provider] is None else blocks[provider]
+    if not isinstance(given, Mapping):
+        raise problem(("memory", group, provider), "must be a mapping of options, or empty for its defaults")
+    options = resolver.fill(given, ("memory", group, provider))
     common = {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
     settings = parse_block(
         MemorySettings,
@@ -223,7 +226,7 @@ def _resolve(content: dict[str, Any], problem: _Problems, env: Mapping[str, str]
         lines=problem.lines,
     )
     run = content.get("run")
-    if run is not None and not isinstance(run, dict):
+    if run is not None and not isinstance(run, Mapping):
         raise problem(("run",), "must be a mapping")
     return MemslotConfig(
         memory=settings,
@@ -246,22 +249,21 @@ def _group(kind: ConditionKind) -> Literal["backends", "conditions"]:
     return "backends" if kind == "architecture" else "conditions"
 
 
-def _selected(memory: dict[str, Any], problem: _Problems) -> tuple[ConditionKind, str]:
+def _selected(memory: dict[str, Any], problem: Problems) -> tuple[ConditionKind, str]:
     backend, condition = memory.get("backend"), memory.get("condition")
-    if backend is not None and condition is not None:
-        raise problem(
-            ("memory",),
-            f"backend ({backend}) and condition ({condition}) are both set, and exactly one context provider "
-            "may be active; remove one",
-        )
     name = backend if backend is not None else condition
-    field = "condition" if condition is not None else "backend"
+    field = "condition" if backend is None and condition is not None else "backend"
     if name is None:
         raise problem(
             ("memory",), "selects nothing; set backend (e.g. mem0) or condition (e.g. full_history)"
         )
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise problem(("memory", field), "must be the name of one; see 'memslot backends'")
+    if backend is not None and condition is not None:
+        raise problem(
+            ("memory",),
+            "backend and condition are both set, and exactly one context provider may be active; remove one",
+        )
     return ("control" if condition is not None else "architecture"), name
 
 
@@ -293,77 +295,42 @@ def parse_block(
         elif first["type"] == "extra_forbidden":
             known = _fields_at(model, names[:-1])
             what = f"is not a known field{_nearest(str(names[-1]), known)}"
+    except MemslotError:
+        raise
+    except Exception as error:  # a validator of a plugin's own, which should have raised ValueError
+        names, what = [], f"could not be understood ({type(error).__name__})"
     path = (*where.split("."), *(str(part) for part in names))
-    raise _Problems(source, lines or Lines())(path, what)
+    raise Problems(source, lines or Lines())(path, what)
 
 
 def load_token_counter(name: str) -> TokenCounter:
     """The counter a configuration names: the default one, or ``package.module:function`` (text -> int).
 
     Raises:
-        ConfigError: the function cannot be imported.
+        ConfigError: the function cannot be imported, or does not count.
     """
     if name == Utf8TokenCounter.name:
         return Utf8TokenCounter()
     module, _, attribute = name.partition(":")
     try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever that module does when it is imported
         raise ConfigError(
             f"memory.token_counter: cannot import {name!r}; "
             f"write {Utf8TokenCounter.name!r} or 'package.module:function'"
         ) from error
-    return function if isinstance(function, TokenCounter) else CallableTokenCounter(name, function)
-
-
-@dataclass(frozen=True)
-class _Problems:
-    """Builds errors that say file, line and field."""
-
-    source: str
-    lines: Lines
-
-    def __call__(self, path: tuple[str, ...], what: str) -> ConfigError:
-        line = self.lines.of(path)
-        place = f"{self.source}:{line}: " if line else f"{self.source}: " if self.source else ""
-        return ConfigError(f"{place}{'.'.join(path)}: {what}")
-
-
-class _Resolver:
-    """Fills ``${NAME}`` in, remembering which values come from variables that hold credentials."""
-
-    def __init__(self, env: Mapping[str, str], problem: _Problems) -> None:
-        self._env = env
-        self._problem = problem
-        self.secrets: dict[tuple[str, ...], str] = {}
-
-    def fill(self, value: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(value, dict):
-            return {str(key): self.fill(item, (*path, str(key))) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.fill(item, (*path, str(index))) for index, item in enumerate(value)]
-        if not isinstance(value, str) or "$" not in value:
-            return value
-
-        def replace(match: re.Match[str]) -> str:
-            name, default = match.groups()
-            if match.group() == "$$":
-                return "$"
-            if name is None:
-                raise self._problem(
-                    path,
-                    "holds '${' without a variable; write ${NAME} or ${NAME:-default}, or $${ for the sign",
-                )
-            if is_credential(name):
-                self.secrets[path] = value
-            found = self._env.get(name, default)
-            if found is None:
-                raise self._problem(
-                    path, f"needs the environment variable {name}; set it, or write ${{{name}:-default}}"
-                )
-            return found
-
-        return _VARIABLE.sub(replace, value)
+    counter = found if isinstance(found, TokenCounter) else CallableTokenCounter(name, found)
+    try:
+        tokens = counter.count("How many?")
+    except Exception as error:
+        raise ConfigError(
+            f"memory.token_counter: {name} fails for a text; name a function text -> int"
+        ) from error
+    if not isinstance(tokens, int) or tokens < 0:
+        raise ConfigError(
+            f"memory.token_counter: {name} gives no number of tokens; name a function text -> int"
+        )
+    return counter
 
 
 def _nearest(name: str, known: Any) -> str:

@@ -5,6 +5,7 @@ A view is handed out only where the adapter has the capability, so that no slot 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -114,7 +115,13 @@ class _Readiness(_View):
         return BackendReadiness(state="pending", detail=detail, pending_count=count) if count else None
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Like the adapter's, and never much longer than ``timeout_s`` seconds: late is ``pending``."""
+        """Like the adapter's, and never much longer than ``timeout_s`` seconds: late is ``pending``.
+
+        Raises:
+            InputError: ``timeout_s`` is no finite number of seconds, 0 or more.
+        """
+        if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s < math.inf:
+            raise InputError("timeout_s must be a finite number of seconds, 0 or more")
 
         await self._delivery.deliver(scope)
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import anyio
+from pydantic import BeforeValidator, Field
 
 from memory.contract._loops import on_trio, running_loop
-from memory.contract._model import Frozen
+from memory.contract._model import Frozen, check_number
 from memory.contract.adapter import MemoryAdapter
 from memory.contract.errors import (
     BackendError,
@@ -41,16 +42,19 @@ ModelT = TypeVar("ModelT", bound=Frozen)
 SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback)
 
 
+Seconds = Annotated[float, BeforeValidator(check_number), Field(gt=0, allow_inf_nan=False)]
+
+
 class Deadlines(Frozen):
     """Seconds each kind of native call may take; SDK defaults run to 600 s."""
 
-    setup_s: float = 60.0
-    write_s: float = 60.0
-    retrieve_s: float = 15.0
-    reset_s: float = 300.0
-    health_s: float = 15.0
-    query_s: float = 30.0
-    close_s: float = 15.0
+    setup_s: Seconds = 60.0
+    write_s: Seconds = 60.0
+    retrieve_s: Seconds = 15.0
+    reset_s: Seconds = 300.0
+    health_s: Seconds = 15.0
+    query_s: Seconds = 30.0
+    close_s: Seconds = 15.0
 
 
 class Span:

@@ -1,0 +1,455 @@
+"""Bad input is one clear error that names the field and the fix; nothing escapes raw (ATTACKS, "Text")."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from memory import (
+    AdapterMode,
+    ConfigError,
+    ContextBudget,
+    Deadlines,
+    MemoryEvent,
+    MemoryFeedback,
+    MemoryScope,
+    MemslotError,
+    Message,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    RetrieveRequest,
+)
+from memory.adapter import ContextEntry, render_section
+from memory.contract.formatting import is_well_formed
+from memory.plugins.config import load_config, load_token_counter
+from memory.plugins.hookspecs import PluginOptions
+
+SCOPE = MemoryScope(run_id="r", persona_id="p")
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+HALF = "a\ud800b"
+EARLY = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))
+LATE = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))
+
+
+def one_line(error: MemslotError) -> None:
+    assert "\n" not in str(error)
+
+
+def deep(levels: int) -> Any:
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+CYCLE: dict[str, Any] = {}
+CYCLE["self"] = CYCLE
+ODD = {"digits": 10**5000, "deep": deep(200), "cycle": CYCLE}  # by name, because they have no repr
+
+# -- what a host hands over -----------------------------------------------------------------------------
+
+EVENT = {"event_id": "e", "scope": SCOPE, "session_id": "s", "turn_id": "t", "timestamp": NOON}
+SAID = [{"role": "user", "content": "x"}]
+ASKED = {"query": "q", "scope": SCOPE, "session_id": "s"}
+FEEDBACK = {"feedback_id": "f", "scope": SCOPE, "session_id": "s", "timestamp": NOON, "content": "x"}
+MODELS: list[tuple[type, dict[str, Any], str]] = [
+    (Message, {"role": "user", "content": HALF}, "content: holds half of a surrogate pair; decode"),
+    (Message, {"role": "user", "content": "x", "name": HALF}, "name: holds half of a surrogate pair; decode"),
+    (Message, {"role": "tool", "content": "x", "tool_call_id": HALF}, "tool_call_id: holds half of a surr"),
+    (Message, {"role": "assistant", "tool_calls": [{"a": HALF}]}, "tool_calls.0: must be JSON"),
+    (Message, {"role": "assistant", "tool_calls": [{"a": deep(5000)}]}, "tool_calls.0"),
+    (Message, {"role": "nobody", "content": "x"}, "role"),
+    (Message, {"role": "user", "content": None}, "content"),
+    (
+        MemoryEvent,
+        {**EVENT, "messages": SAID, "timestamp": EARLY},
+        "timestamp: is outside the years 1 to 9999",
+    ),
+    (
+        MemoryEvent,
+        {**EVENT, "messages": SAID, "timestamp": LATE},
+        "timestamp: is outside the years 1 to 9999",
+    ),
+    (
+        MemoryEvent,
+        {**EVENT, "messages": SAID, "timestamp": NOON.replace(tzinfo=None)},
+        "timestamp: must be tim",
+    ),
+    (MemoryEvent, {**EVENT, "messages": SAID, "timestamp": 1e300}, "timestamp"),
+    (MemoryEvent, {**EVENT, "messages": SAID, "timestamp": math.nan}, "timestamp"),
+    (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {"a": math.inf}}, "metadata: must be JSON"),
+    (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {"a": 10**5000}}, "metadata: must be JSON"),
+    (MemoryEvent, {**EVENT, "messages": SAID, "metadata": CYCLE}, "metadata"),
+    (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {"a": deep(900)}}, "metadata"),
+    (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {1: 2}}, "metadata"),
+    (MemoryEvent, {**EVENT, "messages": None}, "messages"),
+    (MemoryEvent, {**EVENT, "messages": SAID, "event_id": HALF}, "event_id: holds half"),
+    (
+        MemoryEvent,
+        {**EVENT, "messages": SAID, "scope": {"run_id": "*", "persona_id": "p"}},
+        "scope: run_id holds",
+    ),
+    (MemoryEvent, {**EVENT, "messages": SAID, "run_id": "other"}, "contradict scope"),
+    (MemoryEvent, {"run_id": ["r"], "user_id": 1}, "run_id"),
+    (RetrieveRequest, {**ASKED, "query": " "}, "query: is blank"),
+    (RetrieveRequest, {**ASKED, "query": None}, "query"),
+    (RetrieveRequest, {**ASKED, "filters": {"a": deep(5000)}}, "filters"),
+    (ContextBudget, {"max_items": 2**63}, "max_items: is larger than 2147483647"),
+    (ContextBudget, {"max_tokens": 10**5000}, "max_tokens"),
+    (ContextBudget, {"min_tokens": True}, "min_tokens: must be a number"),
+    (ContextBudget, {"max_items": math.nan}, "max_items"),
+    (Deadlines, {"write_s": math.nan}, "write_s: Input should be"),
+    (Deadlines, {"write_s": math.inf}, "write_s: Input should be a finite number"),
+    (Deadlines, {"retrieve_s": 0}, "retrieve_s: Input should be greater than 0"),
+    (Deadlines, {"close_s": -1}, "close_s: Input should be greater than 0"),
+    (Deadlines, {"close_s": True}, "close_s: must be a number"),
+    (AdapterMode, {"read_only": True, "reason": HALF}, "reason: holds half"),
+    (MemoryFeedback, {**FEEDBACK, "native_ids": [HALF]}, "native_ids.0: holds half"),
+    (MemoryFeedback, {**FEEDBACK, "timestamp": LATE}, "timestamp: is outside"),
+    (NativeMutationRequest, {"scope": SCOPE, "operation": HALF}, "operation"),
+    (
+        NativeMutationRequest,
+        {"scope": SCOPE, "operation": "update", "native_id": HALF},
+        "native_id: holds half",
+    ),
+    (ProvenanceRequest, {"scope": SCOPE, "since": EARLY}, "since: is outside"),
+    (NativeQueryRequest, {"scope": SCOPE, "operation": None}, "operation"),
+    (MemoryScope, {"run_id": HALF, "persona_id": "p"}, "run_id: holds half"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "complaint"), MODELS, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_a_bad_field_is_named(model: type, fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(MemslotError) as caught:
+        model(**fields)
+    message = str(caught.value)
+    assert message.startswith(f"{model.__name__}.")
+    assert complaint in message
+    assert "\n" not in message
+    assert isinstance(caught.value, ValueError)
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**63, -(2**63) - 1, math.nan, math.inf, 0, -1])
+    | st.sampled_from(["digits", "deep", "cycle"]).map(lambda name: ODD[name])
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from([HALF, "", " ", "*", "x" * 600, "\x00", "0x_", "1e999", "${", "${A}", "$"])
+    | st.binary(max_size=5)
+    | st.datetimes(timezones=st.none() | st.timezones())
+    | st.sampled_from([EARLY, LATE, NOON, SCOPE, object(), Exception, print, frozenset({1})]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5) | st.none() | st.integers(), inner, max_size=3)
+        | st.tuples(inner)
+    ),
+    max_leaves=8,
+)
+PLAIN: dict[type, dict[str, Any]] = {
+    Message: {"role": "user", "content": "x"},
+    MemoryEvent: {**EVENT, "messages": SAID},
+    RetrieveRequest: ASKED,
+    ContextBudget: {},
+    Deadlines: {},
+    AdapterMode: {"read_only": True},
+    MemoryFeedback: FEEDBACK,
+    NativeMutationRequest: {"scope": SCOPE, "operation": "update"},
+    ProvenanceRequest: {"scope": SCOPE},
+    NativeQueryRequest: {"scope": SCOPE, "operation": "x"},
+    MemoryScope: {"run_id": "r", "persona_id": "p"},
+}
+
+
+@settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(data=st.data())
+def test_whatever_a_host_hands_over_is_taken_or_refused(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from(list(PLAIN)))
+    names = st.sampled_from([*model.model_fields, "run_id", "user_id"])
+    fields = {**PLAIN[model], **data.draw(st.dictionaries(names, ANYTHING, min_size=1, max_size=2))}
+    try:
+        taken = model(**fields)
+    except MemslotError as error:
+        return one_line(error)
+    if "arguments" not in fields:  # of native calls: an SDK's own objects may be among them
+        json.loads(taken.model_dump_json())
+
+
+@pytest.mark.parametrize("moment", [EARLY, LATE])
+def test_a_backends_moment_at_the_end_of_the_calendar_is_shown(moment: datetime) -> None:
+    section = render_section("b", "s", [ContextEntry("x", timestamp=moment)])
+    assert is_well_formed(section)
+    assert str(moment.year) in section
+
+
+# -- what stands in a configuration ---------------------------------------------------------------------
+
+HEAD = "memory:\n  backend: mem0\n  scope: {run_id: r, persona_id: p}\n"
+BLOCK = HEAD + "  backends:\n    mem0:\n      x: "
+YAMLS: list[tuple[str, str]] = [
+    (BLOCK + "!!int abc", ":6: memory.backends.mem0.x: is not a valid int; quote it if it is text"),
+    (BLOCK + "0x_", ":6: memory.backends.mem0.x: is not a valid int"),
+    (BLOCK + "0b_", "x: is not a valid int"),
+    (BLOCK + "9" * 5000, "x: is not a valid int"),
+    (BLOCK + "99999999999999999999", "x: is larger than any number"),
+    (BLOCK + "!!bool abc", "x: is not a valid bool"),
+    (BLOCK + "!!float abc", "x: is not a valid float"),
+    (BLOCK + "!!float ''", "x: is not a valid float"),
+    (BLOCK + "!!int ''", "x: is not a valid int"),
+    (BLOCK + ".nan", "x: must be a finite number"),
+    (BLOCK + "1.0e+999", "x: must be a finite number"),
+    (BLOCK + "!!timestamp abc", "x: has the tag 'timestamp'"),
+    (BLOCK + "!!binary aaa", "x: has the tag 'binary'"),
+    (BLOCK + "!!set {a}", "x: has the tag 'set'"),
+    (BLOCK + "!!omap [a: 1]", "x: has the tag 'omap'"),
+    (BLOCK + "!!python/object/apply:os.getcwd []", "x: has the tag 'python/object/apply:os.getcwd'"),
+    (BLOCK + "!own abc", "x: has the tag '!own'"),
+    (BLOCK + "!!map abc", "x: has the tag 'map'"),
+    (BLOCK + "!!str [a]", "x: has the tag 'str'"),
+    (BLOCK + "&a [*a]", "x: is nested over 64 deep, or stands within itself"),
+    (BLOCK + "&a {b: *a}", "x: is nested over 64 deep, or stands within itself"),
+    (BLOCK + "&a {<<: *a}", "is nested over 64 deep, or stands within itself"),
+    (BLOCK + "{<<: 5}", "x.<<: merges what is not a mapping"),
+    (BLOCK + "[" * 100 + "]" * 100, "x: is nested over 64 deep"),
+    (BLOCK + "[" * 5000 + "]" * 5000, "is nested too deeply"),
+    (BLOCK + "{" * 5000 + "}" * 5000, "is nested too deeply"),
+    (BLOCK + "{? [a] : b}", "x: has a key that is no text"),
+    (BLOCK + '"\\ud800"', "x: holds a NUL character or half a surrogate pair"),
+    (BLOCK + '"\\0"', "x: holds a NUL character"),
+    (BLOCK + '{"\\ud800": 1}', "x: holds a NUL character or half a surrogate"),
+    (BLOCK + '"\\U00110000"', "not valid YAML"),
+    (BLOCK + "${1A}", "x: holds '${' without a variable; write ${NAME}"),
+    (BLOCK + "${A:-${B}}", "x: holds '${' without a variable"),
+    (BLOCK + "${A", "x: holds '${' without a variable"),
+    (BLOCK + "{1: a, '1': b}", "x.1: stands twice"),
+    ("%YAML " + "9" * 5000 + ".1\n---\n" + HEAD, "not valid YAML"),
+    (HEAD + "  backends: 0\n", ":4: memory.backends: must be a mapping"),
+    (HEAD + "  backends: []\n", ":4: memory.backends: must be a mapping"),
+    (HEAD + "  backends: {mem0: 0}\n", ":4: memory.backends.mem0: must be a mapping of options"),
+    (HEAD + "  backends: {mem0: []}\n", "memory.backends.mem0: must be a mapping of options"),
+    (HEAD + "  backends: {mem0: false}\n", "memory.backends.mem0: must be a mapping of options"),
+    (HEAD + "  backends: {mem0: ''}\n", "memory.backends.mem0: must be a mapping of options"),
+    (
+        HEAD + "  backends: {mem0: {}}\n  budget: {max_items: true}\n",
+        "memory.budget.max_items: must be a number",
+    ),
+    (
+        HEAD + "  backends: {mem0: {}}\n  deadlines: {write_s: 0}\n",
+        "memory.deadlines.write_s: Input should be gr",
+    ),
+    (
+        HEAD + "  backends: {mem0: {}}\n  deadlines: {write_s: .inf}\n",
+        "memory.deadlines.write_s: must be a finite",
+    ),
+    (HEAD + '  backends: {mem0: {}}\n  data_dir: "a\\0b"\n', "memory.data_dir: holds a NUL"),
+    (HEAD + "  backends: {mem0: {}}\nrun: []\n", "run: must be a mapping"),
+    (HEAD + "  1: a\n  backends: {mem0: {}}\n", "memory.1: is not a known field"),
+    ("1: a\nb: c\n", "1: is not a known section"),
+    ("~: a\n", "~: is not a known section"),
+    ("memory: 5\n", "memory: is missing"),
+    ("? {a: b}\n: c\n", "has a key that is no text"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"), YAMLS, ids=lambda one: one[-30:].encode("unicode_escape").decode()
+)
+def test_bad_yaml_is_one_line_with_file_field_and_fix(tmp_path, text: str, complaint: str) -> None:
+    path = tmp_path / "memory.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, env={})
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert complaint in message
+    assert "\n" not in message
+
+
+def test_keys_are_text_as_they_are_written(tmp_path) -> None:
+    path = tmp_path / "memory.yaml"
+    path.write_text(BLOCK + "{1: a, ~: b, yes: c, 1.0: d, 0x10: e, '2': f}\n", encoding="utf-8")
+    assert load_config(path).options["x"] == {
+        "1": "a",
+        "~": "b",
+        "yes": "c",
+        "1.0": "d",
+        "0x10": "e",
+        "2": "f",
+    }
+
+
+def test_aliases_and_merges_mean_what_they_say(tmp_path) -> None:
+    path = tmp_path / "memory.yaml"
+    path.write_text(
+        HEAD + "  backends:\n    mem0:\n      a: &a {x: 1, y: [2]}\n      b: &b {<<: *a, y: 3}\n"
+        "      c: {<<: [*b, {y: 4, z: 5}], w: *a}\n",
+        encoding="utf-8",
+    )
+    assert load_config(path).options == {
+        "a": {"x": 1, "y": [2]},
+        "b": {"x": 1, "y": 3},
+        "c": {"x": 1, "y": 3, "z": 5, "w": {"x": 1, "y": [2]}},
+    }
+
+
+@pytest.mark.parametrize("kind", ["lists", "mappings", "merges"])
+def test_an_alias_bomb_is_refused_at_once(tmp_path, kind: str) -> None:
+    item = {"lists": "[{}, {}]", "mappings": "{{a: {}, b: {}}}", "merges": "{{<<: [{}, {}], k{}: 1}}"}[kind]
+    lines = ["      x0: &x0 {a: 1}"]
+    for level in range(1, 60):
+        below = f"*x{level - 1}"
+        lines.append(f"      x{level}: &x{level} " + item.format(below, below, level))
+    path = tmp_path / "memory.yaml"
+    path.write_text(HEAD + "  backends:\n    mem0:\n" + "\n".join(lines), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"by its aliases; write it out|over 64 deep"):
+        load_config(path, env={})
+
+
+MAPPINGS: list[tuple[Any, str]] = [
+    (None, "takes the name of a YAML file, or its content as a mapping"),
+    (5, "takes the name of a YAML file"),
+    (b"memory.yaml", "takes the name of a YAML file"),
+    ("", "takes the name of a YAML file"),
+    ("a\0b", "holds a NUL character"),
+    ({1: 2, "x": 3, None: 4}, "1: is not a known section"),
+    ({"memory": {"backend": "mem0", "backends": {"mem0": CYCLE}}}, "memory.backends.mem0.self"),
+    ({"memory": {"backend": "mem0", "backends": {"mem0": {"a": deep(5000)}}}}, "memory.backends.mem0.a"),
+    ({"memory": {"backend": "mem0", "backends": {"mem0": {"a": 10**5000}}}}, "a: is larger than any number"),
+    ({"memory": {"backend": "mem0", "backends": {"mem0": {1: "a", "1": "b"}}}}, "two keys that are the same"),
+    ({"memory": {"backend": "mem0", "backends": {"mem0": {"a": HALF}}}}, "a: holds a NUL character or half"),
+    ({"memory": {"backend": 0}}, "memory.backend: must be the name of one"),
+    ({"memory": {"backend": "mem0", "backends": "mem0"}}, "memory.backends: must be a mapping"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"), MAPPINGS, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_a_bad_source_is_named(source: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(source, env={})
+    assert complaint in str(caught.value)
+
+
+def test_a_half_surrogate_in_the_environment_is_named() -> None:
+    content = {"memory": {"backend": "mem0", "backends": {"mem0": {"a": "${A}"}}}}
+    with pytest.raises(ConfigError, match=r"mem0\.a: holds a NUL character or half a surrogate pair"):
+        load_config(content, env={"A": HALF})
+
+
+TOKENS = """
+memory: backend:_ mem0 backends: { } [ ] , :_ -_ &a_ *a <<:_ !!int_ !!bool_ !!timestamp_ !!null_ !!float_ !!set_
+!!str_ !x_ ?_ |_ >_ % 0x_ 1 ~ yes .nan ' " \\ud800 \\0 # --- ... é scope:_ run:_ ${A} ${ $ budget:_ deadlines:_
+max_tokens:_ write_s:_ -1 token_counter:_ condition:_ 99999999999999999999999999999999
+"""
+GRAMMAR = st.lists(
+    st.sampled_from(["\n", "  ", "\t", "0x_", *(one.replace("_", " ") for one in TOKENS.split())])
+    | st.text(max_size=3),
+    max_size=25,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=GRAMMAR, head=st.sampled_from(["", HEAD, BLOCK]))
+@example(text="", head=HEAD)
+def test_no_file_escapes_as_another_error(tmp_path, text: str, head: str) -> None:
+    path = tmp_path / "memory.yaml"
+    path.write_text(head + text, encoding="utf-8", errors="surrogatepass")
+    try:
+        config = load_config(path, env={"A": "a"})
+        config.config_hash(PluginOptions())
+    except ConfigError as error:
+        one_line(error)
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(
+    source=st.fixed_dictionaries(
+        {},
+        optional={
+            "memory": st.fixed_dictionaries(
+                {},
+                optional=dict.fromkeys(
+                    ("backend", "condition", "scope", "budget", "deadlines", "token_counter", "data_dir"),
+                    ANYTHING,
+                )
+                | {
+                    "backend": st.just("mem0") | ANYTHING,
+                    "backends": ANYTHING | st.fixed_dictionaries({"mem0": ANYTHING}),
+                    "journal": ANYTHING,
+                    "conditions": ANYTHING,
+                },
+            )
+            | ANYTHING,
+            "run": ANYTHING,
+        },
+    )
+)
+def test_no_mapping_escapes_as_another_error(source: Any) -> None:
+    try:
+        load_config(source, env={"A": "a"})
+    except ConfigError as error:
+        one_line(error)
+
+
+# -- token counters -------------------------------------------------------------------------------------
+
+NUMBER = 5
+
+
+class Worded:
+    """No counter until it is made one."""
+
+    name = "worded"
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+
+def lies(text: str) -> Any:
+    return {"How many?": -1}.get(text, "many")
+
+
+MADE = Worded()
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("nowhere:count", "cannot import 'nowhere:count'"),
+        ("", "cannot import ''"),
+        (":x", "cannot import ':x'"),
+        (".x:y", "cannot import '.x:y'"),
+        ("json", "cannot import 'json'"),
+        (f"{__name__}:NUMBER", "NUMBER fails for a text; name a function text -> int"),
+        (f"{__name__}:Worded", "Worded fails for a text"),
+        (f"{__name__}:lies", "lies gives no number of tokens"),
+        ("builtins:str", "str gives no number of tokens"),
+        ("builtins:int", "int fails for a text"),
+    ],
+)
+def test_a_token_counter_counts(name: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_token_counter(name)
+    assert str(caught.value).startswith("memory.token_counter: ")
+    assert complaint in str(caught.value)
+
+
+def test_a_good_token_counter_is_taken() -> None:
+    assert load_token_counter("builtins:len").count("abc") == 3
+    assert load_token_counter(f"{__name__}:MADE") is MADE
