@@ -250,21 +250,19 @@ def _group(kind: ConditionKind) -> Literal["backends", "conditions"]:
 
 
 def _selected(memory: dict[str, Any], problem: Problems) -> tuple[ConditionKind, str]:
-    backend, condition = memory.get("backend"), memory.get("condition")
-    name = backend if backend is not None else condition
-    field = "condition" if backend is None and condition is not None else "backend"
-    if name is None:
-        raise problem(
-            ("memory",), "selects nothing; set backend (e.g. mem0) or condition (e.g. full_history)"
-        )
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise problem(("memory", field), "must be the name of one; see 'memslot backends'")
-    if backend is not None and condition is not None:
+    given = {word: memory[word] for word in ("backend", "condition") if memory.get(word) is not None}
+    for word, name in given.items():
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise problem(("memory", word), "must be the name of one; see 'memslot backends'")
+    if len(given) > 1:
         raise problem(
             ("memory",),
-            "backend and condition are both set, and exactly one context provider may be active; remove one",
+            f"backend ({given['backend']}) and condition ({given['condition']}) are both set, and exactly one "
+            "context provider may be active; remove one",
         )
-    return ("control" if condition is not None else "architecture"), name
+    for word, name in given.items():
+        return ("control" if word == "condition" else "architecture"), name
+    raise problem(("memory",), "selects nothing; set backend (e.g. mem0) or condition (e.g. full_history)")
 
 
 def parse_block(

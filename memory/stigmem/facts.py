@@ -73,7 +73,7 @@ FACT_SCOPES: tuple[FactScope, ...] = ("local", "team", "company", "public")
 
 _SCHEME = re.compile(r"\A[a-z][a-z0-9+.-]*://", re.I)
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
-_INFORMAL = re.compile(r"[a-z][a-z0-9+.-]*:(?!//).", re.I)
+_INFORMAL = re.compile(r"\A[a-z][a-z0-9+.-]*:(?!//).", re.I)
 _RELATION = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 # The node folds case and spaces, so capitals are escaped too; dots would be path segments in /v1/cards/{entity}.
 _URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
