@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from memory import BackendHealth, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory import (
+    BackendHealth,
+    MemoryEvent,
+    MemoryScope,
+    Message,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
@@ -58,31 +66,33 @@ class LastSession(BaseAdapter):
         )
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        scope_ids = self.native_scope(request.scope)
         sessions = self._events.get(request.scope, {}).values()
         newest = sorted(sessions, key=lambda events: events[-1].timestamp)[-self._sessions :]
-        entries = [
-            ContextEntry(
-                message.content,
-                native_id=event.event_id,
-                timestamp=event.timestamp,
-                labels=(("by", message.name or message.role),),
-                event_ids=(event.event_id,),
-                session_id=event.session_id,
-                scope_ids=scope_ids,
-            )
+        said = [
+            (event, message)
             for events in newest
             for event in sorted(events, key=lambda one: one.timestamp)
             for message in event.messages
             if message.content.strip()
         ]
-        most = request.budget.max_items
-        shown = entries[-most:] if most is not None else entries
+        if request.budget.max_items is not None:
+            said = said[-request.budget.max_items :]
         return RetrieveResult(
             request=request,
-            raw=[{"id": one.native_id, "text": one.text} for one in shown],
-            entries=tuple(shown),
+            raw=[{"said": one.content, **event.model_dump(mode="json")} for event, one in said],
+            entries=tuple(self._entry(event, message) for event, message in said),
             trace=self.trace(request.scope, "dict.values", consistency="committed"),
+        )
+
+    def _entry(self, event: MemoryEvent, message: Message) -> ContextEntry:
+        return ContextEntry(
+            message.content,
+            native_id=event.event_id,
+            timestamp=event.timestamp,
+            labels=(("by", message.name or message.role),),
+            event_ids=(event.event_id,),
+            session_id=event.session_id,
+            scope_ids=self.native_scope(event.scope),
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
