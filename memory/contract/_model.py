@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, Validatio
 from memory.contract.errors import InputError, MemslotError
 
 MAX_ID_LENGTH = 512
+_LONGEST_NAME = 40
 
 
 def first_problem(error: ValidationError) -> str:
@@ -90,11 +91,19 @@ def check_aware(value: datetime) -> datetime:
 
 
 def _check_json(value: dict[str, Any]) -> dict[str, Any]:
+    if not _is_json(value):
+        wrong = next((key for key, item in value.items() if not _is_json(item) and key.isidentifier()), "")
+        mend = f"; mend {wrong}" if wrong and len(wrong) <= _LONGEST_NAME else ""
+        raise ValueError(f"must be JSON: strings, finite numbers, booleans, null, lists, objects{mend}")
+    return value
+
+
+def _is_json(value: Any) -> bool:
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError, RecursionError):
-        raise ValueError("must be JSON: strings, finite numbers, booleans, null, lists, objects") from None
-    return value
+        return False
+    return True
 
 
 Id = Annotated[str, AfterValidator(_check_id)]

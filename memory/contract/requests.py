@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, field_validator, model_validator
 
@@ -147,7 +147,7 @@ class NativeMutationRequest(Frozen):
     scope: MemoryScope
     operation: Literal["update", "delete"] | Text
     native_id: Text | None = None
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: JsonObject = Field(default_factory=dict)
 
 
 class ProvenanceRequest(Frozen):
@@ -160,7 +160,7 @@ class ProvenanceRequest(Frozen):
     native_id: Text | None = None
     since: AwareDatetime | None = None
     until: AwareDatetime | None = None
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: JsonObject = Field(default_factory=dict)
 
 
 class NativeQueryRequest(Frozen):
@@ -168,4 +168,4 @@ class NativeQueryRequest(Frozen):
 
     scope: MemoryScope
     operation: Text
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: JsonObject = Field(default_factory=dict)

@@ -84,8 +84,16 @@ MODELS: list[tuple[type, dict[str, Any], str]] = [
     ),
     (MemoryEvent, {**EVENT, "messages": SAID, "timestamp": 1e300}, "timestamp"),
     (MemoryEvent, {**EVENT, "messages": SAID, "timestamp": math.nan}, "timestamp"),
-    (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {"a": math.inf}}, "metadata: must be JSON"),
-    (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {"a": 10**5000}}, "metadata: must be JSON"),
+    (
+        MemoryEvent,
+        {**EVENT, "messages": SAID, "metadata": {"a": math.inf}},
+        "metadata: must be JSON: strings, finite numbers, booleans, null, lists, objects; mend a",
+    ),
+    (
+        MemoryEvent,
+        {**EVENT, "messages": SAID, "metadata": {"a": 10**5000}},
+        "metadata: must be JSON: strings, finite numbers, booleans, null, lists, objects; mend a",
+    ),
     (MemoryEvent, {**EVENT, "messages": SAID, "metadata": CYCLE}, "metadata"),
     (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {"a": deep(900)}}, "metadata"),
     (MemoryEvent, {**EVENT, "messages": SAID, "metadata": {1: 2}}, "metadata"),

@@ -48,6 +48,7 @@ from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import (
     ScopeIds,
     event_metadata,
+    is_date,
     native_filters,
     native_messages,
     never_connected,
@@ -64,7 +65,11 @@ __all__ = ["Mem0Adapter", "build_mem0"]
 
 T = TypeVar("T")
 _BULK_SIZE = 16  # events a preload writes before another call may have the thread
-_MUTABLE = frozenset({"text", "metadata", "expiration_date"})
+_MUTABLE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "expiration_date": (lambda given: given is None or is_date(given), "a date such as 2026-01-31, or null"),
+    "metadata": (lambda given: given is None or isinstance(given, dict), "a mapping, or null"),
+    "text": (lambda given: isinstance(given, str) and bool(given.strip()), "text that is not blank"),
+}
 
 
 def build_mem0(settings: AdapterSettings[Mem0Options], traits: AdapterTraits) -> Mem0Adapter:
@@ -402,9 +407,11 @@ def _changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(arguments.keys() - _MUTABLE)
     if unknown or not arguments:
         given = f"{unknown[0]} is unknown" if unknown else "is empty"
-        raise InputError(
-            f"NativeMutationRequest.arguments: {given}; update takes {', '.join(sorted(_MUTABLE))}"
-        )
+        raise InputError(f"NativeMutationRequest.arguments: {given}; update takes {', '.join(_MUTABLE)}")
+    for name, value in arguments.items():
+        is_right, kind = _MUTABLE[name]
+        if not is_right(value):
+            raise InputError(f"NativeMutationRequest.arguments.{name}: must be {kind}")
     changes = dict(arguments)
     if changes.get("metadata") is not None:
         changes["metadata"] = user_metadata(changes["metadata"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from memory.backends.mem0.options import Mem0Options, StoreProfile
 __all__ = [
     "ScopeIds",
     "event_metadata",
+    "is_date",
     "native_filters",
     "native_messages",
     "never_connected",
@@ -115,6 +116,14 @@ def event_metadata(event: MemoryEvent) -> dict[str, Any]:
         _EPOCH: event.timestamp.timestamp(),
         "created_at": moment,
     }
+
+
+def is_date(given: object) -> bool:
+    """Whether mem0 takes it as the day a memory expires."""
+    try:
+        return isinstance(given, str) and bool(date.fromisoformat(given))
+    except ValueError:
+        return False
 
 
 def user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

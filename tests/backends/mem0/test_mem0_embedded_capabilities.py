@@ -99,6 +99,16 @@ async def test_wrong_mutations_and_queries_are_refused(tmp_path: Path) -> None:
             await mutate(slot, "update", native_id, user_id="bob")
         with pytest.raises(InputError, match="is empty"):
             await mutate(slot, "update", native_id)
+        for name, wrong in (
+            *(("text", value) for value in (None, 5, " ", ["x"], {"a": 1}, "half \ud800")),
+            *(("metadata", value) for value in (5, "x", ["x"], {"a": float("nan")})),
+            *(("expiration_date", value) for value in (5, "soon", "2026-13-01", ["2026-01-01"], {})),
+        ):
+            with pytest.raises(
+                InputError, match=rf"NativeMutationRequest\.arguments(\.{name}: must be |: must be JSON)"
+            ):
+                await mutate(slot, "update", native_id, **{name: wrong})
+        assert [row["memory"] for row in await stored(slot)] == ["x"]
         query = slot.capability(SupportsNativeQuery)
         assert query is not None
         with pytest.raises(CapabilityNotSupported, match="count and list"):
