@@ -69,12 +69,20 @@ def content_hash(content: JsonValue) -> str:
 
 
 class FixedCondition(ControlCondition):
-    """A condition whose context does not come from what was written, so it keeps nothing of it."""
+    """A condition whose context does not come from what was written, so it keeps nothing of it.
+
+    Attributes:
+        volatile: what becomes of a write, said in every receipt.
+    """
+
+    volatile = "volatile: this condition keeps nothing of what is written"
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """Keep nothing. The trace says so by its native operation, ``none``."""
+        """Keep nothing. The receipt says so, and the trace by its native operation, ``none``."""
         trace = self.trace(event.scope, "none", consistency="committed")
-        return WriteReceipt(event_id=event.event_id, status="committed", trace=trace)
+        return WriteReceipt(
+            event_id=event.event_id, status="committed", trace=trace, warnings=(self.volatile,)
+        )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Nothing of a scope is kept, hence nothing is left."""

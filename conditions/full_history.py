@@ -48,7 +48,7 @@ class FullHistoryOptions(PluginOptions):
     """The block ``memory.conditions.full_history``."""
 
     path: DataPath | None = None
-    """A directory for one JSONL file per scope, so that the history outlives the process. None: memory only."""
+    """A directory for one JSONL file per scope. Default: ``<data_dir>/full_history``."""
 
 
 @dataclass(slots=True, eq=False)
@@ -237,4 +237,5 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[FullHistoryOptions]) -> FullHistory:
     """Build the condition."""
-    return FullHistory(settings.name, settings.options, settings.token_counter)
+    path = settings.options.path or settings.data_dir / settings.name
+    return FullHistory(settings.name, FullHistoryOptions(path=path), settings.token_counter)

@@ -120,12 +120,14 @@ class OracleIpasOptions(PluginOptions):
 class OracleIpas(FixedCondition):
     """Retrieves the cells of the matrix that hold now, filtered by ``context`` and ``attribute``."""
 
-    def __init__(self, name: str, options: OracleIpasOptions) -> None:
+    def __init__(self, name: str, options: OracleIpasOptions, where: str) -> None:
         super().__init__(name, AdapterTraits(kind="control", cs_filtering="hard", recalls_writes=False))
-        matrix = _read(options.path, name) if options.path is not None else options.matrix
+        matrix = _read(options.path, f"{where}.path") if options.path is not None else options.matrix
         self._matrix: Matrix = matrix or {}
         self._as_of = options.as_of
         self._clocks: dict[MemoryScope, datetime] = {}
+
+    volatile = "volatile: of what is written, only the time is kept, in this process"
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Keep nothing but the time of the event."""
@@ -204,8 +206,7 @@ def _raw(context: str, attribute: str, phase: Phase) -> dict[str, Any]:
     return {"context": context, "attribute": attribute, **phase.model_dump(mode="json", by_alias=True)}
 
 
-def _read(path: Path, name: str) -> Matrix:
-    where = f"memory.conditions.{name}.path"
+def _read(path: Path, where: str) -> Matrix:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -248,4 +249,4 @@ def memslot_create(settings: AdapterSettings[OracleIpasOptions]) -> OracleIpas:
     Raises:
         ConfigError: the file cannot be read or is not such a matrix.
     """
-    return OracleIpas(settings.name, settings.options)
+    return OracleIpas(settings.name, settings.options, settings.where)

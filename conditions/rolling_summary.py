@@ -77,7 +77,7 @@ class RollingSummaryOptions(PluginOptions):
     llm: LlmOptions | None = None
     """The OpenAI-compatible endpoint of ``summariser: llm``."""
     path: DataPath | None = None
-    """A directory with MEMORY.md and HISTORY.md per scope. None: process memory only."""
+    """A directory with MEMORY.md and HISTORY.md per scope. Default: ``<data_dir>/rolling_summary``."""
 
     @model_validator(mode="after")
     def _llm_where_needed(self) -> RollingSummaryOptions:
@@ -382,7 +382,8 @@ def memslot_create(settings: AdapterSettings[RollingSummaryOptions]) -> RollingS
     Raises:
         PluginLoadError: ``summariser: llm``, and httpx is not installed.
     """
-    options, counter = settings.options, settings.token_counter
+    path = settings.options.path or settings.data_dir / settings.name
+    options, counter = settings.options.model_copy(update={"path": path}), settings.token_counter
     summariser: Summariser
     if options.llm is not None:
         summariser = LlmSummariser(options.llm, options.max_tokens, counter, settings.name)

@@ -50,10 +50,10 @@ class StaticProfileOptions(PluginOptions):
 class StaticProfile(FixedCondition):
     """Retrieves a persona's text, by paragraphs, as far as the budget goes."""
 
-    def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter) -> None:
+    def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter, where: str) -> None:
         super().__init__(name, AdapterTraits(kind="control", recalls_writes=False))
         self._profiles = options.profiles
-        self._default = options.profile if options.path is None else _read(options.path, name)
+        self._default = options.profile if options.path is None else _read(options.path, f"{where}.path")
         self._counter = counter
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -77,8 +77,7 @@ class StaticProfile(FixedCondition):
         return self.healthy(details={"profiles": len(self._profiles), "content_sha256": known})
 
 
-def _read(path: Path, name: str) -> str:
-    where = f"memory.conditions.{name}.path"
+def _read(path: Path, where: str) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
@@ -108,4 +107,4 @@ def memslot_create(settings: AdapterSettings[StaticProfileOptions]) -> StaticPro
     Raises:
         ConfigError: the file cannot be read, is not UTF-8 or is empty.
     """
-    return StaticProfile(settings.name, settings.options, settings.token_counter)
+    return StaticProfile(settings.name, settings.options, settings.token_counter, settings.where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from memory.bench.manifest import ErrorRecord, write_atomic
 from memory.bench.rundir import make_directory, new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
 from memory.bench.settings import RunSettings, load_timelines, run_settings
-from memory.contract.errors import ConfigError, MemslotError
+from memory.contract.errors import ConfigError, MemslotError, PluginLoadError
 from memory.doctor import Waiting
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -52,48 +53,27 @@ def comparison_configs(
 
     Args:
         source: a YAML file, or its content.
-        providers: names, each with a block under ``memory.backends`` or ``memory.conditions``; by default those
-            of ``run.compare``.
+        providers: names; by default those of ``run.compare``.
         env: as for :func:`memory.plugins.config.load_config`.
 
     Raises:
-        ConfigError: a provider has no block, or there are none to compare.
+        ConfigError: there are none to compare, or a block cannot be used.
     """
-    content = dict(source) if isinstance(source, Mapping) else load_yaml(Path(source))[0]
-    memory = content.get("memory")
-    run = content.get("run")
-    if not isinstance(memory, dict) or not (run is None or isinstance(run, dict)):
-        raise ConfigError("memory: is missing; a configuration starts with 'memory:' and names a backend")
-    names = list(dict.fromkeys(providers if providers is not None else (run or {}).get("compare") or ()))
-    if not names:
+    if providers is None:
+        content = source if isinstance(source, Mapping) else load_yaml(Path(source))[0]
+        run = content.get("run")
+        providers = (run or {}).get("compare") if isinstance(run, Mapping | None) else None
+    names = [providers] if isinstance(providers, str) else providers
+    if not names or not isinstance(names, Sequence):
         raise ConfigError(
             "run.compare: names no provider; list those to compare, e.g. [no_memory, full_history]"
         )
-    configs = []
-    for name in names:
-        fields = [
-            field
-            for field, group in (("backend", "backends"), ("condition", "conditions"))
-            if name in (memory.get(group) or {})
-        ]
-        if len(fields) != 1:
-            where = (
-                "in both memory.backends and memory.conditions"
-                if fields
-                else "nowhere in memory.backends or memory.conditions"
-            )
-            raise ConfigError(f"run.compare: {name} has its block {where}; give it exactly one")
-        chosen = {key: value for key, value in memory.items() if key not in ("backend", "condition")}
-        configs.append(load_config({**content, "memory": {**chosen, fields[0]: name}}, env=env))
-    return configs
+    return [load_config(source, env=env, provider=str(name)) for name in dict.fromkeys(names)]
 
 
-def _published(
-    error: Exception, config: MemslotConfig, registry: MemoryAdapterRegistry | None
-) -> ErrorRecord:
+def _published(error: Exception, config: MemslotConfig, registry: MemoryAdapterRegistry) -> ErrorRecord:
     try:
-        info = (registry or MemoryAdapterRegistry()).info(config.provider, config.kind)
-        scrub = config.scrubber(config.parse_options(info.options))
+        scrub = config.scrubber(config.parse_options(registry.selected(config).options))
     except MemslotError:
         scrub = config.scrubber()
     record = error_record(error)
@@ -125,10 +105,17 @@ async def run_many(
 
     Raises:
         ConfigError: there is nothing to run, or the settings or the data cannot be used.
+        PluginNotFound: no plugin has a provider's name.
     """
     if not configs:
         raise ConfigError("run.compare: names no provider")
     settings = settings or run_settings(configs[0])
+    registry = registry or MemoryAdapterRegistry()
+    for config in configs:
+        with suppress(
+            PluginLoadError
+        ):  # a name that nobody offers is a slip, and is said before the first hour
+            registry.selected(config)
     data = load_timelines(settings)
     created = datetime.now(UTC)
     comparison_id = new_run_id(f"compare-{data.name}", created)
@@ -154,7 +141,7 @@ async def run_many(
             not_run.append(result)
         if finished is not None:
             finished(result)
-    directory = settings.output.expanduser() / comparison_id
+    directory = settings.directory / comparison_id
     make_directory(directory)
     record = ComparisonRecord(
         comparison_id=comparison_id,

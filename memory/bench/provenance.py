@@ -25,7 +25,9 @@ __all__ = ["provider_record", "traits_record", "version_record", "wire_truth"]
 _GIT_TIMEOUT_S = 5.0
 
 
-def wire_truth(config: MemslotConfig, data: TimelineSet) -> tuple[MemslotConfig, tuple[str, ...]]:
+def wire_truth(
+    config: MemslotConfig, info: PluginInfo, data: TimelineSet
+) -> tuple[MemslotConfig, tuple[str, ...]]:
     """The configuration as the provider is built from it, and the options that were filled in.
 
     The conditions that are told the truth get it from the quickstart, unless their block brings its own. The
@@ -33,7 +35,7 @@ def wire_truth(config: MemslotConfig, data: TimelineSet) -> tuple[MemslotConfig,
     """
     options = dict(config.options)
     wired: dict[str, Any] = {}
-    if data.name == "quickstart" and config.kind == "control":
+    if data.name == "quickstart" and info.kind == "control":
         if config.provider == "oracle_ipas" and not {"matrix", "path"} & options.keys():
             wired["matrix"] = oracle_matrix(data)
         if config.provider == "static_profile" and not {"profile", "profiles", "path"} & options.keys():
@@ -42,16 +44,14 @@ def wire_truth(config: MemslotConfig, data: TimelineSet) -> tuple[MemslotConfig,
     return replace(config, memory=memory_block, options={**options, **wired}), tuple(wired)
 
 
-def provider_record(config: MemslotConfig) -> ProviderRecord:
+def provider_record(info: PluginInfo) -> ProviderRecord:
     """Which provider is active, and who ships it."""
-    found = [
-        point.dist for point in entry_points(group=GROUPS[config.kind], name=config.provider) if point.dist
-    ]
-    architecture = config.kind == "architecture"
+    found = [point.dist for point in entry_points(group=GROUPS[info.kind], name=info.name) if point.dist]
+    architecture = info.kind == "architecture"
     return ProviderRecord(
-        backend=config.provider if architecture else None,
-        condition=None if architecture else config.provider,
-        kind=config.kind,
+        backend=info.name if architecture else None,
+        condition=None if architecture else info.name,
+        kind=info.kind,
         distribution=found[0].name if found else None,
     )
 

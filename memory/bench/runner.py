@@ -46,7 +46,7 @@ from memory.contract.errors import BackendUnavailable
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.doctor import CheckFailed, DoctorReport, Patience, Waiting, run_doctor
-from memory.plugins.config import MemslotConfig, load_config, load_token_counter
+from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -147,10 +147,10 @@ class _Run:
         given = config.memory.scope
         label = given.run_id if given else data.name
         self.run_id = new_run_id(f"{label}-{config.provider}", self.created)
-        self.examined, self.wired = wire_truth(config, data)
-        info = registry.info(config.provider, config.kind)
+        info = registry.selected(config)
+        self.examined, self.wired = wire_truth(config, info, data)
         options = self.examined.parse_options(info.options)
-        path = settings.output.expanduser() / self.run_id
+        path = settings.directory / self.run_id
         here = dict.fromkeys((str(path), str(path.resolve())), "<run>")
         self.scrub = self.tally.scrub = self.examined.scrubber(options, here)
         self.files = RunDirectory(path, self.scrub)
@@ -170,7 +170,7 @@ class _Run:
         with self.files.prepared():  # before the provider, which may put its store there
             self.slot: MemorySlot = build_slot(
                 self.examined,
-                token_counter=load_token_counter(config.memory.token_counter),
+                token_counter=config.token_counter(),
                 trace_sink=self.files,
                 registry=registry,
                 data_dir=self.files.store,
@@ -295,7 +295,7 @@ class _Run:
 
     def _first_manifest(self, info: PluginInfo, options: BaseModel) -> RunManifest:
         config, data = self.config, self.data
-        provider = provider_record(config)
+        provider = provider_record(info)
         not_run = []
         if self.settings.limit_questions is not None:
             not_run.append(

@@ -15,7 +15,7 @@ from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.plugins.config import MemslotConfig, parse_block
-from memory.plugins.redaction import DataPath, InputFile, Public
+from memory.plugins.redaction import DataPath, InputFile, Public, rebased
 
 __all__ = [
     "CsField",
@@ -31,7 +31,7 @@ CsField = Literal["scenario", "context", "attribute"]
 
 
 class RunSettings(BaseModel):
-    """What to run. A relative path is relative to the working directory."""
+    """What to run. A relative path in a file is relative to that file."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
@@ -60,8 +60,8 @@ class RunSettings(BaseModel):
     """Longest wait for readiness before each test session, seconds."""
     limit_questions: Annotated[int, Field(gt=0)] | None = None
     """Ask only the first so many LoCoMo questions of each conversation: for quick tries."""
-    output: DataPath = Path("manifests")
-    """Where the run's directory is made."""
+    output: DataPath | None = None
+    """Where the run's directory is made. Default: ``manifests`` in the working directory."""
     compare: tuple[Public[str], ...] = ()
     """Providers to run one after another in a comparison, in place of the selected one."""
 
@@ -75,6 +75,11 @@ class RunSettings(BaseModel):
             )
         return self
 
+    @property
+    def directory(self) -> Path:
+        """Where the run's directory is made."""
+        return (self.output or Path("manifests")).expanduser()
+
 
 def run_settings(config: MemslotConfig, **overrides: Any) -> RunSettings:
     """The settings of a run.
@@ -87,9 +92,11 @@ def run_settings(config: MemslotConfig, **overrides: Any) -> RunSettings:
         ConfigError: a field is unknown or wrong.
     """
     given: Mapping[str, Any] = {name: value for name, value in overrides.items() if value is not None}
-    return parse_block(
-        RunSettings, {**(config.run or {}), **given}, "run", source=config.source, lines=config.lines
+    settings = parse_block(
+        RunSettings, {**(config.run or {}), **given}, "run", source=config.source, lines=config.problem.lines
     )
+    written = {name: getattr(settings, name) for name in (config.run or {}).keys() - given.keys()}
+    return settings.model_copy(update=rebased(written, config.base))
 
 
 def budget_of(config: MemslotConfig, settings: RunSettings) -> ContextBudget:

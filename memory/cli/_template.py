@@ -30,7 +30,7 @@ _HEAD = """\
 # A memslot configuration. Lines that are commented out show defaults.
 # Strings may use ${{VARIABLE}} and ${{VARIABLE:-default}}; keep secrets in variables.
 memory:
-  # Exactly one of backend and condition. 'memslot backends' lists them.
+  # The one line to change for another memory; 'memslot backends' lists what there is.
   {field}: {name}
   # Whose memory it is. Different scopes never see each other.
   scope:
@@ -43,7 +43,7 @@ memory:
     max_tokens: {budget.max_tokens}
     max_items: {budget.max_items}
     # min_tokens: null
-  # Where embedded stores live.
+  # Where embedded stores live; relative to this file, as every path here.
   # data_dir: {data_dir}
   # Measures the context section: this estimate, or package.module:function (text -> int).
   # token_counter: {token_counter}

@@ -34,16 +34,17 @@ def show(
     from memory.plugins.registry import MemoryAdapterRegistry
 
     loaded = load_config(config)
-    options = loaded.parse_options(MemoryAdapterRegistry().info(loaded.provider, loaded.kind).options)
+    info = MemoryAdapterRegistry().selected(loaded)
+    options = loaded.parse_options(info.options)
     run = None
     known = loaded.config_hash(options)
     if loaded.run is not None:
-        run = parse_block(RunSettings, loaded.run, "run", source=loaded.source, lines=loaded.lines)
+        run = parse_block(RunSettings, loaded.run, "run", source=loaded.source, lines=loaded.problem.lines)
         known = run_hash(loaded, options, run)
     resolved = loaded.redacted(options, run)
     if as_json:
-        about = {"provider": loaded.provider, "kind": loaded.kind, "config_hash": known}
+        about = {"provider": loaded.provider, "kind": info.kind, "config_hash": known}
         print_json({**about, "config": resolved})
         return
-    typer.echo(f"# {config}: {loaded.kind} {loaded.provider}, config hash {known}")
+    typer.echo(f"# {config}: {info.kind} {info.name}, config hash {known}")
     typer.echo(yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=110), nl=False)

@@ -18,10 +18,11 @@ __all__ = ["init"]
 def init(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
     backend: Annotated[
-        str | None, typer.Option(help="Backend to configure; see 'memslot backends'. Default: mem0.")
+        str | None,
+        typer.Option(help="Backend or condition to configure; see 'memslot backends'. Default: mem0."),
     ] = None,
     condition: Annotated[
-        str | None, typer.Option(help="Condition to configure, in place of a backend.")
+        str | None, typer.Option(help="Condition to configure, where a backend has the same name.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
@@ -33,7 +34,7 @@ def init(
 
     if backend is not None and condition is not None:
         raise InputError("--backend and --condition are both given; one provider is active at a time")
-    kind: ConditionKind = "architecture" if condition is None else "control"
+    kind: ConditionKind | None = None if condition is None else "control"
     name = condition or backend or "mem0"
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; give another name, or --force to replace it")
@@ -49,9 +50,7 @@ def init(
         load_config(path).parse_options(info.options)
     except ConfigError as error:
         say(f"to be filled in: {error}")
-    missing = next(
-        (row.missing for row in registry.rows() if (row.name, row.kind) == (name, kind) and row.missing), ()
-    )
+    missing = next((row.missing for row in registry.rows() if (row.name, row.kind) == (name, info.kind)), ())
     if missing:
         say(f"to be installed: {info.install or ', '.join(missing)}")
     say(f"next: memslot doctor {path}")

@@ -48,13 +48,13 @@ def journal_of(config: Path) -> Iterator[Journal]:
     from memory.plugins.opening import open_journal
 
     loaded = load_config(config)
-    settings = loaded.memory.journal
+    settings = loaded.journal
     if settings is None:
         raise ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
-    path = settings.file(loaded.memory.data_dir)
+    path = settings.file(loaded.data_dir)
     if not path.exists():
         raise ConfigError(f"{config}: memory.journal: nothing was recorded yet ({path.name} does not exist)")
-    with open_journal(settings, loaded.memory.data_dir) as journal:
+    with open_journal(settings, loaded.data_dir) as journal:
         yield journal
 
 
@@ -126,9 +126,8 @@ def replay(
     from memory.runtime.replay import target_of
 
     target = _alone(load_config(to))
-    options = target.parse_options(MemoryAdapterRegistry().info(target.provider, target.kind).options)
-    place = target.memory.data_dir.absolute().as_posix()
-    name = target_of(target.provider, target.config_hash(options), place)
+    options = target.parse_options(MemoryAdapterRegistry().selected(target).options)
+    name = target_of(target.provider, target.config_hash(options), target.place(options))
 
     async def go(journal: Journal) -> ReplayReport:
         with progress() as bars:
@@ -234,11 +233,11 @@ def import_(
     from memory.plugins.opening import open_journal
 
     loaded = load_config(config)
-    if loaded.memory.journal is None:
+    if loaded.journal is None:
         raise ConfigError(f"{config}: memory.journal is not set; set 'journal: true' to have one")
     for _ in _read(file):  # all of it is read once before anything is kept
         pass
-    with open_journal(loaded.memory.journal, loaded.memory.data_dir) as journal:
+    with open_journal(loaded.journal, loaded.data_dir) as journal:
         new, known = journal.add(_read(file))
     say(f"{new} events taken over, {known} known before")
 

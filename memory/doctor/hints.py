@@ -122,9 +122,8 @@ class Hints:
         """The addresses in the provider's block, without credentials: of the model, or of all that is none."""
         if self._config is None or self._info is None:
             return
-        group, _, provider = self._config.where.removeprefix("memory.").partition(".")
         options = self._config.parse_options(self._info.options)
-        shown = self._config.redacted(options)["memory"][group][provider]
+        shown = self._config.redacted(options)["memory"][self._config.group][self._config.provider]
         block: Mapping[str, Any] = self._config.options
         if model:
             block, shown = block.get(model) or {}, shown.get(model)

@@ -87,6 +87,7 @@ class _Doctor:
         self._ready_timeout_s = ready_timeout_s
         self._data_dir = data_dir
         self._given: MemslotConfig
+        self._kind: str | None = None
         self._config: MemslotConfig | None = None
         self._hints = Hints()
         self._checks: SlotChecks | None = None
@@ -104,7 +105,7 @@ class _Doctor:
         return DoctorReport(
             source=config.source if config else str(self._source),
             provider=config.provider if config else None,
-            kind=config.kind if config else None,
+            kind=self._kind,
             checks=tuple(self._results),
         )
 
@@ -154,13 +155,12 @@ class _Doctor:
         )
         self._given, self._config = loaded, replace(loaded, memory=shorter)
         self._hints = Hints(loaded)
-        field = "backend" if loaded.kind == "architecture" else "condition"
-        return "passed", f"memory.{field} is {loaded.provider}"
+        return "passed", f"memory.{loaded.spelling} is {loaded.provider}"
 
     def _open(self) -> Outcome:
         assert self._config is not None
-        info = self._registry.info(self._config.provider, self._config.kind)
-        self._hints = Hints(self._config, info)
+        info = self._registry.selected(self._config)
+        self._kind, self._hints = info.kind, Hints(self._config, info)
         known = self._given.config_hash(self._given.parse_options(info.options))
         slot = build_slot(self._config, registry=self._registry, data_dir=self._data_dir)
         self._checks = SlotChecks(slot, info, self._hints, self.patience, self._ready_timeout_s)

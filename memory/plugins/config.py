@@ -6,29 +6,29 @@ that are not installed, and variables that are not set (spec 4.3).
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from memory.contract.errors import ConfigError, MemslotError
-from memory.contract.receipts import ConditionKind
+from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import CallableTokenCounter, TokenCounter, Utf8TokenCounter
+from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.redaction import (
     HIDDEN,
     DataPath,
     Public,
     Redaction,
     Scrubber,
+    data_paths,
+    rebased,
     slow_hash,
     texts_in,
 )
@@ -96,28 +96,53 @@ class MemslotConfig:
     """A configuration, resolved for the one provider it selects.
 
     Attributes:
-        memory: the ``memory:`` block.
+        memory: the ``memory:`` block, paths as they are written.
         provider: name of the backend or condition.
-        kind: ``architecture`` for a backend, ``control`` for a condition.
+        spelling: which of ``memory.backend`` and ``memory.condition`` names it; the first may name any.
+        chosen: path of what names it, for messages.
+        group: where its block stands, or would.
         options: the provider's own block, environment variables filled in, not yet validated.
         run: the ``run:`` block for the benchmark, or None.
-        source: file name for messages.
         secrets: path of a value that came from a variable whose name says credential -> what is written there.
+        problem: builds errors that say file, line and field.
+        base: what relative paths are relative to: the file's directory; without a file, the working directory.
     """
 
     memory: MemorySettings
     provider: str
-    kind: ConditionKind
+    spelling: Literal["backend", "condition"]
+    chosen: tuple[str, ...]
+    group: Literal["backends", "conditions"]
     options: dict[str, Any] = field(repr=False)
     run: dict[str, Any] | None = field(repr=False)
-    source: str
     secrets: Mapping[tuple[str, ...], str] = field(repr=False)
-    lines: Lines = field(repr=False)
+    problem: Problems = field(repr=False)
+    base: Path
+
+    @property
+    def source(self) -> str:
+        """File name for messages."""
+        return self.problem.source
 
     @property
     def where(self) -> str:
         """Path of the provider's block, such as ``memory.backends.mem0``."""
-        return f"memory.{_group(self.kind)}.{self.provider}"
+        return f"memory.{self.group}.{self.provider}"
+
+    @property
+    def data_dir(self) -> Path:
+        """``memory.data_dir``, relative to the file."""
+        return rebased(self.memory.data_dir, self.base)
+
+    @property
+    def journal(self) -> JournalSettings | None:
+        """``memory.journal``, its path relative to the file."""
+        return rebased(self.memory.journal, self.base)
+
+    def place(self, options: BaseModel) -> str:
+        """Where embedded stores of this configuration lie, which its hash leaves out."""
+        paths = [self.data_dir, *data_paths(rebased(options, self.base))]
+        return "|".join(path.absolute().as_posix() for path in paths)
 
     def parse_options(self, model: type[ModelT]) -> ModelT:
         """The provider's block as its options model.
@@ -125,7 +150,20 @@ class MemslotConfig:
         Raises:
             ConfigError: a key is unknown or a value wrong.
         """
-        return parse_block(model, self.options, self.where, source=self.source, lines=self.lines)
+        return parse_block(
+            model, self.options, self.where, source=self.problem.source, lines=self.problem.lines
+        )
+
+    def token_counter(self) -> TokenCounter:
+        """The counter that ``memory.token_counter`` names.
+
+        Raises:
+            ConfigError: it cannot be imported.
+        """
+        try:
+            return load_token_counter(self.memory.token_counter)
+        except ConfigError as error:
+            raise self.problem.placed(error) from error
 
     def redacted(self, options: BaseModel, run: BaseModel | None = None) -> dict[str, Any]:
         """The configuration as it may be published, JSON-ready; see :mod:`memory.plugins.redaction`.
@@ -134,23 +172,24 @@ class MemslotConfig:
             options: the provider's parsed block.
             run: the parsed ``run:`` block, where there is one.
         """
-        redaction, group = self._redaction, _group(self.kind)
+        redaction, path = Redaction(self.base, self.secrets), ("memory", self.group, self.provider)
         memory = _without_blocks(redaction.shown(self.memory, ("memory",)))
-        memory[group] = {self.provider: redaction.shown(options, ("memory", group, self.provider))}
+        memory[self.group] = {self.provider: redaction.shown(options, path)}
         return {"memory": memory, **({} if run is None else {"run": redaction.shown(run, ("run",))})}
 
     def config_hash(self, options: BaseModel, run: BaseModel | None = None) -> str:
         """64 hexadecimal digits over what determines results, arguments as for :meth:`redacted`.
 
-        Covers the effective options, private ones included; credentials and where data lies are left out.
+        Covers the effective options, private ones included; credentials and where data lies are left out, and so is
+        whether the provider is asked for as a backend or as a condition.
         """
-        content, path = self._redaction.content, ("memory", _group(self.kind), self.provider)
+        content = Redaction(self.base, self.secrets).content
         memory = _without_blocks(content(self.memory, ("memory",)))
         return slow_hash(
             {
-                "provider": [self.kind, self.provider],
+                "provider": self.provider,
                 "memory": {key: one for key, one in memory.items() if key not in _NOT_HASHED},
-                "options": content(options, path),
+                "options": content(options, ("memory", self.group, self.provider)),
                 "run": None if run is None else content(run, ("run",)),
             }
         )
@@ -164,22 +203,23 @@ class MemslotConfig:
         """
         shown = json.dumps(self.redacted(options), ensure_ascii=False) if options is not None else ""
         paths = [(self.run or {}).get(name) for name in ("data", "output")]
-        given = {*texts_in(self.options), *texts_in(paths), str(self.memory.data_dir), str(Path.cwd())}
+        given = {*texts_in(self.options), *texts_in(paths), str(self.memory.data_dir)}
+        given |= {str(Path.cwd()), str(self.base)}
         return Scrubber({**{text: HIDDEN for text in given if text not in shown}, **(more or {})})
-
-    @property
-    def _redaction(self) -> Redaction:
-        return Redaction(Path(), self.secrets)
 
 
 def load_config(
-    source: str | Path | Mapping[str, Any] | MemslotConfig, *, env: Mapping[str, str] | None = None
+    source: str | Path | Mapping[str, Any] | MemslotConfig,
+    *,
+    env: Mapping[str, str] | None = None,
+    provider: str | None = None,
 ) -> MemslotConfig:
     """Read a configuration.
 
     Args:
         source: a YAML file, or its content as a mapping.
         env: variables for ``${NAME}`` and ``${NAME:-default}``; the process environment by default.
+        provider: one of ``run.compare``, in place of the one that ``memory`` names.
 
     Raises:
         ConfigError: the file is unreadable or not YAML, a key is unknown, a value wrong, a variable unset, or
@@ -188,56 +228,76 @@ def load_config(
     if isinstance(source, MemslotConfig):
         return source
     if isinstance(source, Mapping):
-        name, content, lines = "config", dict(source), Lines()
+        content, problem, base = dict(source), Problems("config", Lines()), Path()
     elif isinstance(source, (str, os.PathLike)) and str(source):
-        name = str(source)
         content, lines = load_yaml(Path(source))
+        problem, base = Problems(str(source), lines), Path(source).absolute().parent
     else:
         raise ConfigError("load_config takes the name of a YAML file, or its content as a mapping")
-    problem = Problems(name, lines)
     unknown = sorted(str(section) for section in content if section not in ("memory", "run"))
     if unknown:
-        raise problem((unknown[0],), f"is not a known section{_nearest(unknown[0], ('memory', 'run'))}")
+        raise problem((unknown[0],), f"is not a known section{nearest(unknown[0], ('memory', 'run'))}")
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
-    return _resolve(content, problem, os.environ if env is None else env)
-
-
-def _resolve(content: dict[str, Any], problem: Problems, env: Mapping[str, str]) -> MemslotConfig:
     memory = dict(content["memory"])
-    kind, provider = _selected(memory, problem)
-    group = _group(kind)
+    if provider is not None:
+        memory = {**memory, "backend": provider, "condition": None}
+    chosen = ("run", "compare") if provider is not None else ()
+    return _resolve(memory, content.get("run"), problem, base, chosen, os.environ if env is None else env)
+
+
+def _resolve(
+    memory: dict[str, Any],
+    run: Any,
+    problem: Problems,
+    base: Path,
+    chosen: tuple[str, ...],
+    env: Mapping[str, str],
+) -> MemslotConfig:
+    spelling, provider = _selected(memory, problem)
+    group, options = _block(provider, spelling, memory, problem)
     resolver = Resolver(env, problem)
-    blocks = {} if memory.get(group) is None else memory[group]
-    if not isinstance(blocks, Mapping):
-        raise problem(("memory", group), "must be a mapping, from names to their options")
-    if provider not in blocks:
-        raise problem(("memory", group, provider), f"is missing; add '{provider}: {{}}' for its defaults")
-    given = {} if blocks[provider] is None else blocks[provider]
-    if not isinstance(given, Mapping):
-        raise problem(("memory", group, provider), "must be a mapping of options, or empty for its defaults")
-    options = resolver.fill(given, ("memory", group, provider))
     common = {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
-    settings = parse_block(
-        MemorySettings,
-        resolver.fill(common, ("memory",)),
-        "memory",
-        source=problem.source,
-        lines=problem.lines,
-    )
-    run = content.get("run")
+    settings = resolver.fill(common, ("memory",))
     if run is not None and not isinstance(run, Mapping):
         raise problem(("run",), "must be a mapping")
     return MemslotConfig(
-        memory=settings,
+        memory=parse_block(MemorySettings, settings, "memory", source=problem.source, lines=problem.lines),
         provider=provider,
-        kind=kind,
-        options=options,
+        spelling=spelling,
+        chosen=chosen or ("memory", spelling),
+        group=group,
+        options=resolver.fill(options, ("memory", group, provider)),
         run=resolver.fill(run, ("run",)) if run is not None else None,
-        source=problem.source,
         secrets=resolver.secrets,
-        lines=problem.lines,
+        problem=problem,
+        base=base,
     )
+
+
+def _block(
+    provider: str, spelling: Literal["backend", "condition"], memory: dict[str, Any], problem: Problems
+) -> tuple[Literal["backends", "conditions"], dict[str, Any]]:
+    """Where the provider's block stands, and its content; one that is absent is empty."""
+    found: list[Literal["backends", "conditions"]] = []
+    groups: tuple[Literal["backends", "conditions"], ...] = ("backends", "conditions")
+    for group in groups:
+        blocks = memory.get(group)
+        if blocks is not None and not isinstance(blocks, Mapping):
+            raise problem(("memory", group), "must be a mapping, from names to their options")
+        if provider in (blocks or {}):
+            found.append(group)
+    if not found:
+        group = "backends" if spelling == "backend" else "conditions"
+        problem.lines.note(("memory", group, provider), problem.lines.of(("memory", spelling)))
+        return group, {}
+    path = ("memory", found[-1], provider)
+    if len(found) == 2:
+        raise problem(path, "stands under memory.backends as well; keep one of the two")
+    options = memory[found[0]][provider]
+    if options is not None and not isinstance(options, Mapping):
+        raise problem(path, "must be a mapping of options, or empty for its defaults")
+    return found[0], dict(options or {})
 
 
 def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:
@@ -245,12 +305,9 @@ def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:
     return {key: one for key, one in memory.items() if key not in ("backends", "conditions")}
 
 
-def _group(kind: ConditionKind) -> Literal["backends", "conditions"]:
-    return "backends" if kind == "architecture" else "conditions"
-
-
-def _selected(memory: dict[str, Any], problem: Problems) -> tuple[ConditionKind, str]:
-    given = {word: memory[word] for word in ("backend", "condition") if memory.get(word) is not None}
+def _selected(memory: dict[str, Any], problem: Problems) -> tuple[Literal["backend", "condition"], str]:
+    words: tuple[Literal["backend", "condition"], ...] = ("backend", "condition")
+    given = {word: memory[word] for word in words if memory.get(word) is not None}
     for word, name in given.items():
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise problem(("memory", word), "must be the name of one; see 'memslot backends'")
@@ -261,44 +318,10 @@ def _selected(memory: dict[str, Any], problem: Problems) -> tuple[ConditionKind,
             "context provider may be active; remove one",
         )
     for word, name in given.items():
-        return ("control" if word == "condition" else "architecture"), name
-    raise problem(("memory",), "selects nothing; set backend (e.g. mem0) or condition (e.g. full_history)")
-
-
-def parse_block(
-    model: type[ModelT], data: Mapping[str, Any], where: str, *, source: str = "", lines: Lines | None = None
-) -> ModelT:
-    """Validate one block.
-
-    Args:
-        model: pydantic model of the block.
-        data: its content.
-        where: its path, such as ``memory.backends.mem0``; prefixes every message.
-        source, lines: file name and key positions, for messages.
-
-    Raises:
-        ConfigError: with the path of the field, what is wrong, and the nearest known name for a typo. Values
-            are never repeated: they may be secrets.
-    """
-    try:
-        return model.model_validate(dict(data))
-    except ValidationError as error:
-        problems = error.errors(include_input=False, include_url=False, include_context=False)
-        # Where a value may be one of several things, the deepest complaint is about the one that was meant.
-        first = max(problems, key=lambda problem: len(problem["loc"]))
-        names = _data_path(data, first["loc"], missing=first["type"] == "missing")
-        what = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "missing":
-            what = "is required"
-        elif first["type"] == "extra_forbidden":
-            known = _fields_at(model, names[:-1])
-            what = f"is not a known field{_nearest(str(names[-1]), known)}"
-    except MemslotError:
-        raise
-    except Exception as error:  # a validator of a plugin's own, which should have raised ValueError
-        names, what = [], f"could not be understood ({type(error).__name__})"
-    path = (*where.split("."), *(str(part) for part in names))
-    raise Problems(source, lines or Lines())(path, what)
+        return word, name
+    raise problem(
+        ("memory",), "selects nothing; set backend to a name that 'memslot backends' lists, e.g. mem0"
+    )
 
 
 def load_token_counter(name: str) -> TokenCounter:
@@ -329,45 +352,3 @@ def load_token_counter(name: str) -> TokenCounter:
             f"memory.token_counter: {name} gives no number of tokens; name a function text -> int"
         )
     return counter
-
-
-def _nearest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; known: {', '.join(sorted(known))}" if known else ""
-
-
-def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[str | int]:
-    """The part of pydantic's location that exists in the data: names of union branches do not."""
-    path: list[str | int] = []
-    for position, part in enumerate(loc):
-        inside = isinstance(data, Mapping) and part in data
-        if inside or (isinstance(data, list) and isinstance(part, int)):
-            path.append(part)
-            data = data[part]
-        elif missing and position == len(loc) - 1:
-            path.append(part)
-    return path
-
-
-def _fields_at(model: type[BaseModel], path: list[str | int]) -> list[str]:
-    """Field names of the model found by walking ``path`` through nested models, optionals and dicts."""
-    current: Any = model
-    for part in path:
-        options = _models(current)
-        if not options:
-            return []
-        field = options[0].model_fields.get(str(part))
-        if field is not None:
-            current = field.annotation
-    models = _models(current)
-    return list(models[0].model_fields) if models else []
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if get_origin(annotation) in (Union, UnionType, dict, list, tuple):
-        return [model for argument in get_args(annotation) for model in _models(argument)]
-    return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pluggy
 from pydantic import BaseModel, ConfigDict
@@ -39,6 +39,9 @@ class PluginOptions(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+    FORMER: ClassVar[Mapping[str, str]] = {}
+    """Key that is none any more -> what to write in its place, such as ``is called recipe``."""
 
     def effective(self) -> Mapping[str, Any]:
         """Fields by name whose default depends on other fields or on the environment, as they really apply.
@@ -93,6 +96,7 @@ class AdapterSettings(Generic[OptionsT]):
         token_counter: for providers that pack a budget themselves.
         data_dir: where an embedded store may live unless its options say otherwise; not created yet.
         deadlines: seconds per kind of call, so that an SDK's own timeout can be set below the slot's.
+        where: the block's path for messages, such as ``memory.backends.mem0``.
     """
 
     name: str
@@ -100,6 +104,7 @@ class AdapterSettings(Generic[OptionsT]):
     token_counter: TokenCounter = field(default_factory=Utf8TokenCounter)
     data_dir: Path = Path(".memslot")
     deadlines: Mapping[str, float] = field(default_factory=dict)
+    where: str = ""
 
 
 @hookspec(firstresult=True)

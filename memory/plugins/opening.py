@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter
-from memory.plugins.config import JournalSettings, MemslotConfig, load_config, load_token_counter
+from memory.plugins.config import JournalSettings, MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.journal import Journal
 from memory.slot.slot import MemorySlot
@@ -44,12 +44,12 @@ def build_slot(
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
     """
     settings = load_config(config)
-    counter = token_counter or load_token_counter(settings.memory.token_counter)
+    counter = token_counter or settings.token_counter()
     adapter = (registry or MemoryAdapterRegistry()).create(settings, token_counter=counter, data_dir=data_dir)
-    journal = settings.memory.journal
+    journal = settings.journal
     return MemorySlot(
         adapter,
-        journal=open_journal(journal, data_dir or settings.memory.data_dir) if journal else None,
+        journal=open_journal(journal, data_dir or settings.data_dir) if journal else None,
         scope=scope or settings.memory.scope,
         budget=settings.memory.budget,
         deadlines=settings.memory.deadlines,

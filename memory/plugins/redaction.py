@@ -42,6 +42,7 @@ __all__ = [
     "Public",
     "Redaction",
     "Scrubber",
+    "data_paths",
     "is_credential",
     "rebased",
     "slow_hash",
@@ -121,6 +122,16 @@ def rebased(value: T, base: Path) -> T:
     elif type(value) in (list, tuple):
         new = type(value)(rebased(one, base) for one in value)  # type: ignore[attr-defined, call-arg]
     return new  # type: ignore[no-any-return]
+
+
+def data_paths(options: BaseModel) -> Iterator[Path]:
+    """The paths in options that say where data lies."""
+    for name, field in type(options).model_fields.items():
+        value = getattr(options, name)
+        if isinstance(value, BaseModel):
+            yield from data_paths(value)
+        elif isinstance(value, Path) and "data" in _Spot.of_field(field, (name,)).marks:
+            yield value
 
 
 Types = tuple[tuple[Any, "_Mark | None"], ...]

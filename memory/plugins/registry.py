@@ -6,7 +6,6 @@ and breaks nothing else.
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,17 +16,19 @@ from typing import Any
 import pluggy
 
 from memory.contract.adapter import MemoryAdapter, missing_methods
-from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
+from memory.contract.errors import ConfigError, MemslotError, PluginLoadError, PluginNotFound
 from memory.contract.receipts import ConditionKind
 from memory.contract.tokens import TokenCounter
 from memory.plugins import hookspecs
-from memory.plugins.config import MemslotConfig, load_token_counter
+from memory.plugins.blocks import nearest
+from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import AdapterSettings, PluginInfo
+from memory.plugins.redaction import rebased
 
 __all__ = ["GROUPS", "MemoryAdapterRegistry", "PluginRow"]
 
 GROUPS: Mapping[ConditionKind, str] = {"architecture": "memslot.backends", "control": "memslot.conditions"}
-_FIELD: Mapping[ConditionKind, str] = {"architecture": "memory.backend", "control": "memory.condition"}
+_KINDS: tuple[ConditionKind, ...] = ("architecture", "control")
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,22 @@ class MemoryAdapterRegistry:
         ]
         return sorted(rows, key=lambda row: (row.kind, row.name, row.distribution or ""))
 
-    def info(self, name: str, kind: ConditionKind) -> PluginInfo:
-        """The description of one plugin.
+    def info(self, name: str, kind: ConditionKind | None = None) -> PluginInfo:
+        """The description of one plugin; without a kind, of the backend before the condition of that name.
 
         Raises:
             PluginNotFound: none of that name; the nearest names are offered.
             PluginLoadError: two distributions offer it, or its module is broken.
         """
-        return self._load(kind, name)[1]
+        return self._find(name, _KINDS if kind is None else (kind,))[1]
+
+    def selected(self, config: MemslotConfig) -> PluginInfo:
+        """The description of the plugin a configuration selects; ``memory.backend`` may name a condition, too.
+
+        Raises:
+            PluginNotFound, PluginLoadError: as for :meth:`info`.
+        """
+        return self._selected(config)[1]
 
     def create(
         self,
@@ -123,7 +132,7 @@ class MemoryAdapterRegistry:
             PluginNotFound, PluginLoadError: as for :meth:`info`; also for a missing SDK, with its pip line.
             ConfigError: the provider's block is wrong.
         """
-        manager, info = self._load(config.kind, config.provider)
+        manager, info = self._selected(config)
         missing = _missing(info)
         if missing:
             raise PluginLoadError(
@@ -131,13 +140,16 @@ class MemoryAdapterRegistry:
             )
         settings = AdapterSettings(
             name=info.name,
-            options=config.parse_options(info.options),
-            token_counter=token_counter or load_token_counter(config.memory.token_counter),
-            data_dir=data_dir or config.memory.data_dir,
+            options=rebased(config.parse_options(info.options), config.base),
+            token_counter=token_counter or config.token_counter(),
+            data_dir=data_dir or config.data_dir,
             deadlines=config.memory.deadlines.model_dump(),
+            where=config.where,
         )
         try:
             adapter: object = manager.hook.memslot_create(settings=settings)
+        except ConfigError as error:
+            raise config.problem.placed(error) from error
         except MemslotError:
             raise
         except ImportError as error:
@@ -162,25 +174,34 @@ class MemoryAdapterRegistry:
             return PluginRow(name, kind, distribution, version, None, error=str(error))
         return PluginRow(name, kind, distribution, version, info, missing=_missing(info))
 
+    def _selected(self, config: MemslotConfig) -> tuple[pluggy.PluginManager, PluginInfo]:
+        name, where = config.provider, config.problem.place(config.chosen)
+        if config.spelling == "backend":
+            return self._find(name, _KINDS, f"{where}: ")
+        if ("control", name) not in self._points and ("architecture", name) in self._points:
+            raise PluginNotFound(f"{where}: {name} is a backend and no control; write backend: {name}")
+        return self._find(name, ("control",), f"{where}: ")
+
+    def _find(
+        self, name: str, kinds: Iterable[ConditionKind], where: str = ""
+    ) -> tuple[pluggy.PluginManager, PluginInfo]:
+        for kind in kinds:
+            if (kind, name) in self._points:
+                return self._load(kind, name)
+        known = nearest(name, {known for kind in kinds for known in self.names(kind)})
+        raise PluginNotFound(f"{where}no plugin is named {name!r}{known or '; none is installed'}")
+
     def _load(self, kind: ConditionKind, name: str) -> tuple[pluggy.PluginManager, PluginInfo]:
         if (kind, name) not in self._loaded:
             self._loaded[kind, name] = _load_point(self._the_one(kind, name), kind)
         return self._loaded[kind, name]
 
     def _the_one(self, kind: ConditionKind, name: str) -> EntryPoint:
-        points = self._points.get((kind, name), [])
-        if len(points) == 1:
-            return points[0]
-        if points:
+        points = self._points[kind, name]
+        if len(points) > 1:
             owners = " and ".join(sorted(point.dist.name if point.dist else "?" for point in points))
             raise PluginLoadError(f"{name}: offered by {owners}; uninstall one of them")
-        other: ConditionKind = "control" if kind == "architecture" else "architecture"
-        if (other, name) in self._points:
-            raise PluginNotFound(f"{_FIELD[kind]}: {name} is selected by {_FIELD[other]}: {name}")
-        close = difflib.get_close_matches(name, self.names(kind), n=3, cutoff=0.6)
-        known = f"installed: {', '.join(self.names(kind)) or 'none'}"
-        hint = f"did you mean {' or '.join(close)}?" if close else known
-        raise PluginNotFound(f"{_FIELD[kind]}: no plugin is named {name!r}; {hint}")
+        return points[0]
 
 
 def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginManager, PluginInfo]:

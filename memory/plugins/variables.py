@@ -22,15 +22,30 @@ _MOST_VALUES = 100_000
 
 @dataclass(frozen=True)
 class Problems:
-    """Builds errors that say file, line and field."""
+    """Builds errors that say file, line and field, all in one form: ``file.yaml:11: run.sessions: ...``.
+
+    Attributes:
+        source: the file's name as it was given, or empty.
+        lines: lines of its keys, where it is a file.
+    """
 
     source: str
     lines: Lines
 
     def __call__(self, path: tuple[str, ...], what: str) -> ConfigError:
+        return ConfigError(f"{self.place(path)}: {what}")
+
+    def place(self, path: tuple[str, ...]) -> str:
+        """``file.yaml:11: run.sessions``, or as much of it as is known."""
         line = self.lines.of(path)
-        place = f"{self.source}:{line}: " if line else f"{self.source}: " if self.source else ""
-        return ConfigError(f"{place}{shown(path)}: {what}")
+        file = f"{self.source}:{line}: " if line else f"{self.source}: " if self.source else ""
+        return f"{file}{shown(path)}"
+
+    def placed(self, error: ConfigError) -> ConfigError:
+        """An error whose message begins with a path, with file and line before it."""
+        path, separator, what = str(error).partition(": ")
+        names = tuple(path.split("."))
+        return self(names, what) if separator and names[0] in ("memory", "run") else error
 
 
 class Resolver:

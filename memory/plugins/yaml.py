@@ -34,8 +34,10 @@ class Lines:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, ...], int] = {}
 
-    def note(self, path: tuple[str, ...], line: int) -> None:
-        self._lines[path] = line
+    def note(self, path: tuple[str, ...], line: int | None) -> None:
+        """Say where a key stands; None is nowhere."""
+        if line is not None:
+            self._lines[path] = line
 
     def of(self, path: tuple[str, ...]) -> int | None:
         """Line of the key, or of the nearest one above it that exists; None without a file."""

@@ -61,7 +61,9 @@ class FakeOptions(PluginOptions):
     api_key: str = ""
 
 
-def registry_with(adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None, *, name="fake"):
+def registry_with(
+    adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None, *, name="fake", **described
+):
     """The installed plugins and a backend ``name`` that is ``adapter``, or made by it for each slot."""
     module = types.ModuleType(f"bench_plugin_{name}")
     given = adapter or FakeBackend(name=name)
@@ -74,6 +76,7 @@ def registry_with(adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None
             summary="for tests",
             options=FakeOptions,
             capabilities=frozenset(CAPABILITIES),
+            **described,
         )
 
     @hookimpl

@@ -20,6 +20,7 @@ from memory.bench import (
     write_report,
 )
 from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps
+from memory.contract.errors import PluginNotFound
 from memory.testing.fake_backend import FakeBackend
 
 pytestmark = pytest.mark.anyio
@@ -74,11 +75,18 @@ async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(tmp_p
 async def test_a_provider_that_cannot_begin_stops_no_other(tmp_path):
     configs = comparison_configs(CONTENT, ["no_memory", "fake", "oracle_ipas"])
     settings = run_settings(configs[0], output=tmp_path)
-    registry = registry_with(name="another")
+    registry = registry_with(sdk_modules=("no_such_sdk",))
     comparison = await run_many(configs, settings=settings, registry=registry)
     assert [outcome.metrics.provider for outcome in comparison.outcomes] == ["no_memory", "oracle_ipas"]
-    assert [(one.provider, one.error.type) for one in comparison.not_run] == [("fake", "PluginNotFound")]
+    assert [(one.provider, one.error.type) for one in comparison.not_run] == [("fake", "PluginLoadError")]
     assert "fake: not run" in comparison.report.read_text(encoding="utf-8")
+
+
+async def test_a_name_that_nobody_offers_is_said_before_anything_runs(tmp_path):
+    configs = comparison_configs(CONTENT, ["no_memory", "full_histroy"])
+    with pytest.raises(PluginNotFound, match="did you mean full_history"):
+        await run_many(configs, settings=run_settings(configs[0], output=tmp_path), registry=registry_with())
+    assert not list(tmp_path.iterdir())
 
 
 async def test_a_defect_in_one_provider_stops_no_other_and_its_message_is_withheld(tmp_path):
@@ -100,11 +108,11 @@ async def test_a_defect_in_one_provider_stops_no_other_and_its_message_is_withhe
     [
         (CONTENT, [], "names no provider"),
         ({**CONTENT, "run": {}}, None, r"run\.compare: names no provider"),
-        (CONTENT, ["mem0"], r"run\.compare: mem0 has its block nowhere"),
+        ({**CONTENT, "run": {"compare": 7}}, None, r"run\.compare: names no provider"),
         (
             {"memory": {"backends": {"x": {}}, "conditions": {"x": {}}}},
             ["x"],
-            r"x has its block in both memory\.backends and memory\.conditions",
+            r"memory\.conditions\.x: stands under memory\.backends as well",
         ),
         ({"memory": []}, ["x"], "memory: is missing"),
     ],

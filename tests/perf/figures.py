@@ -271,16 +271,15 @@ async def listing() -> None:
 
 @figure
 async def full_history_packing() -> None:
-    def history() -> dict:
-        return {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
-
     bounded, unlimited = {}, {}
     for turns in (1_000, 10_000, 100_000):
-        async with build_slot(history(), scope=SCOPE) as slot:
-            for number in range(turns):
-                await slot.record_event(event(number))
-            bounded[turns] = await _best_of(lambda: slot.retrieve(request(max_tokens=8000)), 9)
-            unlimited[turns] = await _best_of(lambda: slot.retrieve(request()), 3)
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"memory": {"backend": "full_history", "data_dir": folder}}
+            async with build_slot(config, scope=SCOPE) as slot:
+                for number in range(turns):
+                    await slot.record_event(event(number))
+                bounded[turns] = await _best_of(lambda: slot.retrieve(request(max_tokens=8000)), 9)
+                unlimited[turns] = await _best_of(lambda: slot.retrieve(request()), 3)
     ratio = bounded[100_000] / bounded[1_000]
     show(
         "  full history at 8k tokens: 1k / 10k / 100k turns",
@@ -337,27 +336,30 @@ async def thousand_cycles() -> None:
         )
 
 
+async def _turns_per_second(scopes: int, folder: str) -> float:
+    async with build_slot({"memory": {"backend": "full_history", "data_dir": folder}}) as slot:
+
+        async def work(number: int, each: int) -> None:
+            scope = MemoryScope(run_id="r", persona_id=f"p{number}")
+            await slot.setup_scope(scope)
+            for turn in range(each):
+                await slot.record_event(event(turn, scope, text=f"only for p{number}"))
+                result = await slot.retrieve(request(scope, max_items=5))
+                assert all(entry.text.endswith(f"only for p{number}") for entry in result.entries)
+
+        started = time.perf_counter()
+        async with anyio.create_task_group() as group:
+            for number in range(scopes):
+                group.start_soon(work, number, 640 // scopes)
+        return 640 / (time.perf_counter() - started)
+
+
 @figure
 async def concurrent_scopes() -> None:
     rates = {}
     for scopes in (1, 8, 64):
-        async with build_slot(
-            {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
-        ) as slot:
-
-            async def work(number: int, each: int) -> None:
-                scope = MemoryScope(run_id="r", persona_id=f"p{number}")
-                await slot.setup_scope(scope)
-                for turn in range(each):
-                    await slot.record_event(event(turn, scope, text=f"only for p{number}"))
-                    result = await slot.retrieve(request(scope, max_items=5))
-                    assert all(entry.text.endswith(f"only for p{number}") for entry in result.entries)
-
-            started = time.perf_counter()
-            async with anyio.create_task_group() as group:
-                for number in range(scopes):
-                    group.start_soon(work, number, 640 // scopes)
-            rates[scopes] = 640 / (time.perf_counter() - started)
+        with tempfile.TemporaryDirectory() as folder:
+            rates[scopes] = await _turns_per_second(scopes, folder)
     show(
         "turns per second at 1 / 8 / 64 concurrent scopes",
         " / ".join(f"{rate:.0f}" for rate in rates.values()),

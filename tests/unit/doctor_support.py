@@ -24,7 +24,7 @@ class Offering(MemoryAdapterRegistry):
         given = {"summary": "a test", "capabilities": frozenset(CAPABILITIES), **described}
         self._info = PluginInfo(name="fake", kind="architecture", **given)
 
-    def info(self, name: str, kind: Any) -> PluginInfo:
+    def selected(self, config: Any) -> PluginInfo:
         return self._info
 
     def create(self, config: Any, **services: Any) -> MemoryAdapter:

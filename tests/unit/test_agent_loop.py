@@ -152,6 +152,8 @@ def test_the_command_line(agent_loop: ModuleType, tmp_path: Path, monkeypatch, c
     monkeypatch.setattr(sys, "argv", ["agent_loop.py", "--config", str(path)])
     agent_loop.main()
     assert "you:   What is my dog called?\nagent: " in capsys.readouterr().out
+    other = CONFIG.format(selected="condition: full_history", directory=tmp_path / "another")
+    path.write_text(other, encoding="utf-8")
     said = iter(["My dog is called Rex.", "What is my dog called?", ""])
     monkeypatch.setattr("builtins.input", lambda prompt: next(said))
     monkeypatch.setattr(sys, "argv", ["agent_loop.py", "--config", str(path), "--chat"])

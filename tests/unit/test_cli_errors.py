@@ -28,9 +28,9 @@ BAD_CONFIGS = {
         "memory: {backend: mem00, backends: {mem00: {}}}",
         ["memory.backend", "did you mean mem0"],
     ),
-    "condition as backend": (
-        "memory: {backend: no_memory, backends: {no_memory: {}}}",
-        ["memory.condition: no_memory"],
+    "backend as condition": (
+        "memory: {condition: mem0, conditions: {mem0: {}}}",
+        ["memory.condition: mem0 is a backend", "write backend: mem0"],
     ),
     "two providers": (
         "memory: {backend: mem0, condition: no_memory}",
@@ -38,7 +38,10 @@ BAD_CONFIGS = {
     ),
     "no provider": ("memory: {}", ["selects nothing"]),
     "no memory section": ("run: {}", ["memory"]),
-    "missing block": ("memory:\n  backend: mem0\n", ["memory.backends.mem0", "add 'mem0: {}'"]),
+    "missing block": (
+        "memory:\n  backend: memos\n",
+        [":2:", "memory.backends.memos.graph_db", "is required, e.g."],
+    ),
     "unknown key": (
         "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      pth: x\n",
         [":5:", "memory.conditions.full_history.pth", "did you mean path?"],

@@ -29,7 +29,7 @@ def test_what_it_writes_loads(row, tmp_path: Path) -> None:
     assert f"wrote {path}" in result.stdout
     assert "to be filled in" not in result.stdout
     config = load_config(path)
-    assert (config.provider, config.kind) == (row.name, row.kind)
+    assert MemoryAdapterRegistry().selected(config) == row.info
     config.parse_options(row.info.options)
     for name in row.info.options.model_fields:
         assert re.search(rf"^ +(# )?{name}:", path.read_text(encoding="utf-8"), re.M), f"{name} is not shown"
@@ -148,7 +148,7 @@ def test_an_sdk_that_is_not_installed_is_said(add_plugin, tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (("--backend", "mem00"), "did you mean mem0"),
-        (("--backend", "full_history"), "memory.condition: full_history"),
+        (("--condition", "mem0"), "no plugin is named 'mem0'"),
         (("--backend", "mem0", "--condition", "full_history"), "both given"),
     ],
 )

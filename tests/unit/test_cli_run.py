@@ -187,9 +187,11 @@ def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: P
     assert [one["provider"] for one in about["not_run"]] == ["ruined"]
 
 
-def test_comparing_what_has_no_block_is_one_line(tmp_path: Path, out: Path) -> None:
+def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> None:
     config = write(tmp_path / "config.yaml", COMPARED)
-    assert "static_profile" in error_line(invoke("compare", config, "static_profile", "--out", out), 2)
+    line = error_line(invoke("compare", config, "no_memory", "static_profil", "--out", out), 2)
+    assert f"{config}:6: run.compare: no plugin is named 'static_profil'; did you mean static_profile" in line
+    assert not out.exists()
 
 
 def test_the_demo_is_the_quickstart_configuration() -> None:

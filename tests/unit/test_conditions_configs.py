@@ -18,8 +18,8 @@ NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "orac
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", NAMES)
-async def test_every_check_passes(name: str) -> None:
-    report = await run_doctor(CONFIGS / f"{name}.yaml")
+async def test_every_check_passes(name: str, tmp_path: Path) -> None:
+    report = await run_doctor(CONFIGS / f"{name}.yaml", data_dir=tmp_path)
     assert {check.name for check in report.checks if check.status != "passed"} == {"models"}
     assert (report.provider, report.kind) == (name, "control")
 

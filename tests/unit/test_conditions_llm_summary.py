@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +34,9 @@ ALICE = MemoryScope(run_id="run", persona_id="alice")
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No pauses, and no summaries of another test."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 

@@ -156,10 +156,17 @@ def test_an_unknown_name_gets_the_nearest(plugin):
         PluginNotFound, match=r"memory\.backend: no plugin is named 'graphity'; did you mean graphiti"
     ):
         registry.create(config("graphity"))
-    with pytest.raises(PluginNotFound, match="installed: graphiti, mem0"):
+    with pytest.raises(PluginNotFound, match="known: full_history, graphiti, mem0"):
         registry.create(config("xyz"))
-    with pytest.raises(PluginNotFound, match=r"full_history is selected by memory\.condition: full_history"):
-        registry.create(config("full_history"))
+    with pytest.raises(PluginNotFound, match="none is installed"):
+        MemoryAdapterRegistry([]).create(config("xyz"))
+    assert registry.selected(config("full_history")).kind == "control"
+
+
+def test_of_a_backend_and_a_condition_of_one_name_each_is_meant_by_its_word(plugin):
+    registry = MemoryAdapterRegistry([plugin("twin"), plugin("twin", kind="control")])
+    assert registry.selected(config("twin")).kind == registry.info("twin").kind == "architecture"
+    assert registry.selected(load_config({"memory": {"condition": "twin"}})).kind == "control"
 
 
 def test_a_missing_sdk_says_the_pip_line(plugin):

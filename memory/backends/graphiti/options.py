@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -105,6 +105,12 @@ class Neo4jServer(PluginOptions):
 
 class GraphitiOptions(PluginOptions):
     """Settings of the Graphiti backend. Everything but the extracting model works without key and network."""
+
+    FORMER: ClassVar[Mapping[str, str]] = {
+        "search_config": "is called recipe",
+        "search_mode": "is called recipe",
+        "group_id_template": "is no option: a group's id is made of the scope",
+    }
 
     llm: GraphitiLlm | None = Field(
         default=None, examples=[{"model": "gpt-4.1-mini", "base_url": "https://api.openai.com/v1"}]

@@ -79,8 +79,7 @@ def build_mem0(settings: AdapterSettings[Mem0Options], traits: AdapterTraits) ->
         ConfigError, PluginLoadError: mem0 refuses the configuration.
         ScopeError: a template is malformed or would share memory.
     """
-    group = "backends" if traits.kind == "architecture" else "conditions"
-    where = f"memory.{group}.{settings.name}"
+    where = settings.where
     settings.options.check_keys(where)
     directory = (settings.options.path or settings.data_dir / settings.name).expanduser().absolute()
     if "mem0" not in sys.modules:

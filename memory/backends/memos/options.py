@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -21,6 +22,11 @@ _NO_CLOUD = (
 
 class MemosOptions(PluginOptions):
     """The block ``memory.backends.memos``."""
+
+    FORMER: ClassVar[Mapping[str, str]] = {
+        "writable_cube_template": "is no option: a cube's id is made of the scope",
+        "readable_cube_template": "is no option: a cube's id is made of the scope",
+    }
 
     transport: Literal["http", "inprocess"] = "http"
     """``http``: a MemOS product server. ``inprocess``: the MemoryOS package in this process."""

@@ -78,8 +78,7 @@ class ContractBase:
         """What the plugin says of itself; override it where there is no configuration to find it by."""
         if configured is None:
             return None
-        settings = load_config(configured)
-        return installed_plugins().info(settings.provider, settings.kind)
+        return installed_plugins().selected(load_config(configured))
 
     @pytest.fixture
     def adapter_factory(

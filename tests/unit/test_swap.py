@@ -1,0 +1,240 @@
+"""The swap is one word: every provider by ``memory.backend`` alone, and every message leads on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_support import error_line, invoke
+
+from memory import ConfigError, MemoryScope, SupportsReadiness, open_memory
+from memory.bench import comparison_configs, run_benchmark, run_settings
+from memory.doctor import run_doctor
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
+
+pytestmark = pytest.mark.anyio
+ALICE = MemoryScope(run_id="swap", persona_id="alice")
+REGISTRY = MemoryAdapterRegistry()
+NAMES = REGISTRY.names()
+KEEPING = ("mem0", "full_history", "simple_rag", "rolling_summary")
+FIXED = ("no_memory", "static_profile", "oracle_ipas")
+LACKING = {
+    "honcho": "e.g. http://127.0.0.1:8000",
+    "graphiti": "add llm: {model: ..., base_url: ...",
+    "memos": "graph_db: is required, e.g. postgres",
+    "static_profile": "give profile, path or profiles",
+    "oracle_ipas": "give the truth as either matrix or path",
+}
+BLOCKS = """
+  conditions:
+    static_profile: {path: truth/profile.md}
+    oracle_ipas: {path: truth/matrix.yaml}
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the YAML file lies; the working directory is another."""
+    (tmp_path / "home" / "truth").mkdir(parents=True)
+    (tmp_path / "home" / "truth" / "profile.md").write_text("Alice likes oolong.", encoding="utf-8")
+    (tmp_path / "home" / "truth" / "matrix.yaml").write_text("alice: {work: {tea: oolong}}", encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "home"
+
+
+def write(home: Path, line: str, more: str = BLOCKS) -> Path:
+    path = home / "memory.yaml"
+    path.write_text(
+        f"memory:\n  {line}\n  scope: {{run_id: swap, persona_id: alice}}\n{more}", encoding="utf-8"
+    )
+    return path
+
+
+# -- one agent, one word ----------------------------------------------------------------------------------
+
+
+async def one_turn(path: Path, said: str) -> Any:
+    """An agent that knows nothing of backends."""
+    async with open_memory(path) as memory:
+        return await memory.after_turn(user=said, assistant="Noted.", session_id="s1")
+
+
+async def asked(path: Path) -> str:
+    async with open_memory(path) as memory:
+        waiting = memory.capability(SupportsReadiness)
+        if waiting is not None:
+            await waiting.wait_until_ready(ALICE, 10)
+        return await memory.before_turn("Which tea do I like?", session_id="s2")
+
+
+async def test_one_word_walks_through_every_memory_and_back(home: Path) -> None:
+    for name in KEEPING:
+        receipt = await one_turn(write(home, f"backend: {name}"), f"I like {name} tea. I prefer it always.")
+        assert receipt.status in ("committed", "pending"), name
+        assert not [text for text in receipt.warnings if "volatile" in text]
+    for name in KEEPING:
+        path = write(home, f"backend: {name}")
+        assert f"{name} tea" in await asked(path), f"{name} forgot"
+    assert not list((home.parent / "elsewhere").iterdir()), "nothing lies in the working directory"
+    assert {one.name for one in (home / ".memslot").iterdir()} >= set(KEEPING)
+
+
+async def test_what_keeps_nothing_says_volatile(home: Path) -> None:
+    for name in FIXED:
+        receipt = await one_turn(write(home, f"backend: {name}"), "I like tea.")
+        assert receipt.status == "committed"
+        assert receipt.warnings[0].startswith("volatile: ")
+        report = await run_doctor(write(home, f"backend: {name}"))
+        assert report.ok
+        assert "volatile" in next(check.evidence for check in report.checks if check.name == "write")
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(LACKING)))
+def test_an_absent_block_means_its_defaults(name: str, home: Path) -> None:
+    config = load_config(write(home, f"backend: {name}", ""))
+    model = REGISTRY.selected(config).options
+    assert config.parse_options(model) == model()
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_what_has_no_default_is_asked_for_with_an_example(name: str, home: Path) -> None:
+    path = write(home, f"backend: {name}", "")
+    config = load_config(path)
+    with pytest.raises(ConfigError) as caught:
+        config.parse_options(REGISTRY.selected(config).options)
+    message = str(caught.value)
+    assert message.startswith(f"{path}:2: memory.backends.{name}")
+    assert LACKING[name] in message
+    assert not [other for other in NAMES if other != name and other in message]
+
+
+def test_a_control_under_either_word_is_the_same(home: Path) -> None:
+    def known(line: str, more: str) -> tuple[str, str]:
+        config = load_config(write(home, line, more))
+        info = REGISTRY.selected(config)
+        return info.kind, config.config_hash(config.parse_options(info.options))
+
+    blocks = ("  conditions:\n    full_history: {}\n", "  backends:\n    full_history: {}\n", "")
+    seen = {known(f"{word}: full_history", more) for word in ("backend", "condition") for more in blocks}
+    assert len(seen) == 1
+    assert next(iter(seen))[0] == "control"
+
+
+async def test_a_run_under_either_word_is_recorded_alike(home: Path) -> None:
+    manifests = []
+    for word in ("backend", "condition"):
+        path = write(home, f"{word}: no_memory", "run: {users: 1, sessions: 8, output: out}\n")
+        manifests.append((await run_benchmark(path)).manifest)
+    one, other = manifests
+    assert one.provider == other.provider
+    assert (one.provider.backend, one.provider.condition, one.provider.kind) == (None, "no_memory", "control")
+    assert one.config_hash == other.config_hash
+    assert len(list((home / "out").iterdir())) == 2
+
+
+# -- messages ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("condition: mem0", ":2: memory.condition: mem0 is a backend and no control; write backend: mem0"),
+        (
+            "backend: full_histroy",
+            ":2: memory.backend: no plugin is named 'full_histroy'; did you mean full_history?",
+        ),
+        ("condition: zep", ":2: memory.condition: no plugin is named 'zep'; known: full_history, no_memory"),
+        ("backend: [mem0]", ":2: memory.backend: must be the name of one"),
+        ("budget: {}", ":1: memory: selects nothing; set backend to a name that 'memslot backends' lists"),
+        ("backend: mem0\n  backends: [mem0]", ":3: memory.backends: must be a mapping"),
+        ("backend: mem0\n  backends: {mem0: 0}", ":3: memory.backends.mem0: must be a mapping of options"),
+        ("backend: mem0\n  backends: {mem0: []}", ":3: memory.backends.mem0: must be a mapping of options"),
+        (
+            "backend: mem0\n  backends: {mem0: {}}\n  conditions: {mem0: {}}",
+            ":4: memory.conditions.mem0: stands under memory.backends as well; keep one",
+        ),
+        ("backend: mem0\n  token_counter: nowhere:count", ":3: memory.token_counter: cannot import"),
+        (
+            "backend: static_profile\n  backends: {static_profile: {path: gone.md}}",
+            ":3: memory.backends.static_profile.path: ",
+        ),
+        (
+            "backend: graphiti\n  backends: {graphiti: {search_config: combined}}",
+            ":3: memory.backends.graphiti.search_config: is called recipe",
+        ),
+        (
+            "backend: memos\n  backends: {memos: {writable_cube_template: x}}",
+            ":3: memory.backends.memos.writable_cube_template: is no option",
+        ),
+    ],
+)
+def test_every_message_names_the_place_and_the_fix(home: Path, line: str, complaint: str) -> None:
+    path = write(home, line, "")
+    result = invoke("doctor", path)
+    assert result.exit_code == 2
+    failed = next(text for text in result.stdout.splitlines() if text.startswith("failed"))
+    assert f"{path}{complaint}" in failed
+
+
+def test_messages_do_not_lead_in_a_circle(home: Path) -> None:
+    """Whoever writes what a message says gets on."""
+    path = write(home, "condition: mem0", "  conditions: {mem0: {top_k: 3}}\n")
+    assert "write backend: mem0" in error_line(invoke("config", "show", path), 2)
+    path = write(home, "backend: mem0", "  conditions: {mem0: {top_k: 3}}\n")
+    shown = json.loads(invoke("config", "show", path, "--json").stdout)
+    assert shown["kind"] == "architecture"
+    assert shown["config"]["memory"]["conditions"]["mem0"]["top_k"] == 3
+
+
+# -- paths ------------------------------------------------------------------------------------------------
+
+
+async def test_paths_in_a_file_are_relative_to_it(home: Path) -> None:
+    await one_turn(write(home, "backend: full_history", "  data_dir: data\n"), "I like tea.")
+    assert (home / "data" / "full_history").is_dir()
+    blocks = "  conditions: {full_history: {path: mine}}\n"
+    await one_turn(write(home, "condition: full_history", blocks), "I like tea.")
+    assert len(list((home / "mine").iterdir())) >= 1
+    assert "oolong" in await asked(write(home, "backend: static_profile"))
+    assert "oolong" in await asked(write(home, "backend: oracle_ipas"))
+
+
+async def test_paths_in_a_mapping_are_relative_to_the_working_directory(home: Path) -> None:
+    async with open_memory({"memory": {"backend": "full_history"}}, scope=ALICE) as memory:
+        await memory.after_turn(user="I like tea.", assistant="Noted.", session_id="s")
+    assert (home.parent / "elsewhere" / ".memslot" / "full_history").is_dir()
+
+
+def test_paths_of_a_run_are_relative_to_the_file_but_for_those_of_the_command_line(home: Path) -> None:
+    (home / "talks.json").write_text("[]", encoding="utf-8")
+    run = "run: {timeline: locomo, data: talks.json, output: out}\n"
+    config = load_config(write(home, "backend: mem0", run))
+    assert run_settings(config).data == home / "talks.json"
+    assert run_settings(config).directory == home / "out"
+    given = run_settings(config, data=Path("other.json"), output=Path("here"))
+    assert (given.data, given.directory) == (Path("other.json"), Path("here"))
+    assert run_settings(load_config(write(home, "backend: mem0"))).directory == Path("manifests")
+
+
+def test_a_comparison_keeps_file_and_lines(home: Path) -> None:
+    path = write(home, "backend: mem0", "  backends: {mem0: {top_q: 1}}\n")
+    configs = comparison_configs(path, ["mem0", "full_history"])
+    assert [config.base for config in configs] == [home, home]
+    with pytest.raises(ConfigError, match=rf"{path}:4: memory\.backends\.mem0\.top_q"):
+        configs[0].parse_options(REGISTRY.info("mem0").options)
+
+
+def test_init_takes_any_provider(home: Path) -> None:
+    for name in NAMES:
+        result = invoke("init", home / f"{name}.yaml", "--backend", name)
+        assert result.exit_code == 0, result.output
+        assert load_config(home / f"{name}.yaml").provider == name
