@@ -257,7 +257,8 @@ _BY_NAME: tuple[tuple[re.Pattern[str], type[BackendError]], ...] = (
         ),
         BackendUnavailable,
     ),
-    (re.compile(r"decod|pars(e|ing)|EmptyResponse|protocol", re.I), BackendProtocolError),
+    # pydantic's, which this module does not import: a start that only needs the errors shall not pay for it.
+    (re.compile(r"decod|pars(e|ing)|EmptyResponse|protocol|^ValidationError$", re.I), BackendProtocolError),
 )
 
 
