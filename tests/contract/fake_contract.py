@@ -17,6 +17,7 @@ class FakeContract(MemoryContract):
     adapter_type = FakeBackend
     derivation_s = 0.0
     native_query = ("list", {})
+    lists_in_order = True
     native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
 
     @pytest.fixture
@@ -26,6 +27,10 @@ class FakeContract(MemoryContract):
     @pytest.fixture
     def adapter_factory(self, store: FakeNativeStore) -> Callable[[], MemoryAdapter]:
         return lambda: self.adapter_type(store)
+
+    @pytest.fixture
+    def native_peak(self, store: FakeNativeStore) -> Callable[[], int]:
+        return lambda: store.peak_in_flight
 
     @pytest.fixture
     def described(self) -> PluginInfo:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from fake_contract import FakeContract
 from mutants import MUTANTS
 
+from memory.testing import FakeBackend
 
-class TestHealthy(FakeContract):
-    anyio_backends = ("asyncio",)
+
+def _suite(name: str, adapter: type[FakeBackend], derivation_s: float) -> None:
+    fields = {
+        "anyio_backends": ("asyncio",),
+        "adapter_type": adapter,
+        "derivation_s": derivation_s,
+        "ready_timeout_s": 1.0,
+        "__module__": __name__,
+    }
+    globals()[name] = type(name, (FakeContract,), fields)
 
 
 for _name, _mutant in MUTANTS.items():
-    globals()[f"Test_{_name}"] = type(
-        f"Test_{_name}",
-        (FakeContract,),
-        {
-            "anyio_backends": ("asyncio",),
-            "adapter_type": _mutant.adapter,
-            "derivation_s": _mutant.derivation_s,
-            "ready_timeout_s": 1.0,
-            "__module__": __name__,
-        },
-    )
+    _suite(f"Test_{_name}", _mutant.adapter, _mutant.derivation_s)
+    _suite(_mutant.control_class, *_mutant.control)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import anyio
+import mutants_unseen as unseen
 
 from memory import (
     AdapterMode,
@@ -48,11 +49,27 @@ class Mutant:
         adapter: made like ``FakeBackend(store)``.
         caught_by: names of tests of :class:`memory.testing.contract.MemoryContract` that must fail.
         derivation_s: how its store derives, in seconds.
+        healthy: the adapter that passes the same tests, without the fault.
+        healthy_derivation_s: how its store derives; None: like the mutant's.
     """
 
     adapter: type[FakeBackend]
     caught_by: tuple[str, ...]
     derivation_s: float = 0.0
+    healthy: type[FakeBackend] = FakeBackend
+    healthy_derivation_s: float | None = None
+
+    @property
+    def control(self) -> tuple[type[FakeBackend], float]:
+        """The healthy adapter, and how its store derives."""
+        own = self.healthy_derivation_s
+        return self.healthy, self.derivation_s if own is None else own
+
+    @property
+    def control_class(self) -> str:
+        """Name of the test class of the healthy adapter."""
+        adapter, derivation_s = self.control
+        return f"TestHealthy{adapter.__name__}{derivation_s * 1000:.0f}"
 
 
 class _Unlabelled(FakeBackend):
@@ -332,6 +349,8 @@ class StuckAfterCancel(FakeBackend):
 
 _CROSSED = "test_data_of_one_scope_never_appears_under_another"
 _LOOKALIKE = "test_lookalike_scopes_never_meet"
+_IDS = "test_entries_name_their_native_record_and_their_event"
+_ROWS = "test_every_native_row_becomes_an_entry"
 _RESET = "test_reset_clears_this_scope_and_no_other"
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -354,7 +373,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "ignores_budget": Mutant(IgnoresBudget, ("test_max_items_reaches_the_native_call",)),
     "false_ready": Mutant(FalseReady, ("test_ready_means_retrievable",), derivation_s=0.3),
     "false_committed": Mutant(
-        FalseCommitted, ("test_a_committed_write_is_retrievable_at_once",), derivation_s=0.3
+        FalseCommitted,
+        ("test_a_committed_write_is_retrievable_at_once",),
+        derivation_s=0.3,
+        healthy_derivation_s=0.0,  # who derives later says so, and has nothing to show here
     ),
     "forged_fence": Mutant(ForgedFence, ("test_stored_text_cannot_close_or_forge_the_section",)),
     "imitated_entry": Mutant(ImitatedEntry, ("test_stored_text_cannot_close_or_forge_the_section",)),
@@ -366,5 +388,26 @@ MUTANTS: Mapping[str, Mutant] = {
     "shuffles_receipts": Mutant(ShufflesReceipts, ("test_bulk_ingest_gives_one_receipt_per_event_in_order",)),
     "leaks_thread": Mutant(LeaksThread, ("test_closing_leaves_nothing_behind",)),
     "stuck_after_cancel": Mutant(StuckAfterCancel, ("test_cancellation_leaves_the_slot_usable",)),
+    "no_native_ids": Mutant(unseen.NoNativeIds, (_IDS,)),
+    "no_event_ids": Mutant(unseen.NoEventIds, (_IDS,)),
+    "drops_rows": Mutant(unseen.DropsRows, (_ROWS,)),
+    "reorders_rows": Mutant(unseen.ReordersRows, (_ROWS,)),
+    "blocks_the_loop": Mutant(unseen.BlocksTheLoop, ("test_the_event_loop_is_never_blocked",)),
+    "lacks_a_capability": Mutant(unseen.LacksACapability, ("test_the_plugins_description_is_true",)),
+    "ignores_soft_fields": Mutant(
+        unseen.IgnoresSoftFields, ("test_soft_cs_fields_have_an_effect",), healthy=unseen.Soft
+    ),
+    "ignores_ranges": Mutant(unseen.IgnoresRanges, ("test_ranges_compare_numbers",)),
+    "wrong_bounds": Mutant(unseen.WrongBounds, ("test_ranges_compare_numbers",)),
+    "unlimited_in_its_session": Mutant(
+        unseen.UnlimitedInItsSession, ("test_max_items_reaches_the_native_call",)
+    ),
+    "hides_what_it_reset": Mutant(unseen.HidesWhatItReset, ("test_a_reset_outlives_the_adapter",)),
+    "resets_what_it_finds": Mutant(
+        unseen.ResetsWhatItFinds, ("test_a_reset_reaches_what_is_still_being_derived",), derivation_s=0.1
+    ),
+    "leaks_while_pending": Mutant(
+        unseen.LeaksWhilePending, ("test_what_is_not_derived_yet_leaks_nowhere",), derivation_s=0.1
+    ),
 }
 """Mutant name -> the broken adapter and the tests that must fail for it."""

@@ -30,18 +30,21 @@ from memory.testing.contract._base import ContractBase, NativeFault
 from memory.testing.contract._kit import Fingerprint, Kit, TraceList, marker
 from memory.testing.contract.budget import BudgetContract
 from memory.testing.contract.capabilities import CapabilityContract
+from memory.testing.contract.concurrency import ConcurrencyContract
+from memory.testing.contract.cs import CsContract
 from memory.testing.contract.failures import FailureContract
 from memory.testing.contract.http import LoopbackContract
 from memory.testing.contract.isolation import IsolationContract
 from memory.testing.contract.lifecycle import LifecycleContract
 from memory.testing.contract.readonly import ReadOnlyContract
-from memory.testing.contract.recording import CsContract, RecordingContract
+from memory.testing.contract.recording import RecordingContract
 from memory.testing.contract.safety import SafetyContract
 from memory.testing.contract.tracing import TraceContract
 
 __all__ = [
     "BudgetContract",
     "CapabilityContract",
+    "ConcurrencyContract",
     "ContractBase",
     "CsContract",
     "FailureContract",
@@ -69,6 +72,7 @@ class MemoryContract(
     BudgetContract,
     SafetyContract,
     FailureContract,
+    ConcurrencyContract,
     LifecycleContract,
     CapabilityContract,
     TraceContract,
@@ -80,6 +84,9 @@ class MemoryContract(
         anyio_backends: ``("asyncio", "trio")``; leave trio out where the SDK cannot do it.
         ready_timeout_s: seconds until a write must be retrievable.
         event_fields: fields of an event that stay traceable in the raw payload or by provenance.
+        without_ids: ids that entries cannot carry, each with the reason.
+        blocks_loop_ms: how long the event loop may stand still.
+        lists_in_order: ``native_query`` lists in the order of arrival.
         limits_natively: False where the backend has no parameter for the number of results.
         native_query: operation and arguments that show a scope's content, where declared.
         native_mutations: operations and arguments to try, where declared.
@@ -92,5 +99,6 @@ class MemoryContract(
             only what can be retrieved is compared.
         native_fault: a function of ``"down"`` or ``"stall"`` returning a context manager. Without it the
             failure tests are skipped, and the level cannot be ``FULL``.
+        native_peak: a function that tells how many native calls there were at a time, at most.
         described: the plugin's description, where no ``config`` leads to it.
     """

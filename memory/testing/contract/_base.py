@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,15 @@ class ContractBase:
     event_fields: ClassVar[tuple[str, ...]] = EVENT_FIELDS
     """Fields of an event that can be found again in the raw payload or by provenance (spec section 1)."""
 
+    without_ids: ClassVar[Mapping[str, str]] = {}
+    """``native_id`` or ``event_ids`` -> why entries of this backend cannot carry it."""
+
+    blocks_loop_ms: ClassVar[float] = 50.0
+    """How long the event loop may stand still; more only with the reason beside it."""
+
+    lists_in_order: ClassVar[bool] = False
+    """``native_query`` lists what was written in the order of its arrival."""
+
     limits_natively: ClassVar[bool] = True
     """``budget.max_items`` reaches the native call, so that no more records than that come back."""
 
@@ -101,6 +110,11 @@ class ContractBase:
         sent) or ``"stall"`` (they take half a second longer), which gives a context manager for as long."""
         return None
 
+    @pytest.fixture
+    def native_peak(self, adapter: MemoryAdapter) -> Callable[[], int] | None:
+        """Override to return a function that tells how many native calls there were at a time, at most."""
+        return None
+
     # -- fixtures of the kit, not to be overridden --------------------------------------------------------
 
     @pytest.fixture
@@ -121,6 +135,13 @@ class ContractBase:
         """The event loop of this run of the test."""
         return request.param
 
+    def native_rows(self, raw: Any) -> Sequence[Any] | None:
+        """The native records in a payload: the payload itself, or its only list. Override for other shapes."""
+        if isinstance(raw, list):
+            return raw
+        lists = [value for value in raw.values() if isinstance(value, list)] if isinstance(raw, dict) else []
+        return lists[0] if len(lists) == 1 else None
+
     def mutations(
         self, scope: MemoryScope, entries: Iterable[ContextEntry]
     ) -> Iterator[NativeMutationRequest]:
@@ -132,15 +153,13 @@ class ContractBase:
                 )
 
     @pytest.fixture(autouse=True)
-    def _reported(
-        self, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
-    ) -> None:
+    def _reported(self, request: pytest.FixtureRequest) -> None:
         """Tells the summary which promise this test is about."""
         standard = _standard_tests(request.cls)
         name = request.function.__name__
         if name in standard:
-            area = standard[name][0].area
-            record_property(KEY, f"{request.cls.__name__}|{area}|{name}|{len(standard)}")
+            told = f"{request.cls.__name__}|{standard[name][0].area}|{name}|{len(standard)}"
+            request.node.user_properties.append((KEY, told))
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         register(metafunc.config)

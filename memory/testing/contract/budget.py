@@ -57,14 +57,15 @@ class BudgetContract(ContractBase):
     async def test_max_items_reaches_the_native_call(self, kit: Kit) -> None:
         """Spec 9.5: no over-fetching and trimming where the backend has a parameter for it."""
         await self._fill(kit)
-        for limit in (1, 3):
-            result = await kit.ask("item1", budget=ContextBudget(max_items=limit))
-            assert len(result.included) <= limit
+        for limit, session in ((1, "session-2"), (3, "session-2"), (1, "session-1")):
+            result = await kit.ask("item1", budget=ContextBudget(max_items=limit), session_id=session)
+            assert len(result.included) <= limit, "more entries than max_items"
+            count = result.trace.retrieved_count
             if self.limits_natively:
-                assert result.trace.retrieved_count is not None
-                assert result.trace.retrieved_count <= limit, "more was fetched than asked for"
+                assert count is not None, "the trace does not count what was retrieved"
+                assert count <= limit, f"{count} were fetched for max_items {limit}, asked in {session}"
             if kit.recalls_writes:
-                assert result.included
+                assert result.included, "nothing is left of what was asked for"
 
     async def test_shortfall_is_traced_and_never_padded(self, kit: Kit) -> None:
         """DESIGN 8: ``min_tokens`` is an aim; what is missing is a number, not filler."""

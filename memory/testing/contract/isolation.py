@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
@@ -22,6 +22,7 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
 )
+from memory.adapter import MemoryAdapter
 from memory.testing.conformance import not_declared
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
@@ -109,6 +110,18 @@ class IsolationContract(ContractBase):
     @staticmethod
     def _native_ids(result: Any) -> list[str]:
         return [entry.native_id for entry in result.entries if entry.native_id is not None]
+
+    async def test_what_is_not_derived_yet_leaks_nowhere(self, kit: Kit) -> None:
+        """Spec 9.3: other scopes see nothing of a write, neither before it is derived nor after."""
+        other = kit.scope_of("bob")
+        await kit.setup(other)
+        await kit.tell("bob", scope=other)
+        await kit.slot.record_event(kit.event(kit.fact("ada")))
+        for when in ("before it was derived", "after it was derived"):
+            result = await kit.ask("ada", scope=other)
+            shown = as_json(result.raw) + result.formatted_context
+            assert marker("ada") not in shown, f"another scope was shown a write {when}"
+            await kit.until_ready()
 
     async def test_a_mutation_cannot_reach_another_scope(self, kit: Kit) -> None:
         """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
@@ -215,6 +228,29 @@ class IsolationContract(ContractBase):
         await kit.tell("new")
         assert await kit.recalls("new") == kit.recalls_writes
         assert not await kit.recalls("old")
+
+    async def test_a_reset_reaches_what_is_still_being_derived(self, kit: Kit) -> None:
+        """Spec 9.6: what was accepted before the reset does not turn up after it."""
+        await kit.slot.record_event(kit.event(kit.fact("old")))
+        receipt = await kit.slot.reset_scope(kit.scope)
+        await kit.tell("new")
+        assert not await kit.recalls("old"), "a write from before the reset turned up after it"
+        assert await kit.recalls("new") == kit.recalls_writes, "a write from after the reset is gone"
+        assert receipt.scope == kit.scope, "the receipt is of another scope"
+
+    async def test_a_reset_outlives_the_adapter(
+        self, kit: Kit, adapter_factory: Callable[[], MemoryAdapter]
+    ) -> None:
+        """Spec 9.6: it removes natively, and does not just hide."""
+        await kit.tell("old")
+        assert (await kit.slot.reset_scope(kit.scope)).verified, "the reset was not verified"
+        await kit.slot.aclose()
+        again = Kit(adapter_factory(), ready_timeout_s=self.ready_timeout_s)
+        async with again.slot:
+            await again.setup(kit.scope)
+            found = await again.ask("old", scope=kit.scope)
+        shown = as_json(found.raw) + found.formatted_context
+        assert marker("old") not in shown, "another adapter still finds what was reset"
 
 
 def _in_run(kit: Kit, fields: dict[str, str], number: int) -> MemoryScope:

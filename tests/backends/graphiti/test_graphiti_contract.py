@@ -30,6 +30,9 @@ class TestGraphiti(MemoryContract):
     native_query = ("edges", {})
     concurrent_scopes = 24  # three times as many as graphs may stay open; 64 are among the figures
 
+    def native_rows(self, raw: Any) -> list[Any]:
+        return list(raw["edges"])
+
     @pytest.fixture
     def adapter_factory(self, tmp_path: Path, llm: ScriptedLLM) -> Callable[[], MemoryAdapter]:
         settings = load_config(config(llm.base_url))

@@ -24,9 +24,14 @@ class _OnDouble(LoopbackContract, MemoryContract):
         return {"memory": {"backend": "honcho", "scope": scope, "backends": {"honcho": block}}}
 
 
+DERIVED: Mapping[str, str] = {"event_ids": "a conclusion does not say what it was drawn from"}
+
+
 class TestContext(_OnDouble):
     """As it comes: ``session.context``. Prose has its peer's id, which nothing deletes."""
 
+    without_ids = DERIVED
+    limits_natively = False  # a session's own messages are bounded by tokens alone
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
 
@@ -34,6 +39,8 @@ class TestConclusions(_OnDouble):
     """Single conclusions with ids of their own. What differs between event loops, the first class shows."""
 
     anyio_backends = ("asyncio",)
+    without_ids = DERIVED
+    limits_natively = False
     options: ClassVar[Mapping[str, Any]] = {"supplement": "conclusions"}
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from memos_double import MemosDouble
 
+from memory.backends.memos.parsing import items
 from memory.testing.contract import LoopbackContract, MemoryContract
 
 
@@ -14,6 +15,9 @@ class _OnDouble(LoopbackContract, MemoryContract):
     server = MemosDouble
     options: ClassVar[Mapping[str, Any]]
     native_query = ("get_memory", {})
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        return [item for _, _, item in items(raw, "search")]
 
     @classmethod
     def configuration(cls, url: str) -> Mapping[str, Any]:

@@ -15,6 +15,9 @@ class _OnDouble(LoopbackContract, MemoryContract):
     native_query = ("facts", {})
     options: ClassVar[Mapping[str, Any]] = {}
 
+    def native_rows(self, raw: Any) -> list[Any]:
+        return [hit for hit in raw["facts"] if hit.get("from_card") is not True]
+
     @classmethod
     def configuration(cls, url: str) -> Mapping[str, Any]:
         scope = {"run_id": "test", "persona_id": "ada"}

@@ -1,0 +1,114 @@
+"""Watching what an adapter does to its event loop, and how many of its calls run at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any
+
+import anyio
+import pytest
+
+__all__ = ["Concurrency", "LoopWatch"]
+
+_TICK_S = 0.005
+
+
+class LoopWatch:
+    """How long an event loop did not come round, counted by the turns that another thread had meanwhile.
+
+    Turns, not time: on a busy machine both threads get fewer, and no loop is called blocked for that.
+
+    Attributes:
+        worst_ms: the longest stretch, as far as it was seen.
+    """
+
+    def __init__(self) -> None:
+        self._worst = 0
+        self._missed = 0
+
+    @property
+    def worst_ms(self) -> float:
+        return self._worst * _TICK_S * 1000
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch the running loop during the body."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._count, args=(stop,), name="memslot-loop-watch")
+        thread.start()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._come_round)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            stop.set()
+            thread.join()
+
+    async def _come_round(self) -> None:
+        while True:
+            self._missed = 0
+            await anyio.sleep(_TICK_S / 5)
+
+    def _count(self, stop: threading.Event) -> None:
+        while not stop.wait(_TICK_S):
+            self._missed += 1
+            self._worst = max(self._worst, self._missed)
+
+
+class Concurrency:
+    """Counts the calls of an adapter that run at a time, and lets each take a while.
+
+    Args:
+        adapter: its methods are wrapped for as long as ``patch`` lasts.
+
+    Attributes:
+        peak: most calls at a time, over all scopes.
+        peak_of: the same by scope label.
+        kinds: names of the methods that were called.
+    """
+
+    METHODS = (
+        "setup_scope", "record_event", "record_events", "retrieve", "reset_scope", "health", "readiness",
+        "provenance", "native_query", "native_mutation", "apply_feedback",
+    )  # fmt: skip
+
+    def __init__(self, adapter: Any, patch: pytest.MonkeyPatch) -> None:
+        self.peak = 0
+        self.peak_of: dict[str, int] = {}
+        self.kinds: set[str] = set()
+        self._now = 0
+        self._now_of: dict[str, int] = {}
+        for name in self.METHODS:
+            if hasattr(adapter, name):
+                patch.setattr(adapter, name, self._counted(name, getattr(adapter, name)))
+
+    def _counted(self, name: str, native: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @wraps(native)
+        async def counted(*arguments: Any) -> Any:
+            scope = _scope_label(arguments)
+            self.kinds.add(name)
+            self._now += 1
+            self._now_of[scope] = self._now_of.get(scope, 0) + 1
+            self.peak = max(self.peak, self._now)
+            self.peak_of[scope] = max(self.peak_of.get(scope, 0), self._now_of[scope])
+            try:
+                await anyio.sleep(0.002)
+                return await native(*arguments)
+            finally:
+                self._now -= 1
+                self._now_of[scope] -= 1
+
+        return counted
+
+
+def _scope_label(arguments: tuple[Any, ...]) -> str:
+    """The scope of a call: its argument, the argument's, or that of the first of a list."""
+    first = arguments[0] if arguments else None
+    if isinstance(first, (list, tuple)):
+        first = first[0] if first else None
+    scope = getattr(first, "scope", first)
+    return str(getattr(scope, "label", ""))

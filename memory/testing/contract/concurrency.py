@@ -1,0 +1,177 @@
+"""Order and concurrency: writes in turn, limits that hold, a loop that is never blocked (DESIGN 5.1 and 5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from memory import (
+    MemoryEvent,
+    MemoryFeedback,
+    MemoryScope,
+    MemslotError,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+    SupportsReadiness,
+    WriteReceipt,
+)
+from memory.testing.conformance import not_declared, not_tested
+from memory.testing.contract._base import ContractBase, NativeFault
+from memory.testing.contract._kit import Kit, as_json
+from memory.testing.contract._watch import Concurrency, LoopWatch
+
+__all__ = ["ConcurrencyContract"]
+
+_ROUNDS = 3
+
+
+class ConcurrencyContract(ContractBase):
+    """Many tasks at once."""
+
+    area = "concurrency"
+
+    async def test_writes_of_a_scope_keep_their_order(
+        self, kit: Kit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """DESIGN 5.5: one at a time and in the order they arrived, however many tasks write."""
+        log = _watch_writes(kit, monkeypatch)
+        arrived: list[str] = []
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(_write, kit, f"number {number}", arrived)
+        wanted = [(step, event_id) for event_id in arrived for step in ("start", "end")]
+        assert log == wanted, "writes of one scope overlapped, or overtook each other"
+
+    async def _listed(self, kit: Kit) -> str:
+        query = kit.slot.capability(SupportsNativeQuery)
+        assert query is not None, "lists_in_order needs the capability native_query"
+        assert self.native_query is not None, "lists_in_order: set the class attribute native_query"
+        operation, arguments = self.native_query
+        request = NativeQueryRequest(scope=kit.scope, operation=operation, arguments=dict(arguments))
+        return as_json((await query.native_query(request)).raw)
+
+    async def declared_concurrency_holds_for_every_kind_of_call(
+        self, kit: Kit, monkeypatch: pytest.MonkeyPatch, native_peak: Callable[[], int] | None
+    ) -> None:
+        """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
+        limit, of_scope = kit.slot.traits.max_concurrency, kit.slot.traits.max_scope_concurrency
+        if limit is None and of_scope is None:
+            not_declared("a limit of concurrent calls")
+        other = kit.scope_of("bob")
+        await kit.setup(other)
+        for scope in (kit.scope, other):
+            await kit.tell("blue", scope=scope)
+        calls = [call for scope in (kit.scope, other) for call in await self._calls(kit, scope)]
+        seen = Concurrency(kit.adapter, monkeypatch)
+        async with anyio.create_task_group() as tasks:
+            for call in calls * max(1, (limit or of_scope or 1) // 4):
+                tasks.start_soon(_regardless, call)
+        assert {"record_event", "retrieve", "health"} <= seen.kinds, "the calls did not reach the adapter"
+        assert limit is None or seen.peak <= limit, f"{seen.peak} calls at a time, and {limit} are declared"
+        for label, peak in seen.peak_of.items():
+            within = of_scope is None or not label or peak <= of_scope
+            assert within, f"{peak} calls at a time in one scope, and {of_scope} are declared"
+        if limit is not None and native_peak is not None:
+            assert native_peak() <= limit, f"{native_peak()} native calls at a time, and {limit} are declared"
+
+    async def _calls(self, kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[Any]]]:
+        """A call of each kind that the provider offers."""
+        slot, entries = kit.slot, (await kit.ask("blue", scope=scope)).entries
+        made: list[Callable[[], Awaitable[Any]]] = [
+            lambda: slot.record_event(kit.event(kit.fact("green"), scope=scope)),
+            lambda: slot.retrieve(kit.question("blue", scope=scope)),
+            lambda: slot.setup_scope(scope),
+            slot.health,
+        ]
+        readiness, bulk = slot.capability(SupportsReadiness), slot.capability(SupportsBulkIngest)
+        provenance, query = slot.capability(SupportsProvenance), slot.capability(SupportsNativeQuery)
+        mutate, feedback = slot.capability(SupportsNativeMutation), slot.capability(SupportsFeedback)
+        if readiness is not None:
+            made.append(lambda: readiness.readiness(scope))
+        if bulk is not None:
+            made.append(lambda: bulk.record_events([kit.event(kit.fact("red"), scope=scope)]))
+        if provenance is not None:
+            native_id = next((entry.native_id for entry in entries), None)
+            made.append(lambda: provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id)))
+        if query is not None and self.native_query is not None:
+            operation, arguments = self.native_query
+            asked = NativeQueryRequest(scope=scope, operation=operation, arguments=dict(arguments))
+            made.append(lambda: query.native_query(asked))
+        if mutate is not None:
+            made += [partial(mutate.native_mutation, one) for one in self.mutations(scope, entries[:1])]
+        if feedback is not None:
+            said = MemoryFeedback(
+                feedback_id="feedback-1",
+                scope=scope,
+                session_id="s",
+                timestamp=datetime.now(UTC),
+                content="No.",
+            )
+            made.append(lambda: feedback.apply_feedback(said))
+        return made
+
+    async def test_the_event_loop_is_never_blocked(self, kit: Kit, native_fault: NativeFault | None) -> None:
+        """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn."""
+        await kit.tell("blue")
+        worst = 0.0
+        for _ in range(_ROUNDS):  # a garbage collection, or a busy machine, may spoil one
+            watch = LoopWatch()
+            async with watch.watching(), _slowed(native_fault), anyio.create_task_group() as tasks:
+                for call in (
+                    lambda: kit.slot.record_event(kit.event(kit.fact("green"))),
+                    lambda: kit.slot.retrieve(kit.question("blue")),
+                    kit.slot.health,
+                ):
+                    tasks.start_soon(_regardless, call)
+            worst = watch.worst_ms
+            if worst <= self.blocks_loop_ms:
+                break
+        assert worst <= self.blocks_loop_ms, f"the event loop stood still for {worst:.0f} ms"
+        if native_fault is None:
+            not_tested("override native_fault: without it no native call takes long enough to see")
+
+
+@asynccontextmanager
+async def _slowed(native_fault: NativeFault | None) -> AsyncIterator[None]:
+    with native_fault("stall") if native_fault is not None else nullcontext():
+        yield
+
+
+async def _regardless(call: Callable[[], Awaitable[Any]]) -> None:
+    """A call whose answer does not matter."""
+    try:
+        await call()
+    except MemslotError:
+        pass
+
+
+async def _write(kit: Kit, name: str, arrived: list[str]) -> None:
+    event = kit.event(kit.fact(name))
+    arrived.append(event.event_id)
+    await kit.slot.record_event(event)
+
+
+def _watch_writes(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """A log of the adapter's writes, each with its start and its end."""
+    log: list[tuple[str, str]] = []
+    native = kit.adapter.record_event
+
+    async def watched(event: MemoryEvent) -> WriteReceipt:
+        log.append(("start", event.event_id))
+        receipt = await native(event)
+        log.append(("end", event.event_id))
+        return receipt
+
+    monkeypatch.setattr(kit.adapter, "record_event", watched)
+    return log

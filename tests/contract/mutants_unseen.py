@@ -1,0 +1,215 @@
+"""Broken adapters that once passed the kit: what is missing, late, hidden or done at the wrong moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from memory import AdapterMode, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory.adapter import ModeReceipt, ResetReceipt
+from memory.testing import FakeBackend
+
+__all__ = ["Narrow", "Soft"]
+
+
+class _Entries(FakeBackend):
+    """Not a mutant: a place to change entries."""
+
+    def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        return result.model_copy(update={"entries": self.changed(result.entries)})
+
+
+class NoNativeIds(_Entries):
+    """Shows texts that cannot be traced to a record."""
+
+    def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(entry, native_id=None) for entry in entries)
+
+
+class NoEventIds(_Entries):
+    """Shows texts that cannot be traced to a turn, so that no evidence is ever found."""
+
+    def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(entry, event_ids=()) for entry in entries)
+
+
+class DropsRows(_Entries):
+    """Leaves the last native row out."""
+
+    def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return entries[: max(1, len(entries) - 1)]
+
+
+class ReordersRows(_Entries):
+    """Ranks by itself."""
+
+    def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return entries[::-1]
+
+
+class BlocksTheLoop(FakeBackend):
+    """Calls a synchronous SDK where the event loop runs."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        time.sleep(0.1)  # noqa: ASYNC251 (the mistake itself)
+        return await super().retrieve(request)
+
+
+class LacksACapability(FakeBackend):
+    """Is described with a capability that it does not have."""
+
+    provenance = property()  # type: ignore[assignment]
+
+
+class Soft(FakeBackend):
+    """Not a mutant: CS fields join the question, as on backends that cannot filter."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.traits = replace(self.traits, cs_filtering="soft")
+
+    def asked(self, request: RetrieveRequest) -> str:
+        return " ".join((request.query, *request.cs_filters.values()))
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        plain = {"scenario": None, "context": None, "attribute": None, "query": self.asked(request)}
+        result = await super().retrieve(request.model_copy(update=plain))
+        return result.model_copy(update={"request": request})
+
+
+class IgnoresSoftFields(Soft):
+    """Declares an influence and sends the question alone."""
+
+    def asked(self, request: RetrieveRequest) -> str:
+        return request.query
+
+
+class _Filters(FakeBackend):
+    def clause(self, operator: str, value: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        filters: dict[str, Any] = {}
+        for key, condition in request.filters.items():
+            clauses = condition.items() if isinstance(condition, dict) else [("eq", condition)]
+            made = {
+                name: one for operator, value in clauses for name, one in self.clause(operator, value).items()
+            }
+            if made:
+                filters[key] = made
+        result = await super().retrieve(request.model_copy(update={"filters": filters}))
+        return result.model_copy(update={"request": request})
+
+
+class IgnoresRanges(_Filters):
+    """Sends the operators it knows, and drops the others."""
+
+    def clause(self, operator: str, value: Any) -> dict[str, Any]:
+        return {} if operator in ("gt", "gte", "lt", "lte") else {operator: value}
+
+
+class WrongBounds(_Filters):
+    """Takes ``gt`` for ``gte`` and ``lt`` for ``lte``."""
+
+    def clause(self, operator: str, value: Any) -> dict[str, Any]:
+        return {f"{operator}e" if operator in ("gt", "lt") else operator: value}
+
+
+class UnlimitedInItsSession(FakeBackend):
+    """Adds all of the session that asks to what was searched for."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        if request.session_id != "session-1":
+            return await super().retrieve(request)
+        unlimited = request.budget.model_copy(update={"max_items": None})
+        result = await super().retrieve(request.model_copy(update={"budget": unlimited}))
+        return result.model_copy(update={"request": request})
+
+
+class HidesWhatItReset(FakeBackend):
+    """Remembers in this process what is not to be shown any more, and removes nothing."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._hidden: set[str] = set()
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        rows = await self.store.list_rows(self._space(scope))
+        self._hidden |= {row["id"] for row in rows}
+        return ResetReceipt(scope=scope, verified=True, removed=len(rows))
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        rows = [row for row in result.raw["rows"] if row["id"] not in self._hidden]
+        entries = tuple(entry for entry in result.entries if entry.native_id not in self._hidden)
+        return result.model_copy(update={"raw": {"rows": rows}, "entries": entries})
+
+
+class ResetsWhatItFinds(FakeBackend):
+    """Searches for what there is, and deletes that: what is still being derived turns up later."""
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        space = self._space(scope)
+        found = [row for row in self.store._in(space) if self.store._findable(row)]
+        for row in found:
+            await self.store.delete(space, row.id)
+        return ResetReceipt(scope=scope, verified=True, removed=len(found))
+
+
+class LeaksWhilePending(FakeBackend):
+    """Shows the queue of what is still to be derived, whose ever it is."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        waiting = [row.text for row in self.store.rows.values() if not self.store._findable(row)]
+        return result.model_copy(update={"raw": {**result.raw, "waiting": waiting}})
+
+
+class SendsTheLastFirst(FakeBackend):
+    """Queues writes and empties the queue from the wrong end, when it must."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._queued: list[MemoryEvent] = []
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        self._queued.append(event)
+        return WriteReceipt(event_id=event.event_id, status="queued")
+
+    async def _flush(self) -> None:
+        while self._queued:
+            await super().record_event(self._queued.pop())
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        await self._flush()
+        return ModeReceipt(read_only=mode.read_only)
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> Any:
+        await self._flush()
+        return await super().wait_until_ready(scope, timeout_s)
+
+
+class Narrow(FakeBackend):
+    """Not a mutant: a client that stands one call at a time."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.traits = replace(self.traits, max_concurrency=1)
+
+
+class BreaksItsLimit(Narrow):
+    """Sends the messages of an event at once, over a client that stands one call at a time."""
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(self.store.ping)
+        return await super().record_events(events)
