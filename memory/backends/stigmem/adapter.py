@@ -8,7 +8,7 @@ form would lose their rank, their time and who spoke, which are all a reader has
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -30,14 +30,14 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    BackendAuthError,
     NativeQueryResult,
     ProvenanceResult,
     ResetReceipt,
     SequentialBulk,
     ShieldedCalls,
 )
-from memory.backends.stigmem.ids import Scopes, StigmemScope, scope_id
+from memory.backends.stigmem.client import OpenScope, Scopes
+from memory.backends.stigmem.ids import scope_id
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import (
     FACT_SCOPE,
@@ -88,24 +88,24 @@ class StigmemAdapter(SequentialBulk):
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Find the scope's generation on its node; with ``isolation: tenant`` make the tenant's key."""
-        await self._scopes.enter(scope, again=True)
+        await self._scopes.open(scope, again=True)
 
     # -- writing ----------------------------------------------------------------------------------------
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``POST /v1/facts`` for each message, in order. The same event again gives the same facts."""
 
-        async def write(home: StigmemScope) -> WriteReceipt:
-            facts = message_facts(event, home)
-            return await self.shielded.run(home.scope_id, lambda: self._post(event, home, facts))
+        async def write(opened: OpenScope) -> WriteReceipt:
+            facts = message_facts(event, opened.ids)
+            return await self.shielded.run(opened.ids.scope_id, lambda: self._post(event, opened, facts))
 
-        return await self._at_home(event.scope, write)
+        return await self._scopes.call(event.scope, write)
 
-    async def _post(self, event: MemoryEvent, home: StigmemScope, facts: Sequence[NewFact]) -> WriteReceipt:
+    async def _post(self, event: MemoryEvent, opened: OpenScope, facts: Sequence[NewFact]) -> WriteReceipt:
         stored: list[Fact] = []
         for fact in facts:
             try:
-                stored.append(await home.node.assert_fact(fact))
+                stored.append(await opened.node.assert_fact(fact))
             except BackendError as error:
                 if stored:
                     error.sent = True  # part of the event is there
@@ -137,12 +137,11 @@ class StigmemAdapter(SequentialBulk):
             )
         if not terms:
             warnings.append("the question holds no word that the node could look for")
-        answer: dict[str, Any] = {"facts": []}
-        home = await self._scopes.enter(request.scope)
-        if terms:
-            home, answer = await self._at_home(
-                request.scope, lambda home: self._recall(home, terms[:MAX_TERMS], request)
-            )
+
+        async def recall(opened: OpenScope) -> tuple[OpenScope, dict[str, Any]]:
+            return opened, await self._recall(opened, terms[:MAX_TERMS], request) if terms else {"facts": []}
+
+        opened, answer = await self._scopes.call(request.scope, recall)
         cards = sum(hit.get("from_card") is True for hit in answer["facts"])
         if cards:
             warnings.append(
@@ -151,31 +150,31 @@ class StigmemAdapter(SequentialBulk):
         return RetrieveResult(
             request=request,
             raw=answer,
-            entries=tuple(to_entry(hit, home) for hit in answer["facts"] if hit.get("from_card") is not True),
+            entries=tuple(
+                to_entry(hit, opened.ids) for hit in answer["facts"] if hit.get("from_card") is not True
+            ),
             trace=self.trace(
                 request.scope, "POST /v1/recall", consistency="committed", warnings=tuple(warnings)
             ),
         )
 
     async def _recall(
-        self, home: StigmemScope, terms: Sequence[str], request: RetrieveRequest
-    ) -> tuple[StigmemScope, dict[str, Any]]:
+        self, opened: OpenScope, terms: Sequence[str], request: RetrieveRequest
+    ) -> dict[str, Any]:
         budget, semantic = request.budget, self._options.semantic_weight
-        weights = {
-            "lexical": 0.95 - semantic,
-            "semantic": semantic,
-            "graph": 0.0,
-            "source_trust": 0.0,
-            "recency": 0.05,
-        }
-        answer = await home.node.recall(
-            recall_query(terms, home),
+        return await opened.node.recall(
+            recall_query(terms, opened.ids),
             scope=FACT_SCOPE,
             token_budget=min(budget.max_tokens or _MAX_TOKEN_BUDGET, _MAX_TOKEN_BUDGET),
             limit=min(budget.max_items or self._options.top_k, MAX_LIMIT),
-            weights=weights,
+            weights={
+                "lexical": 0.95 - semantic,
+                "semantic": semantic,
+                "graph": 0.0,
+                "source_trust": 0.0,
+                "recency": 0.05,
+            },
         )
-        return home, answer
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Facts can be recalled once the node has answered; pending only while a given-up write is under way."""
@@ -197,18 +196,18 @@ class StigmemAdapter(SequentialBulk):
         Times are the node's clock: when a fact was stored, not when it was said.
         """
 
-        async def ask(home: StigmemScope) -> ProvenanceResult:
+        async def ask(opened: OpenScope) -> ProvenanceResult:
             facts: list[Fact]
             if request.native_id is not None:
-                facts = [await self._own_fact(home, request.native_id)]
+                facts = [await self._own_fact(opened, request.native_id)]
                 raw: Any = {
                     "fact": facts[0].model_dump(mode="json"),
-                    "provenance": await home.node.provenance(facts[0].id),
+                    "provenance": await opened.node.provenance(facts[0].id),
                 }
             else:
                 since, until = request.since, request.until
-                found = await home.node.query(
-                    source=home.source, scope=FACT_SCOPE, after=since.isoformat() if since else None
+                found = await opened.node.query(
+                    source=opened.ids.source, scope=FACT_SCOPE, after=since.isoformat() if since else None
                 )
                 facts = [fact for fact in found if not until or (fact.stored_at and fact.stored_at <= until)]
                 raw = {"facts": [fact.model_dump(mode="json") for fact in facts]}
@@ -218,7 +217,7 @@ class StigmemAdapter(SequentialBulk):
             trace = self.trace(request.scope, "GET /v1/facts", native_ids=ids)
             return ProvenanceResult(raw=raw, native_ids=ids, event_ids=tuple(events), trace=trace)
 
-        return await self._at_home(request.scope, ask)
+        return await self._scopes.call(request.scope, ask)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """``facts``: ``GET /v1/facts`` of this scope, narrowed by its own parameters.
@@ -233,16 +232,16 @@ class StigmemAdapter(SequentialBulk):
             )
         wanted = facts_query(request.arguments)
 
-        async def ask(home: StigmemScope) -> NativeQueryResult:
-            found = await home.node.query(source=home.source, scope=FACT_SCOPE, **wanted)
+        async def ask(opened: OpenScope) -> NativeQueryResult:
+            found = await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **wanted)
             raw = {"facts": [fact.model_dump(mode="json") for fact in found]}
             return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
 
-        return await self._at_home(request.scope, ask)
+        return await self._scopes.call(request.scope, ask)
 
-    async def _own_fact(self, home: StigmemScope, native_id: str) -> Fact:
-        fact = await home.node.get_fact(native_id)
-        if fact.source != home.source:
+    async def _own_fact(self, opened: OpenScope, native_id: str) -> Fact:
+        fact = await opened.node.get_fact(native_id)
+        if fact.source != opened.ids.source:
             raise ScopeError("native_id: belongs to another scope, or to none")
         return fact
 
@@ -255,20 +254,17 @@ class StigmemAdapter(SequentialBulk):
         facts any more; on a node without tenants its other clients still can.
         """
         await self.shielded.idle(scope_id(scope))
-        await self._scopes.enter(scope, again=True)
 
-        async def look(home: StigmemScope) -> tuple[StigmemScope, list[Fact]]:
-            return home, await home.node.query(
-                source=home.source, scope=FACT_SCOPE, include_contradicted=True
+        async def look(opened: OpenScope) -> tuple[OpenScope, list[Fact]]:
+            return opened, await opened.node.query(
+                source=opened.ids.source, scope=FACT_SCOPE, include_contradicted=True
             )
 
-        before, old = await self._at_home(scope, look)
-        home = await self._scopes.renew(scope, before)
-        found = await home.node.query(
-            source=home.source, scope=FACT_SCOPE, include_contradicted=True, limit=1
-        )
+        before, old = await self._scopes.call(scope, look)
+        opened = await self._scopes.renew(scope, before)
+        _, found = await look(opened)
         left: tuple[str, ...] = ()
-        if old or home.generation > 1:
+        if old or opened.ids.generation > 1:
             reachable = (
                 "unreachable" if self._options.isolation == "tenant" else "readable by its other clients"
             )
@@ -284,7 +280,7 @@ class StigmemAdapter(SequentialBulk):
     async def health(self) -> BackendHealth:
         """Ask every known node who it is, and who the key makes us."""
         nodes = {}
-        for node in self._scopes.probes():
+        for node in self._scopes.known_nodes():
             info = await node.well_known()
             who = await node.me()
             nodes[node.url] = {
@@ -327,19 +323,3 @@ class StigmemAdapter(SequentialBulk):
         """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
         await super().aclose()
         await self._scopes.aclose()
-
-    async def _at_home(self, scope: MemoryScope, call: Callable[[StigmemScope], Awaitable[T]]) -> T:
-        """``call`` with the scope's home; once more where its key has ended, say by another host's reset."""
-        home = await self._scopes.enter(scope)
-        try:
-            return await call(home)
-        except BackendAuthError as error:
-            if self._options.isolation != "tenant" or error.diagnostics.get("status") != 401:
-                raise
-            ended = error
-        self._scopes.forget(scope)
-        try:
-            return await call(await self._scopes.enter(scope))
-        except BackendError as error:
-            error.after(ended)
-            raise

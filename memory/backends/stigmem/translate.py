@@ -7,7 +7,6 @@ neither id, nor time, nor rank. Entities are hashes: the node matches their word
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from pydantic import Field, StrictBool
 
 from memory import InputError, MemoryEvent, Message
 from memory.adapter import AwareDatetime, ContextEntry, Frozen, Text, normalise
-from memory.backends.stigmem.ids import AUTHORITY, StigmemScope
+from memory.backends.stigmem.ids import ScopeIds
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact
 from memory.stigmem.rendering import render_value
@@ -47,33 +46,32 @@ _JOIN = re.compile(f"([{_SIGN}]){_SPACE}")
 _TERM = re.compile(rf"[{_SIGN}]|[^\W_{_SIGN}]+")
 
 
-def message_facts(event: MemoryEvent, home: StigmemScope) -> list[NewFact]:
+def message_facts(event: MemoryEvent, ids: ScopeIds) -> list[NewFact]:
     """One fact for each message, in order.
 
     Raises:
         InputError: a message is longer than ``MAX_VALUE_BYTES``; nothing was sent.
     """
-    return [_message_fact(event, index, message, home) for index, message in enumerate(event.messages)]
+    return [_message_fact(event, index, message, ids) for index, message in enumerate(event.messages)]
 
 
-def _message_fact(event: MemoryEvent, index: int, message: Message, home: StigmemScope) -> NewFact:
+def _message_fact(event: MemoryEvent, index: int, message: Message, ids: ScopeIds) -> NewFact:
     text = message.content or json.dumps(message.tool_calls, ensure_ascii=False)
-    digest = hashlib.sha256(json.dumps([event.event_id, index]).encode()).hexdigest()[:32]
     return NewFact(
-        entity=f"stigmem://{AUTHORITY}/{home.mark}/{digest}",
+        entity=ids.message(event.event_id, index),
         relation=UTTERANCE,
         value=FactValue(type="text", v=_SPLIT.sub(rf"\1{_SPACE}", text)),
-        source=home.source,
+        source=ids.source,
         scope=FACT_SCOPE,
         confidence=CONFIDENCE,
-        derived_from=(_provenance(event, index, message, home),),
+        derived_from=(_provenance(event, index, message, ids),),
     )
 
 
-def _provenance(event: MemoryEvent, index: int, message: Message, home: StigmemScope) -> dict[str, Any]:
+def _provenance(event: MemoryEvent, index: int, message: Message, ids: ScopeIds) -> dict[str, Any]:
     """What is known of the message besides its text; the node keeps it verbatim and never searches it."""
     known = {
-        "scope": home.name,
+        "scope": ids.name,
         "event_id": event.event_id,
         "index": index,
         "session_id": event.session_id,
@@ -118,15 +116,15 @@ def search_terms(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def recall_query(terms: Iterable[str], home: StigmemScope) -> str:
+def recall_query(terms: Iterable[str], ids: ScopeIds) -> str:
     """Any of the terms; where others are on the same node, each together with the scope's mark.
 
     The node strips parentheses, and AND binds tighter than OR.
     """
-    return " OR ".join(f"{home.mark} AND {term}" if home.marked else term for term in terms)
+    return " OR ".join(f"{ids.mark} AND {term}" if ids.marked else term for term in terms)
 
 
-def to_entry(hit: Mapping[str, Any], home: StigmemScope) -> ContextEntry:
+def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
     """A recalled fact. Utterances carry the time, role and event they were said in; other facts the node's own."""
     fact = Fact(**hit["fact"])
     score = hit.get("score")
@@ -140,7 +138,7 @@ def to_entry(hit: Mapping[str, Any], home: StigmemScope) -> ContextEntry:
             timestamp=fact.stored_at,
             labels=(("about", fact.entity),),
             # In the scope's own tenant nobody else writes unasked; on a node without tenants anybody may.
-            scope_ids={"scope": "unlabelled"} if home.marked else None,
+            scope_ids={"scope": "unlabelled"} if ids.marked else None,
         )
     return ContextEntry(
         _JOIN.sub(r"\1", str(fact.value.v or "")),
@@ -150,7 +148,7 @@ def to_entry(hit: Mapping[str, Any], home: StigmemScope) -> ContextEntry:
         labels=tuple((name, str(said[name])) for name in ("role",) if said.get(name)),
         event_ids=(str(said["event_id"]),) if said.get("event_id") else (),
         session_id=str(said["session_id"]) if said.get("session_id") else None,
-        scope_ids={"scope": home.scope_id if said["scope"] == home.name else str(said["scope"])},
+        scope_ids={"scope": ids.scope_id if said["scope"] == ids.name else str(said["scope"])},
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -283,6 +285,92 @@ async def test_a_reset_on_a_shared_node_outlives_the_process(double: StigmemDoub
         await memory.setup_scope(BOB)
         assert (await ask(memory, "oolong")).entries == ()
         assert [entry.text for entry in (await ask(memory, "oolong", BOB)).entries] == ["I like oolong too."]
+
+
+async def test_a_reset_by_another_process_is_noticed_without_tenants_too(double: StigmemDouble) -> None:
+    """Nothing fails where it happened: what was written to the old generation would be committed and lost."""
+    async with memory_on(double) as here, memory_on(double) as there:
+        await here.record_event(event("I like oolong."))
+        assert (await ask(there, "oolong")).entries
+        assert (await here.reset_scope(ADA)).verified
+        assert (await ask(there, "oolong")).entries == ()
+        await there.record_event(event("I like coffee.", event_id="e2"))
+        assert [entry.text for entry in (await ask(here, "coffee")).entries] == ["I like coffee."]
+        assert (await there.reset_scope(ADA)).removed == 1
+        query = here.capability(SupportsNativeQuery)
+        assert query is not None
+        assert (await query.native_query(NativeQueryRequest(scope=ADA, operation="facts"))).raw == {
+            "facts": []
+        }
+
+
+def other_process(double: StigmemDouble, persona: str) -> subprocess.Popen[str]:
+    """Another host, which sets up a scope, says so and waits."""
+    block = {"url": double.url, "api_key": ADMIN_KEY}
+    config = {"memory": {"backend": "stigmem", "backends": {"stigmem": block}}}
+    code = f"""
+import asyncio, sys
+from memory import MemoryScope, open_memory
+async def main():
+    async with open_memory({config!r}, scope=MemoryScope(run_id='r', persona_id={persona!r})):
+        print('ready', flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+asyncio.run(main())
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+async def test_the_keys_of_a_process_that_was_killed_are_dropped(tenant_double: StigmemDouble) -> None:
+    keys = tenant_double.node.keys
+    with other_process(tenant_double, "alive") as alive, other_process(tenant_double, "ada") as killed:
+        killed.kill()
+        killed.wait()
+        with other_process(tenant_double, "carol") as also_killed:
+            also_killed.kill()
+        assert {key["tenant_id"] for key in keys.values()} >= {"default"}
+        assert len(keys) == 4
+        async with memory_on(tenant_double) as memory:
+            await memory.record_event(event("I like oolong."))
+            assert len(keys) == 3, "the admin's, ours, and that of the process that lives"
+        assert len(keys) == 2
+        alive.communicate("\n")
+    assert list(keys) == [ADMIN_KEY]
+
+
+async def test_keys_that_nobody_can_vouch_for_are_dropped_when_they_are_old(
+    tenant_double: StigmemDouble,
+) -> None:
+    keys = tenant_double.node.keys
+    async with memory_on(tenant_double) as first:
+        await first.setup_scope(BOB)
+        for raw, key in keys.items():
+            if raw != ADMIN_KEY:
+                key["description"] = re.sub(r" \S+$", " elsewhere/1/x", key["description"])
+        (old,) = (
+            raw for raw, key in keys.items() if key["tenant_id"] == f"{first.native_scope(BOB)['scope']}-g0"
+        )
+        keys[old]["created_at"] = "2020-01-01T00:00:00+00:00"
+        async with memory_on(tenant_double) as second:
+            assert old not in keys
+            assert len(keys) == 2, "that of another machine, from today, stays"
+            assert await second.before_turn("tea?", session_id="s") == ""
+        await first.record_event(event("I like tea.", scope=BOB))  # its key is made anew
+
+
+async def test_a_reset_drops_the_keys_of_its_scope_alone(tenant_double: StigmemDouble) -> None:
+    async with memory_on(tenant_double) as here, memory_on(tenant_double) as there:
+        await here.setup_scope(BOB)
+        before = set(tenant_double.node.keys)
+        await there.reset_scope(ADA)
+        dropped = before - set(tenant_double.node.keys)
+        assert len(dropped) == 1
+        await here.record_event(event("I like tea.", scope=BOB))
+        assert set(tenant_double.node.keys) >= before - dropped
 
 
 async def test_an_expired_key_is_followed_by_the_next(tenant_double: StigmemDouble) -> None:

@@ -14,18 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import ConfigError, MemoryEvent, MemoryScope, Message, ScopeError
-from memory.backends.stigmem.ids import Scopes, StigmemScope, scope_id
+from memory.backends.stigmem.client import Scopes
+from memory.backends.stigmem.ids import ScopeIds, scope_id
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import message_facts, recall_query, search_terms, to_entry
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 KEY = "k" * 40
-NODE = StigmemNode("http://127.0.0.1:1")
-HOME = StigmemScope("s-" + "0" * 40, 0, NODE, marked=True)
+IDS = ScopeIds("s-" + "0" * 40, 0, marked=True)
 scopes = st.builds(
     MemoryScope,
     run_id=st.sampled_from(["a", "A", "a:b", "a-b", "é", "e\u0301", "run" * 60]),
@@ -110,25 +109,25 @@ def test_the_registry_knows_it() -> None:
 
 def test_a_url_with_the_scope_in_it() -> None:
     one, two = (MemoryScope(run_id="r", persona_id=name) for name in ("Ada", "ada"))
-    homes = Scopes(options(isolation="node", url="http://{scope}.mem.internal:8765/"), "x")
-    urls = [homes.address(scope).url for scope in (one, two)]
+    found = Scopes(options(isolation="node", url="http://{scope}.mem.internal:8765/"), "x")
+    urls = [found.address(scope).url for scope in (one, two)]
     assert urls[0] != urls[1]
     assert all(re.fullmatch(r"http://s-[0-9a-f]{40}\.mem\.internal:8765", url) for url in urls)
 
 
 def test_a_scope_without_a_node() -> None:
-    homes = Scopes(options(isolation="node", nodes={"r:ada": "http://h:1"}), "memory.backends.stigmem")
-    assert homes.address(MemoryScope(run_id="r", persona_id="ada")).url == "http://h:1"
+    found = Scopes(options(isolation="node", nodes={"r:ada": "http://h:1"}), "memory.backends.stigmem")
+    assert found.address(MemoryScope(run_id="r", persona_id="ada")).url == "http://h:1"
     with pytest.raises(ScopeError, match=r"memory\.backends\.stigmem\.nodes: lists no node for scope r:bob"):
-        homes.address(MemoryScope(run_id="r", persona_id="bob"))
+        found.address(MemoryScope(run_id="r", persona_id="bob"))
 
 
 @given(scopes, scopes)
 def test_two_scopes_never_share_a_tenant_or_a_mark(one: MemoryScope, two: MemoryScope) -> None:
-    homes = [StigmemScope(scope_id(scope), 0, NODE, marked=True) for scope in (one, two)]
-    assert (homes[0].name == homes[1].name) == (one == two) == (homes[0].mark == homes[1].mark)
-    assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", homes[0].name), "what the node accepts as a tenant"
-    assert homes[0].mark != StigmemScope(scope_id(one), 1, NODE, marked=True).mark
+    both = [ScopeIds(scope_id(scope), 0, marked=True) for scope in (one, two)]
+    assert (both[0].name == both[1].name) == (one == two) == (both[0].mark == both[1].mark)
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", both[0].name), "what the node accepts as a tenant"
+    assert both[0].mark != ScopeIds(scope_id(one), 1, marked=True).mark
 
 
 texts = st.text(
@@ -139,13 +138,13 @@ texts = st.text(
 
 @given(texts.filter(lambda text: text.strip()))
 def test_what_was_said_comes_back_as_it_was(text: str) -> None:
-    (fact,) = message_facts(_event(text), HOME)
+    (fact,) = message_facts(_event(text), IDS)
     hit = {"fact": {"id": "1", **fact.body()}, "score": 0.5}
-    entry = to_entry(hit, HOME)
+    entry = to_entry(hit, IDS)
     assert entry.text == text
-    assert entry.scope_ids == {"scope": HOME.scope_id}
-    other = StigmemScope(HOME.scope_id, 1, NODE, marked=True)
-    assert to_entry(hit, other).scope_ids != {"scope": HOME.scope_id}, (
+    assert entry.scope_ids == {"scope": IDS.scope_id}
+    other = ScopeIds(IDS.scope_id, 1, marked=True)
+    assert to_entry(hit, other).scope_ids != {"scope": IDS.scope_id}, (
         "an earlier generation is another memory"
     )
 
@@ -157,23 +156,23 @@ def test_no_question_is_an_error_or_reaches_another_mark(asked: list[str], marke
     terms = search_terms(asked)
     if not terms:
         return
-    home = StigmemScope(HOME.scope_id, 0, NODE, marked=marked)
-    query = recall_query(terms, home)
+    ids = ScopeIds(IDS.scope_id, 0, marked=marked)
+    query = recall_query(terms, ids)
     assert re.sub(r'["()\^*\-:,]+', " ", query) == query, "nothing that the node would strip"
     with sqlite3.connect(":memory:") as database:
         database.execute("CREATE VIRTUAL TABLE f USING fts5(e, v, tokenize='unicode61 remove_diacritics 1')")
         spaced = " ".join(terms)
-        database.executemany("INSERT INTO f VALUES (?, ?)", [(home.mark, spaced), ("elsewhere", spaced)])
+        database.executemany("INSERT INTO f VALUES (?, ?)", [(ids.mark, spaced), ("elsewhere", spaced)])
         found = [row[0] for row in database.execute("SELECT e FROM f WHERE f MATCH ?", (query,))]
     if marked:
-        assert found in ([home.mark], [])  # a word newer than the tokenizer's Unicode is found nowhere
+        assert found in ([ids.mark], [])  # a word newer than the tokenizer's Unicode is found nowhere
     database.close()
 
 
 def test_many_words_are_one_expression() -> None:
     database = sqlite3.connect(":memory:")
     database.execute("CREATE VIRTUAL TABLE f USING fts5(v)")
-    query = recall_query([f"w{number}" for number in range(128)], HOME)
+    query = recall_query([f"w{number}" for number in range(128)], IDS)
     assert database.execute("SELECT count(*) FROM f WHERE f MATCH ?", (query,)).fetchone() == (0,)
     database.close()
 
@@ -198,7 +197,7 @@ def test_a_value_of_any_type_is_shown() -> None:
         },
         "score": "high",
     }  # fmt: skip
-    entry = to_entry(hit, StigmemScope(HOME.scope_id, 0, NODE, marked=False))
+    entry = to_entry(hit, ScopeIds(IDS.scope_id, 0, marked=False))
     assert entry.text == "shop:open: True"
     assert entry.labels == (("about", "stigmem://x/shop/1"),)
     assert entry.score is None

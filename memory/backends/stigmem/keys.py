@@ -1,0 +1,182 @@
+"""The keys of tenants: one for each scope, derived from the admin key, so that none is stored.
+
+A node tries every live key on each request, so none may outlive its use: a slot that closes deletes its own, and
+one that opens deletes those of processes that were killed. Deleting one that is in use after all costs its owner
+three requests: the next call is refused, and the key is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import platform
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+
+from memory import BackendError, ConfigError
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected
+from memory.backends.stigmem.ids import AUTHORITY, ScopeIds
+from memory.stigmem.answers import mapping
+from memory.stigmem.client import StigmemNode
+
+__all__ = ["TenantKeys"]
+
+_ROUTE = "/v1/auth/keys"
+_ROTATIONS = 64  # keys live 90 days, so this lasts 15 years
+_DROP_S = 5.0
+_DOUBTED_AFTER = timedelta(days=1)
+_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
+_TOKEN = uuid.uuid4().hex[:12]
+
+
+class TenantKeys:
+    """Makes and deletes the keys of tenants.
+
+    Args:
+        admin_key: of the nodes.
+        owner: names the block in errors, such as ``memory.backends.stigmem``.
+    """
+
+    def __init__(self, admin_key: str, owner: str) -> None:
+        self._secret = admin_key.encode()
+        self._owner = owner
+        self._looked_at: set[str] = set()  # nodes seen to keep tenants apart, and rid of abandoned keys
+
+    async def enter(self, admin: StigmemNode, ids: ScopeIds) -> tuple[StigmemNode, str | None]:
+        """The node asked with the key of a tenant, and the key's id where it is ours to delete.
+
+        Args:
+            admin: the node asked with the admin key.
+
+        Raises:
+            ConfigError: the key is no admin key, or the node puts every key into one tenant.
+            BackendError: the node failed.
+        """
+        for rotation in range(_ROTATIONS):
+            raw_key = self._derived(f"{ids.name}/{rotation}")
+            key_id = await self._register(admin, ids, raw_key)
+            node = admin.with_key(raw_key)
+            if key_id is not None and admin.url in self._looked_at:
+                return node, key_id
+            try:
+                who = await node.me()
+            except BackendAuthError:
+                if key_id is not None:
+                    raise
+                continue  # this one has expired
+            if who.get("tenant_id") != ids.name:
+                await self.drop(node, ids, key_id)
+                raise ConfigError(
+                    f"{self._owner}.isolation: the node puts every key into one tenant, so scopes would share "
+                    "memory; turn its multi-tenant plugin on, or set isolation: node"
+                )
+            if admin.url not in self._looked_at:
+                self._looked_at.add(admin.url)
+                key_id = key_id or await self._drop_abandoned(node, ids)
+            return node, key_id
+        raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
+
+    async def drop(self, node: StigmemNode, ids: ScopeIds, key_id: str | None = None) -> None:
+        """Delete a tenant's key, or all it has where ours was made elsewhere: the newest, which we use, last."""
+        found = [key_id] if key_id else []
+        if not found:
+            found = [key["id"] for key in reversed(await _listed(node)) if _tenant(key) == ids.name]
+        for one in found:
+            await node.request("DELETE", f"{_ROUTE}/{one}")
+
+    async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> str | None:
+        """Delete what killed processes left; the id of the one that we use ourselves, if it is of those."""
+        ours = None
+        with anyio.move_on_after(_DROP_S), suppress(BackendError):
+            for key in await _listed(node):
+                if not _is_abandoned(key):
+                    continue
+                if _tenant(key) == ids.name:
+                    ours = str(key["id"])
+                else:
+                    await node.request("DELETE", f"{_ROUTE}/{key['id']}")
+        return ours
+
+    async def _register(self, admin: StigmemNode, ids: ScopeIds, raw_key: str) -> str | None:
+        """Register a key of the tenant and return its id; None where it is registered already."""
+        body = {
+            "raw_key": raw_key,
+            # One agent for all: a node lets it list and delete its own keys, and an admin no other's.
+            "entity_uri": f"stigmem://{AUTHORITY}/agent/{self._derived('agent')[:32]}",
+            "permissions": ["read", "write"],
+            "tenant_id": ids.name,
+            "description": f"memslot {ids.name} {_process()}",
+        }
+        try:
+            return str(mapping(await admin.request("POST", _ROUTE, json=body), f"POST {_ROUTE}").get("id"))
+        except BackendRejected as error:
+            if error.diagnostics.get("status") != 409:
+                raise
+            return None
+        except BackendAuthError as error:
+            if error.diagnostics.get("status") != 403:
+                raise
+            raise ConfigError(await self._why_refused(admin)) from error
+
+    async def _why_refused(self, admin: StigmemNode) -> str:
+        if (await admin.well_known()).auth == "none":
+            return (
+                f"{self._owner}.isolation: the node runs without authentication, so it has no tenants; start it "
+                "with STIGMEM_AUTH_REQUIRED=true and the multi-tenant plugin, or set isolation: node"
+            )
+        return f"{self._owner}.api_key: is no admin key, and isolation: tenant makes a key for each scope"
+
+    def _derived(self, purpose: str) -> str:
+        return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()
+
+
+async def _listed(node: StigmemNode) -> list[dict[str, Any]]:
+    found = await node.request("GET", _ROUTE)
+    if not isinstance(found, list):
+        raise BackendProtocolError(
+            f"stigmem: GET {_ROUTE} did not answer with a list", backend_name="stigmem"
+        )
+    return [mapping(key, f"GET {_ROUTE}") for key in found]
+
+
+def _process() -> str:
+    return f"{_MACHINE}/{os.getpid()}/{_TOKEN}"
+
+
+def _tenant(key: dict[str, Any]) -> str:
+    return str(key.get("description")).partition(" ")[2].partition(" ")[0]
+
+
+def _is_abandoned(key: dict[str, Any]) -> bool:
+    """Whether the process that made a key is gone; of another machine's nothing is known, so age decides."""
+    made_by = str(key.get("description")).rpartition(" ")[2]
+    if made_by == _process():
+        return False
+    machine, _, rest = made_by.partition("/")
+    pid = rest.partition("/")[0]
+    if machine == _MACHINE and pid.isdecimal() and not _is_alive(int(pid)):
+        return True
+    try:
+        made_at = datetime.fromisoformat(str(key.get("created_at")))
+        return made_at.replace(tzinfo=made_at.tzinfo or UTC) < datetime.now(UTC) - _DOUBTED_AFTER
+    except ValueError:
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # an earlier process of our id
+    if os.name != "posix":
+        return True  # there, asking would end it
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
