@@ -69,7 +69,7 @@ def test_tenants_need_a_key() -> None:
     """Not a rule of the block: ``memslot init`` writes one that is still to be filled in."""
     config = load_config({"memory": {"backend": "stigmem", "backends": {"stigmem": {}}}})
     with pytest.raises(
-        ConfigError, match=r"^memory\.backends\.stigmem\.api_key: is missing.*isolation: node"
+        ConfigError, match=r"^config: memory\.backends\.stigmem\.api_key: is missing.*isolation: node"
     ):
         MemoryAdapterRegistry().create(config)
 
