@@ -7,12 +7,13 @@ later (:mod:`readiness`). What it found is given in its own order: prose on the 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import anyio
 
 from memory import (
+    BackendError,
     BackendHealth,
     BackendReadiness,
     MemoryEvent,
@@ -24,6 +25,7 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
+    BackendAuthError,
     BackendProtocolError,
     BackendRejected,
     ContextEntry,
@@ -53,6 +55,10 @@ __all__ = ["HonchoAdapter"]
 
 _FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
 _RESET_S = 300.0
+_BEHIND = "Honcho does not tell whether its worker and models run; a wait for readiness may"
+_NARROW = (
+    "the API key is not for all workspaces; each scope is one, so a scope it is not for cannot be set up"
+)
 _KINDS = ("message", "summary", "representation", "conclusion", "peer card")
 
 
@@ -77,6 +83,7 @@ class HonchoAdapter(HonchoRecords):
         self.shielded = ShieldedCalls()
         self._reset_s = settings.deadlines.get("reset_s", _RESET_S)
         self._connections = Connections(settings.options, settings.name)
+        self._open_to_us: HonchoScope | None = None
         self._homes = Homes(settings.options, self._connections, f"memory.backends.{settings.name}")
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -89,7 +96,9 @@ class HonchoAdapter(HonchoRecords):
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Ask the server for the workspace's queue, which makes nothing: the first write makes the workspace."""
-        await self.home(scope).queue()
+        home = self.home(scope)
+        await home.answers()
+        self._open_to_us = home
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -107,31 +116,45 @@ class HonchoAdapter(HonchoRecords):
             return []
         said = {event.event_id: event_parts(event) for event in events}
         home = self.home(events[0].scope)
-        return await self.shielded.run(home.workspace_id, lambda: self._write(home, events, said))
+        doubtful = home.uncertain & said.keys()
+        # A caller may give up at any time, and send again what is stored meanwhile without its knowing.
+        home.uncertain |= said.keys()
+        try:
+            receipts = await self.shielded.run(
+                home.workspace_id, lambda: self._write(home, events, said, doubtful)
+            )
+        except BackendError as error:
+            home.uncertain -= {receipt.event_id for receipt in error.receipts}
+            if not error.ambiguous:
+                home.uncertain -= said.keys() - doubtful
+            raise
+        home.uncertain -= said.keys()
+        return receipts
 
     async def _write(
-        self, home: HonchoScope, events: Sequence[MemoryEvent], said: Mapping[str, list[Part]]
+        self,
+        home: HonchoScope,
+        events: Sequence[MemoryEvent],
+        said: Mapping[str, list[Part]],
+        doubtful: Collection[str],
     ) -> list[WriteReceipt]:
         stored: dict[str, dict[tuple[int, int], str]] = {event.event_id: {} for event in events}
         for event in events:
-            if event.event_id in home.uncertain:
+            if event.event_id in doubtful:
                 stored[event.event_id] = await home.stored(event.session_id, event.event_id)
         for batch in _batches(events, said, stored):
-            uncertain = {event.event_id for event, _ in batch}
             try:
                 ids = await self._add(home, batch)
             except Exception as error:
                 failure = normalise_error(
                     error, backend_name=self.backend_name, operation="Session.add_messages"
                 )
-                failure.sent = failure.sent or any(stored[event_id] for event_id in uncertain)
-                home.uncertain |= uncertain
+                failure.sent = failure.sent or any(stored[event.event_id] for event, _ in batch)
                 done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]
                 failure.receipts = tuple(self._receipt(event, stored) for event in done)
                 raise failure from (error.__cause__ if failure is error else error)
             for (event, part), native_id in zip(batch, ids, strict=True):
                 stored[event.event_id][part.key] = native_id
-        home.uncertain -= said.keys()
         return [self._receipt(event, stored) for event in events]
 
     async def _add(self, home: HonchoScope, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
@@ -256,8 +279,7 @@ class HonchoAdapter(HonchoRecords):
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Wait until all that was written went through the queue, at most ``timeout_s`` seconds."""
-        options = self.options
-        return await self.home(scope).watch.wait(timeout_s, options.quiet_period_s, options.poll_s)
+        return await self.home(scope).watch.wait(timeout_s, self.options.poll_s)
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -278,10 +300,20 @@ class HonchoAdapter(HonchoRecords):
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=tuple(left), trace=trace)
 
     async def health(self) -> BackendHealth:
-        """``GET /health``, which says little, and one look into the database, which needs a good key."""
+        """``GET /health``, which says little, and one look into the database, which needs a good key.
+
+        A key for one workspace alone may not list workspaces; so then the scope that was set up last is looked at.
+        """
         reads = self._connections.reads
         await reads.get("/health")
-        await reads.post("/v3/workspaces/list", body={"filters": {"id": "memslot"}}, query={"size": 1})
+        try:
+            await reads.post("/v3/workspaces/list", body={"filters": {"id": "memslot"}}, query={"size": 1})
+            narrow: tuple[str, ...] = ()
+        except BackendAuthError:
+            if self._open_to_us is None:
+                raise
+            await self._open_to_us.answers()
+            narrow = (_NARROW,)
         options = self.options
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
         return BackendHealth(
@@ -294,7 +326,7 @@ class HonchoAdapter(HonchoRecords):
             native_query_modes=tuple(QUERIES),
             versions={"honcho-ai": importlib.metadata.version("honcho-ai"), **await self._server_version()},
             details={"base_url": options.base_url, "retrieval": modes},
-            warnings=("Honcho does not tell whether its worker and models run; a wait for readiness does",),
+            warnings=(*narrow, _BEHIND),
         )
 
     async def _server_version(self) -> dict[str, str]:

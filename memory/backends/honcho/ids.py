@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, TypeVar
 
 import anyio
@@ -109,7 +110,7 @@ class HonchoScope:
         self.observed = (self.peer_id, *((options.assistant_peer,) if options.observe_assistant else ()))
         self.reader = connections.reader(self.workspace_id)
         self.user = Peer(self.peer_id, self.reader)
-        self.watch = Watch(self.queue, self.newest_conclusion)
+        self.watch = Watch(self, options.quiet_period_s)
         self.uncertain: set[str] = set()
         self._options = options
         self._writer = connections.writer(self.workspace_id)
@@ -150,7 +151,7 @@ class HonchoScope:
         ]
         seen = sum(self.peer_of(part.role) in self.observed for part in parts)
         try:
-            with self.watch.writing(seen):
+            with self.watch.writing(self.session_id(session_id), seen):
                 stored: list[Any] = await session.aio.add_messages(messages)
         except BackendRejected as error:
             if is_missing(error):
@@ -201,7 +202,11 @@ class HonchoScope:
         page = await self.session(session_id).aio.messages(filters=filters, size=MAX_ROWS)
         return {_key(message.metadata): message.id for message in await all_rows(page)}
 
-    async def queue(self) -> tuple[int, int, int]:
+    async def answers(self) -> None:
+        """Ask for the queue, which needs nothing to be there: whether this is a Honcho that lets us in."""
+        await self.reader.aio.queue_status()
+
+    async def rows(self) -> tuple[int, int, int]:
         """Queue rows of the observed peers: all that Honcho still lists, waiting, in progress."""
         statuses = [await self.reader.aio.queue_status(sender=peer_id) for peer_id in self.observed]
         return (
@@ -210,10 +215,37 @@ class HonchoScope:
             sum(status.in_progress_work_units for status in statuses),
         )
 
-    async def newest_conclusion(self) -> Any:
-        """When the newest conclusion was derived, by the server's clock, or None."""
-        page = await self.reader.aio.conclusions.list(size=1)
-        return page.items[0].created_at if page.items else None
+    async def under_way(self) -> tuple[int, int]:
+        """Queue rows, whosever, that wait or are in progress."""
+        status = await self.reader.aio.queue_status()
+        return status.pending_work_units, status.in_progress_work_units
+
+    async def empty(self) -> bool:
+        """Whether there is no session."""
+        return not (await self.reader.aio.sessions(size=1)).items
+
+    async def concluded(
+        self, since: datetime | None, sessions: Collection[str]
+    ) -> tuple[datetime | None, set[str]]:
+        """When the newest conclusion was derived, by the server's clock; and which of these sessions, by native id,
+        have one newer than ``since``."""
+        found: set[str] = set()
+        page = await self.reader.aio.conclusions.list(size=MAX_ROWS if sessions else 1)
+        newest = page.items[0].created_at if page.items else None
+        while page is not None and len(found) < len(sessions):
+            newer = [one for one in page.items if since is None or one.created_at > since]
+            found.update(one.session_id for one in newer if one.session_id in sessions)
+            page = await page.get_next_page() if len(newer) == len(page.items) else None
+        return newest, found
+
+    async def said(self) -> dict[str, int]:
+        """How many messages of the observed peers each session holds; sessions without any are left out."""
+        of_observed, counts = {"peer_id": {"in": list(self.observed)}}, {}
+        for session in await all_rows(await self.reader.aio.sessions(size=MAX_ROWS)):
+            page = await self.native_session(session.id).aio.messages(filters=of_observed, size=1)
+            if page.total:
+                counts[session.id] = page.total
+        return counts
 
     async def unless_unknown(self, call: Awaitable[T]) -> T | None:
         """The answer, or None where Honcho has not met the user yet, which it says with 404.
@@ -222,7 +254,7 @@ class HonchoScope:
         """
         answer = await unless_missing(call)
         if answer is None:
-            await self.queue()
+            await self.answers()
         return answer
 
     # -- one reset and many reads -----------------------------------------------------------------------

@@ -1,143 +1,221 @@
 """Whether Honcho has derived what it will from what was written.
 
-An empty queue does not say so: rows enter it after the write was answered, done ones are purged every twelve hours,
-and a failed derivation looks like a finished one. So: as many rows as were written, then idle; where that cannot be
-told, idle for a while; and a newer conclusion than before, or "unknown".
+An empty queue does not say so: rows enter it after the write was answered, or never if the API ends before; done
+ones are purged every twelve hours; a failed derivation looks like a finished one; and one sender's queue leaves
+summaries out. So: as many rows as were written, then nothing under way for anybody, then a newer conclusion in each
+session written to. What this adapter has not counted itself is counted once, messages against rows. A doubt stays
+until a reset, or until what was missing comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Protocol
 
 import anyio
 
 from memory import BackendReadiness
 
-__all__ = ["Watch"]
-
-_NOTHING = (
-    "processed, but nothing was derived: either there was nothing to conclude, or the server's model failed, "
-    "which its queue does not tell"
-)
-_QUIET = "the queue stayed idle; whether all that was written passed it cannot be told"
+__all__ = ["Server", "Watch"]
 
 _LOOKS = 3
+_LATE_S = 20.0
+"""Seconds of an idle queue after which rows that are missing are not taken for late any more."""
+_STALE_S = 60.0
 _HELD = (
     "sessions of under 512 new tokens wait up to 30 min unless the server's DERIVER_FLUSH_ENABLED is true, and all "
     "wait while its worker does not run"
 )
+_NOTHING = (
+    "was derived though it was processed: there was nothing to conclude, or the server's model failed, which its "
+    "queue does not tell"
+)
+
+
+class Server(Protocol):
+    """What is asked of one workspace."""
+
+    async def rows(self) -> tuple[int, int, int]:
+        """Queue rows of the observed peers: all that are listed, waiting, in progress."""
+        ...
+
+    async def under_way(self) -> tuple[int, int]:
+        """Queue rows of any kind that wait or are in progress; summaries and dreams are no peer's."""
+        ...
+
+    async def empty(self) -> bool:
+        """Whether there is no session."""
+        ...
+
+    async def concluded(
+        self, since: datetime | None, sessions: Collection[str]
+    ) -> tuple[datetime | None, set[str]]:
+        """When the newest conclusion was derived, and which of these sessions have one newer than ``since``."""
+        ...
+
+    async def said(self) -> Mapping[str, int]:
+        """How many messages of the observed peers each session holds, by native id."""
+        ...
 
 
 class Watch:
     """What was written to a scope since it was last seen processed.
 
     Args:
-        queue: gives (all rows listed, waiting, in progress) of the observed peers.
-        newest: gives the time of the newest conclusion.
+        server: answers for the scope's workspace.
+        quiet_s: how long the queue must be idle where its counts do not tell, seconds.
     """
 
-    def __init__(
-        self,
-        queue: Callable[[], Awaitable[tuple[int, int, int]]],
-        newest: Callable[[], Awaitable[datetime | None]],
-    ) -> None:
-        self._queue = queue
-        self._newest = newest
+    def __init__(self, server: Server, quiet_s: float) -> None:
+        self._server = server
+        self._quiet_s = quiet_s
+        self._writing = self._writes = 0
+        self._beginning = anyio.Lock()
+        self.cleared()
+
+    def cleared(self) -> None:
+        """After a reset: nothing is there, nothing is expected."""
         self._base: int | None = None
-        self._derived_at: datetime | None = None
-        self._expected = 0
-        self._writing = 0
-        self._counts = False
+        self._since: datetime | None = None
+        self._expected: Counter[str] = Counter()
+        self._exact = False  # all messages that are stored are known to have entered the queue
+        self._unseen = False  # something was written of which no row tells, and which may make a summary due
+        self._underived = 0
+        self._seen_at = 0.0
+        self._rows: tuple[int, int, int] | None = None
+        self._idle_since, self._looks = 0.0, 0
 
     @property
     def settled(self) -> bool:
-        """Whether all this adapter wrote was seen processed."""
-        return self._counts and not self._expected and not self._writing
+        """Whether all that is stored was seen processed."""
+        return self._exact and not (self._expected or self._writing or self._underived)
 
     @property
     def derived_at(self) -> datetime | None:
         """When the newest conclusion was derived, by the server's clock; None where that may have changed."""
-        return self._derived_at if self.settled else None
+        return self._since if self.settled else None
 
     async def begin(self) -> None:
-        """Before the first write: what is there already."""
-        if self._base is None:
-            derived_at = await self._newest()
-            self._base = (await self._queue())[0]
-            self._derived_at, self._counts = derived_at, True
+        """At first, and before writes: what is there; looked at anew after a while, for rows may be purged."""
+        async with self._beginning:  # a write is not sent while its own row could be taken for an old one
+            if self._base is None:
+                self._exact = await self._server.empty()
+                since = None if self._exact else (await self._server.concluded(None, ()))[0]
+                self._base, self._since = (await self._server.rows())[0], since
+            elif self._at_rest and anyio.current_time() - self._seen_at > _STALE_S:
+                self._base = (await self._server.rows())[0]
+            else:
+                return
+            self._seen_at = anyio.current_time()
+
+    @property
+    def _at_rest(self) -> bool:
+        return not self._expected and not self._writing
 
     @contextmanager
-    def writing(self, observed: int) -> Iterator[None]:
-        """A write of so many observed messages; they are expected once it was answered."""
+    def writing(self, session: str, observed: int) -> Iterator[None]:
+        """A write to a session, by native id, of so many observed messages; expected once it was answered."""
         self._writing += 1
         try:
             yield
-            self._expected += observed
+            if observed:
+                self._expected[session] += observed
+            else:
+                self._unseen = True
         except BaseException:
-            self._counts = False  # it may be stored all the same
+            self._exact = False  # it may be stored all the same
             raise
         finally:
             self._writing -= 1
+            self._writes += 1
+            self._looks = 0
 
     async def look(self) -> BackendReadiness:
-        """The state at this moment. ``ready`` only where the counts prove it."""
-        expected, row = self._expected, await self._queue()
-        return await self._judge(expected, *row, quiet=False)
+        """The state at this moment."""
+        if self._writing:
+            return _pending("a write is still under way")
+        await self.begin()
+        writes = self._writes
+        expected, rows = self._expected.copy(), await self._server.rows()
+        total, waiting, running = rows
+        missing = max(0, expected.total() - (total - (self._base or 0)))
+        if not (waiting or running or missing):
+            waiting, running = await self._server.under_way()
+        idle_s = self._idle_for(rows, busy=bool(waiting or running or self._writing))
+        if waiting or running:
+            held = f"; {_HELD}" if not running else ""
+            detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"
+            return _pending(detail, waiting + running)
+        if missing:
+            return self._late(missing, idle_s)
+        quiet = self._looks >= _LOOKS and idle_s >= self._quiet_s
+        if not quiet and (self._unseen or not self._exact):
+            return _pending("idle, but only just")
+        return await self._judge(expected, total, writes)
 
-    async def wait(self, timeout_s: float, quiet_s: float, poll_s: float) -> BackendReadiness:
+    async def wait(self, timeout_s: float, poll_s: float) -> BackendReadiness:
         """Look again and again until processed; ``pending`` after ``timeout_s`` seconds."""
         started = anyio.current_time()
-        answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
-        idle_since, looks = started, 0
+        answer = _pending(f"no answer within {timeout_s:g} s")
         with anyio.move_on_after(timeout_s):
             while True:
-                expected, row = self._expected, await self._queue()
-                now = anyio.current_time()
-                if row[1] or row[2] or self._writing:
-                    idle_since, looks = now, 0
-                looks += 1
-                quiet = looks >= _LOOKS and now - idle_since >= quiet_s
-                answer = await self._judge(expected, *row, quiet=quiet)
+                answer = await self.look()
                 if answer.state != "pending":
                     break
                 await anyio.sleep(poll_s)
         return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})
 
-    async def _judge(
-        self, expected: int, total: int, waiting: int, running: int, *, quiet: bool
-    ) -> BackendReadiness:
-        if self._writing:
-            return _pending("a write is still under way")
-        if waiting or running:
-            held = f"; {_HELD}" if not running else ""
-            detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"
-            return _pending(detail, waiting + running)
-        missing = max(0, expected - (total - (self._base or 0)))
-        counted = self._counts and not missing
-        if not counted and not quiet:
-            waits_for = f"{missing} messages are not in the queue yet" if missing else "only just"
-            return _pending(f"idle, but {waits_for}", missing or None)
-        newest = await self._newest()
-        derived = newest is not None and (self._derived_at is None or newest > self._derived_at)
-        if expected and not derived and not counted:
-            return _pending("idle, but not all messages entered the queue, and nothing was derived", missing)
-        self._rest(expected, total, newest)
-        answer = BackendReadiness(state="ready", pending_count=0, last_derived_at=newest)
-        if expected and not derived:
-            return answer.model_copy(update={"state": "unknown", "detail": _NOTHING})
-        return answer if counted else answer.model_copy(update={"detail": _QUIET})
+    def _idle_for(self, rows: tuple[int, int, int], *, busy: bool) -> float:
+        """Seconds since which every look saw the same idle queue; 0 until there were some."""
+        now = anyio.current_time()
+        if busy or not self._looks or rows != self._rows:
+            self._idle_since, self._looks = now, 0
+        self._rows, self._looks = rows, self._looks + 1
+        return now - self._idle_since if self._looks >= _LOOKS else 0.0
 
-    def _rest(self, expected: int, total: int, newest: datetime | None) -> None:
-        """What was expected is processed; what was written meanwhile is not."""
-        self._base, self._derived_at, self._counts = total, newest, True
+    def _late(self, missing: int, idle_s: float) -> BackendReadiness:
+        if self._looks < _LOOKS or idle_s < max(_LATE_S, self._quiet_s):
+            return _pending(f"idle, but {missing} messages are not in the queue yet", missing)
+        return _unknown(
+            f"{missing} messages are stored and did not enter Honcho's queue: its API ended just after taking "
+            "them, or their rows were purged"
+        )
+
+    async def _judge(self, expected: Counter[str], total: int, writes: int) -> BackendReadiness:
+        newest, derived = await self._server.concluded(self._since, expected.keys())
+        doubts = [] if self._exact else await self._uncounted(total)
+        self._underived += sum(count for session, count in expected.items() if session not in derived)
         self._expected -= expected
+        self._base, self._since, self._seen_at = total, newest, anyio.current_time()
+        if writes == self._writes and not self._writing:
+            self._exact, self._unseen = not doubts, False
+        if self._underived:
+            doubts.append(f"of {self._underived} messages nothing {_NOTHING}")
+        if doubts:
+            return _unknown("; ".join(doubts)).model_copy(update={"last_derived_at": newest})
+        return BackendReadiness(state="ready", pending_count=0, last_derived_at=newest)
 
-    def cleared(self) -> None:
-        """After a reset: nothing is there, nothing is expected."""
-        self._base, self._derived_at, self._expected, self._counts = None, None, 0, False
+    async def _uncounted(self, total: int) -> list[str]:
+        """What others wrote, or we without an answer: whether it all entered the queue, and led anywhere."""
+        said = await self._server.said()
+        messages, doubts = sum(said.values()), []
+        if messages > total:
+            doubts.append(
+                f"{messages - total} of {messages} messages are not in Honcho's queue: they were processed and "
+                "purged, or never entered it"
+            )
+        bare = said.keys() - (await self._server.concluded(None, said.keys()))[1]
+        if bare:
+            doubts.append(f"in {len(bare)} of {len(said)} sessions nothing {_NOTHING}")
+        return doubts
 
 
 def _pending(detail: str, count: int | None = None) -> BackendReadiness:
     return BackendReadiness(state="pending", detail=detail, pending_count=count)
+
+
+def _unknown(detail: str) -> BackendReadiness:
+    return BackendReadiness(state="unknown", detail=detail)

@@ -30,7 +30,7 @@ async def clear(home: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int
             # Those of a session go with it.
             conclusions = 0 if deleted else await _delete_conclusions(home)
             removed += conclusions
-            waiting = sum((await home.queue())[1:])
+            waiting = sum(await home.under_way())
             cards = await _clear_cards(home)
             removed += cards
             found = more or deleted or conclusions or waiting or cards

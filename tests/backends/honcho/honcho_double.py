@@ -48,12 +48,23 @@ class HonchoDouble(LoopbackServer):
             return LoopbackAnswer(200, {"status": "ok"})
         if request.path == "/openapi.json":
             return LoopbackAnswer(200, {"openapi": "3.1.0", "info": {"version": "3.0.12"}})
+        if (told := self._not_allowed(request.path)) is not None:
+            return LoopbackAnswer(401, {"detail": told})
         try:
             return self._routed(request)
         except Refused as refused:
             return LoopbackAnswer(refused.status, {"detail": refused.detail})
         except Failed:
             return LoopbackAnswer(500, {"detail": "An unexpected error occurred"}, drop=True)
+
+    def _not_allowed(self, path: str) -> str | None:
+        """What a key for one workspace may not do; making that workspace, it may."""
+        only_for = self.model.only_for
+        if only_for is None or path == "/v3/workspaces" or path.startswith(f"/v3/workspaces/{only_for}/"):
+            return None
+        if path == "/v3/workspaces/list":
+            return "Resource requires admin privileges"
+        return "JWT not permissioned for this resource"
 
     def _routed(self, request: LoopbackRequest) -> LoopbackAnswer:
         elsewhere = False

@@ -94,17 +94,26 @@ class HonchoModel:
         derive_s: between a row and what is derived from it.
         delete_s: between the answer to a deletion and the deletion.
         batch_tokens: rows of a session and peer are held until they have so many tokens; stock is 512.
+        summarise_s: how long a summary takes once the rows of its session are done.
 
     Attributes:
+        dying: the API ends after each answer to a write, before the rows of its messages enter the queue.
+        only_for: the one workspace that the key is for; None: all.
         failing: the models behind it are down: rows are done, nothing is derived, and searches fail.
     """
 
     def __init__(
-        self, enqueue_s: float = 0.01, derive_s: float = 0.02, delete_s: float = 0.03, batch_tokens: int = 0
+        self,
+        enqueue_s: float = 0.01,
+        derive_s: float = 0.02,
+        delete_s: float = 0.03,
+        batch_tokens: int = 0,
+        summarise_s: float = 0.02,
     ) -> None:
         self.enqueue_s, self.derive_s, self.delete_s = enqueue_s, derive_s, delete_s
-        self.batch_tokens = batch_tokens
-        self.failing = False
+        self.batch_tokens, self.summarise_s = batch_tokens, summarise_s
+        self.failing = self.dying = False
+        self.only_for: str | None = None
         self.workspaces: dict[str, Workspace] = {}
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._ids = itertools.count(1)
@@ -170,7 +179,8 @@ class HonchoModel:
             )
         first = len(session.messages) + 1
         session.messages.extend(stored)
-        self.later(self.enqueue_s, lambda: self._enqueue(workspace, session, stored, first))
+        if not self.dying:
+            self.later(self.enqueue_s, lambda: self._enqueue(workspace, session, stored, first))
         return stored
 
     def delete_session(self, workspace: Workspace, session: SessionRow) -> None:
@@ -218,15 +228,23 @@ class HonchoModel:
                 workspace.queue.append(QueueRow(session, message, peer_id, due))
 
     def _work(self, workspace: Workspace, moment: float) -> None:
-        for row in [
-            one for one in workspace.queue if one.state == "pending" and not self._held(workspace, one)
-        ]:
-            row.state = "running"
-        for row in workspace.queue:
-            if row.state == "running" and row.due <= moment:
-                row.state = "done"
-                if not self.failing:
-                    self._derive(workspace, row)
+        for summaries in (False, True):  # as seen: a session's summary comes after what is derived of it
+            held = self._awaits if summaries else self._held
+            kind = [one for one in workspace.queue if (one.observed is None) == summaries]
+            for row in [one for one in kind if one.state == "pending" and not held(workspace, one)]:
+                row.state = "running"
+                row.due = time.monotonic() + self.summarise_s if summaries else row.due
+            for row in workspace.queue:
+                if row.state == "running" and row.due <= moment:
+                    row.state = "done"
+                    if not self.failing:
+                        self._derive(workspace, row)
+
+    def _awaits(self, workspace: Workspace, row: QueueRow) -> bool:
+        return any(
+            one.session is row.session and one.observed is not None and one.state == "running"
+            for one in workspace.queue
+        )
 
     def _held(self, workspace: Workspace, row: QueueRow) -> bool:
         if row.observed is None or not self.batch_tokens:

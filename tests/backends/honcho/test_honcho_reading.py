@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from honcho_double import HonchoDouble
-from honcho_support import ADA, FACT, adapter_of, ask, config, event, sent, slot_on
+from honcho_support import ADA, BOB, FACT, adapter_of, ask, config, event, sent, slot_on
 
 from memory import (
     AdapterMode,
@@ -22,7 +22,7 @@ from memory import (
     SupportsProvenance,
     SupportsReadiness,
 )
-from memory.adapter import BackendRateLimited, BackendRejected
+from memory.adapter import BackendAuthError, BackendRateLimited, BackendRejected
 from memory.backends.honcho.records import QUERIES
 from memory.plugins.opening import build_slot
 
@@ -375,7 +375,23 @@ async def test_health_says_what_it_knows(double: HonchoDouble) -> None:
         double.faults.add("404", endpoint="GET /openapi.json")
         assert "honcho" not in (await slot.health()).versions
         double.faults.add("401", endpoint="POST */workspaces/list")
+        double.faults.add("401", endpoint="GET */queue/status")
         assert (await slot.health()).status == "unavailable"
+
+
+async def test_a_key_for_one_workspace_is_enough_for_its_scope(double: HonchoDouble) -> None:
+    double.model.only_for = "r_xada"
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        health = await slot.health()
+        assert health.status == "ok"
+        assert "not for all workspaces" in health.warnings[0]
+        with pytest.raises(BackendAuthError):
+            await slot.setup_scope(BOB)
+        assert (await slot.health()).status == "ok"
+    slot = build_slot(config(double))
+    assert (await slot.health()).status == "unavailable", "no scope is known that the key could be for"
+    await slot.aclose()
 
 
 async def test_the_adapter_keeps_no_connection_per_scope(double: HonchoDouble) -> None:

@@ -102,41 +102,123 @@ async def test_work_that_goes_on_is_pending(double: HonchoDouble) -> None:
         assert "DERIVER" not in answer.detail
 
 
-async def test_processed_without_a_conclusion_is_unknown(double: HonchoDouble) -> None:
+async def test_processed_without_a_conclusion_is_unknown_however_often_asked(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"
         double.model.failing = True
         await slot.record_event(event(2, "I like tea."))
-        answer = await _wait(slot)
-        assert answer.state == "unknown"
-        assert "model failed" in answer.detail
+        for ask_again in (_wait, _look, _wait):
+            answer = await ask_again(slot)
+            assert (answer.state, "model failed" in answer.detail) == ("unknown", True)
         double.model.failing = False
         await slot.record_event(event(3, "I like rain."))
+        answer = await _wait(slot)
+        assert (answer.state, "of 1 messages" in answer.detail) == ("unknown", True)
+        await slot.reset_scope(ADA)
+        await slot.record_event(event(4, "I like rain."))
         assert (await _wait(slot)).state == "ready"
 
 
-async def test_rows_that_were_purged_are_made_up_for_by_quiet_and_a_conclusion(double: HonchoDouble) -> None:
-    async with slot_on(double, quiet_period_s=0.1) as slot:
+async def test_a_conclusion_in_one_session_speaks_for_no_other(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        await slot.record_event(event(2, "Is it?", session_id="s2"))
+        answer = await _wait(slot)
+        assert (answer.state, "of 1 messages" in answer.detail) == ("unknown", True)
+
+
+async def test_rows_that_were_purged_leave_a_doubt(
+    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.backends.honcho.readiness._LATE_S", 0.1)
+    async with slot_on(double) as slot:
         await slot.record_event(event(1))
         while not double.model.workspaces["r_xada"].conclusions:
             await anyio.sleep(0.01)
             double.model.advance()
         double.model.purge()
         answer = await _wait(slot)
-        assert answer.state == "ready"
-        assert "cannot be told" in answer.detail
-        assert answer.waited_ms is not None
-        assert answer.waited_ms >= 100
+        assert (answer.state, "purged" in answer.detail) == ("unknown", True)
 
 
-async def test_rows_that_never_come_are_pending_whatever_the_quiet(double: HonchoDouble) -> None:
+async def test_rows_purged_while_nothing_was_expected_are_no_doubt(
+    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        assert (await _wait(slot)).state == "ready"
+        double.model.purge()
+        monkeypatch.setattr("memory.backends.honcho.readiness._STALE_S", 0.0)
+        await slot.record_event(event(2, "I like tea."))
+        assert (await _wait(slot)).state == "ready"
+
+
+async def test_rows_that_are_late_are_pending_whatever_the_quiet(double: HonchoDouble) -> None:
     double.model.enqueue_s = NEVER
     async with slot_on(double, quiet_period_s=0.01) as slot:
         await slot.record_event(event(1))
         answer = await _wait(slot, 0.2)
-        assert answer.state == "pending"
-        assert "nothing was derived" in answer.detail
+        assert (answer.state, answer.pending_count) == ("pending", 1)
+        assert "not in the queue yet" in answer.detail
+
+
+async def test_messages_that_never_entered_the_queue_are_never_ready(
+    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the API was killed between its answer and its background task."""
+    monkeypatch.setattr("memory.backends.honcho.readiness._LATE_S", 0.1)
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        assert (await _wait(slot)).state == "ready"
+        double.model.dying = True
+        await slot.record_event(event(2, "I like tea."))
+        double.model.dying = False
+        await slot.record_event(event(3, "I like rain."))
+        for ask_again in (_wait, _look, _wait):
+            answer = await ask_again(slot)
+            assert (answer.state, "did not enter" in answer.detail) == ("unknown", True)
+    async with slot_on(double) as slot:
+        for ask_again in (_wait, _look, _wait):
+            answer = await ask_again(slot)
+            assert (answer.state, "1 of 3 messages" in answer.detail) == ("unknown", True)
+        await slot.record_event(event(4, "I like snow."))
+        assert (await _wait(slot)).state == "unknown"
+
+
+async def test_a_fresh_adapter_says_ready_of_nothing_that_led_nowhere(double: HonchoDouble) -> None:
+    double.model.failing = True
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        assert (await _wait(slot)).state == "unknown"
+    async with slot_on(double) as slot:
+        answer = await _wait(slot)
+        assert (answer.state, "in 1 of 1 sessions" in answer.detail) == ("unknown", True)
+        assert (await _wait(slot)).state == "unknown"
+
+
+async def test_memory_is_not_ready_before_the_summary_is(double: HonchoDouble) -> None:
+    """A summary is work of the session, and in no sender's queue."""
+    double.model.summarise_s = 0.3
+    async with slot_on(double, quiet_period_s=0.0) as slot:
+        for number in range(10):
+            await slot.record_event(
+                event(number, f"I own {number} boats.", Message(role="assistant", content="Noted."))
+            )
+        answer = await _wait(slot)
+        assert answer.state == "ready"
+        assert double.model.workspaces["r_xada"].sessions["s1"].summary is not None
+
+
+async def test_a_summary_that_only_the_assistants_turn_made_due_is_waited_for(double: HonchoDouble) -> None:
+    double.model.summarise_s, double.model.enqueue_s = 0.2, 0.05
+    async with slot_on(double, quiet_period_s=0.15) as slot:
+        for number in range(19):
+            await slot.record_event(event(number, f"I own {number} boats."))
+        await _wait(slot)
+        await slot.record_event(event(20, Message(role="assistant", content="Noted.")))
+        assert (await _wait(slot)).state == "ready"
+        assert double.model.workspaces["r_xada"].sessions["s1"].summary is not None
 
 
 async def test_a_fresh_adapter_needs_quiet_because_it_counted_nothing(double: HonchoDouble) -> None:
@@ -151,6 +233,12 @@ async def test_a_fresh_adapter_needs_quiet_because_it_counted_nothing(double: Ho
         assert answer.waited_ms >= 150
         assert "blue drawer" in (await ask(slot)).formatted_context
         assert (await _look(slot)).state == "ready", "it has seen it idle"
+
+
+async def test_a_workspace_without_sessions_is_ready_at_once(double: HonchoDouble) -> None:
+    async with slot_on(double, quiet_period_s=NEVER) as slot:
+        assert (await _look(slot)).state == "ready"
+    assert double.model.workspaces == {}
 
 
 async def test_a_write_with_no_answer_is_waited_for_by_quiet(double: HonchoDouble) -> None:
@@ -193,9 +281,10 @@ async def test_a_write_while_one_waits_is_expected_all_the_same(double: HonchoDo
         assert "tea" in (await ask(slot)).formatted_context
 
 
-async def test_what_only_the_assistant_said_is_not_waited_for(double: HonchoDouble) -> None:
-    async with slot_on(double, quiet_period_s=NEVER) as slot:
+async def test_what_only_the_assistant_said_needs_quiet_alone(double: HonchoDouble) -> None:
+    async with slot_on(double, quiet_period_s=0.1) as slot:
         await slot.record_event(event(1, Message(role="assistant", content="Noted.")))
+        assert (await _look(slot)).state == "pending", "it may have made a summary due"
         assert (await _wait(slot)).state == "ready"
 
 

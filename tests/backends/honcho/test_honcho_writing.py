@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 from honcho_double import HonchoDouble
 from honcho_support import ADA, BOB, FACT, adapter_of, event, sent, slot_on, stored
@@ -218,6 +219,39 @@ async def test_an_event_of_which_the_second_part_is_refused_may_not_be_called_un
     assert [row["content"] for row in rows] == said
 
 
+@pytest.mark.parametrize("arrives_s", [0.0, 0.1])
+async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(
+    double: HonchoDouble, arrives_s: float
+) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(0))
+        double.faults.add("slow", endpoint="POST */messages", delay_s=0.3)
+        with anyio.move_on_after(0.1):
+            await slot.record_event(event(1, "I like tea."))
+        await anyio.sleep(arrives_s * 4)  # 0: while it is under way; else once it is stored
+        again = await slot.record_event(event(1, "I like tea."))
+        assert (await slot.record_event(event(2, "I like rain."))).status == "queued"
+        rows = [row["metadata"]["event_id"] for row in stored(double)]
+        assert rows == ["e0", "e1", "e2"]
+        assert again.native_ids == (stored(double)[1]["id"],)
+        await _settled(slot)
+
+
+async def test_a_write_that_passed_its_deadline_and_is_sent_again_is_stored_once(
+    double: HonchoDouble,
+) -> None:
+    async with slot_on(double) as slot:
+        await slot.record_event(event(0))
+        rules, usual = slot._rules, slot.deadlines
+        rules.deadlines = usual.model_copy(update={"write_s": 0.05, "query_s": 0.05})
+        double.faults.add("slow", endpoint="POST */messages", delay_s=0.3)
+        assert (await slot.record_event(event(1, "I like tea."))).status == "unknown"
+        await anyio.sleep(0.5)
+        rules.deadlines = usual
+        assert (await slot.record_event(event(1, "I like tea."))).status == "queued"
+    assert [row["metadata"]["event_id"] for row in stored(double)] == ["e0", "e1"]
+
+
 async def test_a_refused_write_says_so_and_can_be_written_again(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         double.faults.add("422", endpoint="POST */messages")
@@ -233,6 +267,7 @@ async def test_a_session_that_another_client_deleted_is_made_again(double: Honch
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         workspace = double.model.workspaces["r_xada"]
+        double.model.delete_s = 1e9  # however slow this machine is, not before the write
         double.model.delete_session(workspace, workspace.sessions["s1"])
         with pytest.raises(BackendRejected):
             await slot.record_event(event(2))
