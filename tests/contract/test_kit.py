@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -178,3 +179,16 @@ def test_the_summary_is_there_under_xdist_with_the_plugin(tmp_path: Path) -> Non
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["memory.testing.pytest_plugin"]\n')
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
     assert "TestMine: PARTIAL: " in summary(_pytest(tmp_path, "-n", "2", "-k", "lifecycle or is_an_adapter"))
+
+
+def test_every_assert_of_the_kit_says_what_is_wrong() -> None:
+    """Whoever reads a failure has written an adapter, and not the kit."""
+    import memory.testing.contract as kit
+
+    bare = [
+        f"{source.name}:{node.lineno}"
+        for source in sorted(Path(kit.__path__[0]).glob("*.py"))
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert) and node.msg is None
+    ]
+    assert not bare

@@ -30,12 +30,18 @@ class BudgetContract(ContractBase):
         result = await kit.ask("blue")
         section = result.formatted_context
         if section:
-            assert section.startswith(f'<memory-context backend="{kit.slot.backend_name}"')
-            assert section.endswith("</memory-context>")
-        assert kit.slot.format_context(result) == section == kit.adapter.format_context(result)
-        assert bool(section) == bool(result.included)
+            assert section.startswith(f'<memory-context backend="{kit.slot.backend_name}"'), (
+                "the section does not begin with its fence and the backend's name"
+            )
+            assert section.endswith("</memory-context>"), "the section does not end with its fence"
+        assert kit.slot.format_context(result) == section == kit.adapter.format_context(result), (
+            "the slot's section is not what the adapter formats"
+        )
+        assert bool(section) == bool(result.included), (
+            "a section without entries, or entries without a section"
+        )
         if kit.recalls_writes:
-            assert section
+            assert section, "what was told is in no section"
 
     async def test_max_tokens_bounds_the_section_by_the_slots_counter(self, kit: Kit) -> None:
         """DESIGN 8: whichever counter the host configures, the whole section stays within."""
@@ -47,10 +53,14 @@ class BudgetContract(ContractBase):
                 request = kit.question("item1", budget=ContextBudget(max_tokens=limit))
                 result = await slot.retrieve(request)
                 trace, section = result.trace, result.formatted_context
-                assert counter.count(section) <= limit
-                assert trace.token_count == (counter.count(section) if section else 0)
-                assert trace.token_counter == counter.name
-                assert trace.included_count == len(result.context_entries)
+                assert counter.count(section) <= limit, f"the section is longer than {limit} {counter.name}"
+                assert trace.token_count == (counter.count(section) if section else 0), (
+                    "the trace counts other tokens than the section has"
+                )
+                assert trace.token_counter == counter.name, "the trace names another token counter"
+                assert trace.included_count == len(result.context_entries), (
+                    "the trace counts other entries than the section has"
+                )
             if kit.recalls_writes:
                 assert marker("item1") in section, "an ample budget must not lose the best entry"
 
@@ -72,20 +82,30 @@ class BudgetContract(ContractBase):
         await self._fill(kit)
         plain = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000))
         aimed = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000, min_tokens=8_000))
-        assert plain.trace.shortfall_tokens is None
-        assert aimed.formatted_context == plain.formatted_context
-        assert aimed.trace.token_count is not None
-        assert aimed.trace.shortfall_tokens == 8_000 - aimed.trace.token_count
+        assert plain.trace.shortfall_tokens is None, "a shortfall without a min_tokens"
+        assert aimed.formatted_context == plain.formatted_context, (
+            "min_tokens changed the section: it was padded"
+        )
+        assert aimed.trace.token_count is not None, "the trace counts no tokens"
+        assert aimed.trace.shortfall_tokens == 8_000 - aimed.trace.token_count, (
+            "the shortfall is not what is missing to min_tokens"
+        )
 
     async def test_entries_are_given_whole_and_in_the_backends_order(self, kit: Kit) -> None:
         """DESIGN 8: the formatter leaves entries out, it does not cut or reorder them."""
         await self._fill(kit)
         result = await kit.ask("item1", budget=ContextBudget(max_tokens=80))
-        assert list(result.included) == sorted(set(result.included))
+        assert list(result.included) == sorted(set(result.included)), (
+            "entries are repeated or not in the backend's order"
+        )
         everything = await kit.ask("item1")
-        assert everything.trace.included_count == len(everything.entries) or everything.trace.warnings
+        assert everything.trace.included_count == len(everything.entries) or everything.trace.warnings, (
+            "entries are left out without a warning"
+        )
         if not result.included:
             not_tested("no entry fits into 80 tokens")
         for entry in result.context_entries:
-            assert entry.text.strip().split("\n")[0].strip()[:20] in result.formatted_context
+            assert entry.text.strip().split("\n")[0].strip()[:20] in result.formatted_context, (
+                "an entry that counts as included is not in the section"
+            )
         as_json(result.raw)

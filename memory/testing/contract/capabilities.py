@@ -43,12 +43,12 @@ class CapabilityContract(ContractBase):
     async def test_a_slot_offers_what_is_declared_and_nothing_else(self, kit: Kit) -> None:
         """DESIGN 4: declared equals implemented; what is not declared is None, not a stub."""
         declared = kit.slot.capabilities()
-        assert declared == capabilities_of(kit.adapter)
+        assert declared == capabilities_of(kit.adapter), "the slot does not offer what the adapter has"
         for name, protocol in CAPABILITIES.items():
             offered = kit.slot.capability(protocol)
             assert (offered is not None) == (name in declared), name
             if offered is not None:
-                assert isinstance(offered, protocol)
+                assert isinstance(offered, protocol), f"what is offered as {name} has not its methods"
                 others = set(CAPABILITIES.values()) - {protocol}
                 assert not any(isinstance(offered, other) for other in others), (
                     f"{name} offers more than itself"
@@ -71,11 +71,17 @@ class CapabilityContract(ContractBase):
     async def test_traits_and_health_agree(self, kit: Kit) -> None:
         """DESIGN 4: what health declares for the manifest is what the slot acts on."""
         health = await kit.slot.health()
-        assert health.status in ("ok", "degraded")
-        assert health.backend_name == kit.slot.backend_name
-        assert health.consistency_model == kit.slot.traits.consistency
-        assert health.cs_filtering == kit.slot.traits.cs_filtering
-        assert health.latency_ms is not None
+        assert health.status in ("ok", "degraded"), (
+            f"a backend that works says {health.status}: {health.warnings}"
+        )
+        assert health.backend_name == kit.slot.backend_name, "health names another backend"
+        assert health.consistency_model == kit.slot.traits.consistency, (
+            "health and traits disagree on consistency"
+        )
+        assert health.cs_filtering == kit.slot.traits.cs_filtering, (
+            "health and traits disagree on CS filtering"
+        )
+        assert health.latency_ms is not None, "health was not timed"
         as_json(health.model_dump(mode="json"))
 
     async def test_ready_means_retrievable(self, kit: Kit) -> None:
@@ -92,7 +98,9 @@ class CapabilityContract(ContractBase):
         answer = await readiness.wait_until_ready(kit.scope, self.ready_timeout_s)
         assert answer.state in ("ready", "unknown"), answer.detail
         for name in names if answer.state == "ready" else ():
-            assert await kit.recalls(name) == kit.recalls_writes
+            assert await kit.recalls(name) == kit.recalls_writes, (
+                f"ready was said, and {name} is not recalled as declared"
+            )
 
     async def test_waiting_for_readiness_ends_in_time(self, kit: Kit) -> None:
         """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
@@ -102,9 +110,9 @@ class CapabilityContract(ContractBase):
         await kit.slot.record_event(kit.event(kit.fact("blue")))
         started = time.monotonic()
         answer: BackendReadiness = await readiness.wait_until_ready(kit.scope, 0.01)
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 2.0, "a wait of 0.01 s took more than two seconds"
         if answer.state == "ready":
-            assert await kit.recalls("blue") == kit.recalls_writes
+            assert await kit.recalls("blue") == kit.recalls_writes, "ready was said too early"
         await kit.until_ready()
 
     async def test_bulk_ingest_gives_one_receipt_per_event_in_order(self, kit: Kit) -> None:
@@ -125,18 +133,24 @@ class CapabilityContract(ContractBase):
             "the adapter's receipts, before the slot mends them"
         )
         receipts = await bulk.record_events(events)
-        assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events]
-        assert all(receipt.status in STORED for receipt in receipts)
+        assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events], (
+            "not one receipt per event, in order"
+        )
+        assert all(receipt.status in STORED for receipt in receipts), (
+            f"plain writes were {[receipt.status for receipt in receipts]}"
+        )
         ids = [native_id for receipt in receipts for native_id in receipt.native_ids]
-        assert len(set(ids)) == len(ids)
+        assert len(set(ids)) == len(ids), "two events share a native id"
         for scope in (kit.scope, other):
             await kit.until_ready(scope)
         for number, event in enumerate(events):
-            assert await kit.recalls(f"bulk{number}", scope=event.scope) == kit.recalls_writes
-        assert not await kit.recalls("bulk1")
+            assert await kit.recalls(f"bulk{number}", scope=event.scope) == kit.recalls_writes, (
+                f"bulk{number} is not recalled as declared"
+            )
+        assert not await kit.recalls("bulk1"), "an event of another scope was recalled"
         with pytest.raises(InputError):
             await bulk.record_events([events[0], events[0]])
-        assert await bulk.record_events([]) == []
+        assert await bulk.record_events([]) == [], "nothing to write is not nothing written"
 
     async def test_feedback_is_taken_with_a_receipt(self, kit: Kit) -> None:
         """Spec 5.4."""
@@ -156,8 +170,8 @@ class CapabilityContract(ContractBase):
                 corrected_answer=f"I keep my green passport in the {marker('green')} drawer.",
             )
         )
-        assert receipt.feedback_id == "feedback-1"
-        assert receipt.status in STORED
+        assert receipt.feedback_id == "feedback-1", "the receipt is of another feedback"
+        assert receipt.status in STORED, f"plain feedback was {receipt.status}"
 
     async def test_a_native_record_can_be_changed(self, kit: Kit) -> None:
         """Spec 2: native mutation, for explicit correction experiments."""
@@ -173,11 +187,13 @@ class CapabilityContract(ContractBase):
                     scope=kit.scope, operation=operation, native_id=entry.native_id, arguments=dict(arguments)
                 )
             )
-            assert receipt.status in STORED
+            assert receipt.status in STORED, f"a native {operation} was {receipt.status}"
             as_json(receipt.raw)
             await kit.until_ready()
             after = (await kit.ask(f"to {operation}")).entries
-            assert (entry.native_id, entry.text) not in [(one.native_id, one.text) for one in after]
+            assert (entry.native_id, entry.text) not in [(one.native_id, one.text) for one in after], (
+                f"the record is as before its {operation}"
+            )
 
     async def test_provenance_of_a_record(self, kit: Kit) -> None:
         """Spec 2: history of one record, as JSON, naming it."""
@@ -189,7 +205,7 @@ class CapabilityContract(ContractBase):
         ids = [entry.native_id for entry in entries if entry.native_id]
         assert ids, "provenance without native ids is of no use"
         answer = await provenance.provenance(ProvenanceRequest(scope=kit.scope, native_id=ids[0]))
-        assert ids[0] in as_json(answer.raw)
+        assert ids[0] in as_json(answer.raw), "the history does not name its record"
 
     async def test_native_query_shows_this_scope(self, kit: Kit) -> None:
         """Spec 2: diagnostics in the backend's own terms; it stays out of the prompt."""
@@ -203,4 +219,6 @@ class CapabilityContract(ContractBase):
         shown = as_json((await query.native_query(request)).raw)
         if kit.recalls_writes:
             ids = [entry.native_id or "?" for entry in (await kit.ask("blue")).entries]
-            assert marker("blue") in shown or all(native_id in shown for native_id in ids)
+            assert marker("blue") in shown or all(native_id in shown for native_id in ids), (
+                "the native query does not show what was told"
+            )

@@ -37,11 +37,11 @@ class FailureContract(ContractBase):
         with fault("down"), pytest.raises(BackendError) as raised:
             await kit.ask("secret")
         error = raised.value
-        assert error.__cause__ is not None
-        assert error.backend_name == kit.slot.backend_name
-        assert error.operation
-        assert as_json(error.diagnostics)
-        assert kit.traces.last("retrieve").error == type(error).__name__
+        assert error.__cause__ is not None, "the native error is not the cause"
+        assert error.backend_name == kit.slot.backend_name, "the error does not name its backend"
+        assert error.operation, "the error does not name its operation"
+        assert as_json(error.diagnostics), "the error has no diagnostics"
+        assert kit.traces.last("retrieve").error == type(error).__name__, "the trace does not name the error"
         _assert_no_leak(kit, error)
         assert await kit.recalls("blue") == kit.recalls_writes, "the slot must work again afterwards"
 
@@ -54,23 +54,25 @@ class FailureContract(ContractBase):
             except BackendError as raised:
                 error = raised
             else:
-                assert receipt.status == "unknown"
-                assert receipt.warnings
+                assert receipt.status == "unknown", f"a write that failed was {receipt.status}"
+                assert receipt.warnings, "an unknown write must say why"
         if error is not None:
-            assert error.__cause__ is not None
+            assert error.__cause__ is not None, "the native error is not the cause"
             _assert_no_leak(kit, error)
-        assert kit.traces.last("record_event").consistency is None
+        assert kit.traces.last("record_event").consistency is None, (
+            "the trace of a failed write calls it stored"
+        )
         await kit.tell("blue")
-        assert await kit.recalls("blue") == kit.recalls_writes
+        assert await kit.recalls("blue") == kit.recalls_writes, "the slot does not work again afterwards"
 
     async def test_health_tells_of_a_failing_backend(self, kit: Kit, fault: NativeFault) -> None:
         """DESIGN 4: ``unavailable`` or ``degraded`` with a warning; not an exception, and not ``ok``."""
-        assert (await kit.slot.health()).status != "unavailable"
+        assert (await kit.slot.health()).status != "unavailable", "a backend that works is called unavailable"
         with fault("down"):
             health = await kit.slot.health()
-        assert health.status != "ok"
-        assert health.warnings
-        assert FAKE_KEY not in health.model_dump_json()
+        assert health.status != "ok", "a backend that fails is called ok"
+        assert health.warnings, "health does not say what is wrong"
+        assert FAKE_KEY not in health.model_dump_json(), "health repeats a key"
 
     async def test_deadlines_hold(self, kit: Kit, fault: NativeFault) -> None:
         """DESIGN 5.3: a read past its deadline raises; a write may or may not be stored, and says so."""
@@ -81,16 +83,16 @@ class FailureContract(ContractBase):
             started = time.monotonic()
             with pytest.raises(BackendTimeout) as raised:
                 await slot.retrieve(kit.question("blue", budget=ContextBudget(max_items=1)))
-            assert raised.value.__cause__ is not None
+            assert raised.value.__cause__ is not None, "the timeout is not the cause"
             assert time.monotonic() - started < 0.45, "the deadline was 0.1 s"
             receipt = await slot.record_event(kit.event(kit.fact("slow")))
         if receipt.status != "unknown":
             assert isinstance(kit.adapter, SupportsEventLookup), "only a look-up can settle a lost answer"
-            assert receipt.status in STORED
-        assert receipt.warnings
-        assert kit.traces.last("retrieve").error == "BackendTimeout"
+            assert receipt.status in STORED, f"a write past its deadline was {receipt.status}"
+        assert receipt.warnings, "a write past its deadline must say so"
+        assert kit.traces.last("retrieve").error == "BackendTimeout", "the trace does not name the timeout"
         await kit.tell("green")
-        assert await kit.recalls("green") == kit.recalls_writes
+        assert await kit.recalls("green") == kit.recalls_writes, "the slot does not work again afterwards"
 
     async def test_an_abandoned_write_does_not_land_after_the_flip(
         self, kit: Kit, fault: NativeFault
@@ -113,4 +115,4 @@ def _assert_no_leak(kit: Kit, error: BackendError) -> None:
     """Native errors repeat what was sent; ours, and what is logged of them, must not."""
     shown = str(error) + as_json(error.diagnostics) + "".join(t.model_dump_json() for t in kit.traces.all)
     for secret in (marker("secret"), "secret passport", FAKE_KEY):
-        assert secret not in shown
+        assert secret not in shown, "what was sent, or a key, stands in an error or a trace"

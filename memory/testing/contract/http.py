@@ -128,10 +128,10 @@ class LoopbackContract(ContractBase):
         with process.failing(fault):
             error = await self._raised(kit, fault, "retrieve", lambda: kit.ask("secret"))
         if error is not None and fault.isdecimal():
-            assert error.diagnostics["status"] == int(fault)
+            assert error.diagnostics["status"] == int(fault), "the diagnostics hold another status"
         if isinstance(error, BackendRateLimited):
-            assert error.retry_after_s == pytest.approx(0.01)
-        assert await kit.recalls("secret") == kit.recalls_writes
+            assert error.retry_after_s == pytest.approx(0.01), "the server's retry-after is not told"
+        assert await kit.recalls("secret") == kit.recalls_writes, "the slot does not work again afterwards"
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_write_that_met_a_fault_is_an_error_or_unknown(
@@ -142,16 +142,16 @@ class LoopbackContract(ContractBase):
             event = kit.event(kit.fact("secret"))
             receipt, error = await _attempt(lambda: kit.slot.record_event(event))
         if error is not None:
-            assert isinstance(error, RAISED[fault])
+            assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
             assert fault not in _AMBIGUOUS, "raising says that it is not stored, and nobody knows that"
             _assert_told(kit, error)
         else:
             assert fault in _AMBIGUOUS, "a refused write must raise"
-            assert receipt.status == "unknown"
-            assert receipt.warnings
+            assert receipt.status == "unknown", f"a write without an answer was {receipt.status}"
+            assert receipt.warnings, "an unknown write must say why"
             _assert_no_leak(kit, receipt.model_dump_json())
         await kit.tell("blue")
-        assert await kit.recalls("blue") == kit.recalls_writes
+        assert await kit.recalls("blue") == kit.recalls_writes, "the slot does not work again afterwards"
 
     async def test_a_lost_answer_is_not_stored_twice(self, kit: Kit, process: LoopbackProcess) -> None:
         """DESIGN 5.4: no blind retry. The write is carried out once, whether or not that could be found out."""
@@ -160,10 +160,14 @@ class LoopbackContract(ContractBase):
         receipt, error = await _attempt(lambda: kit.slot.record_event(event))
         process.clear_faults()
         assert error is None, "raising says that it is not stored, and nobody knows that"
-        assert receipt.status in STORED or receipt.warnings
+        assert receipt.status in STORED or receipt.warnings, (
+            f"a write without an answer was {receipt.status}, and does not say why"
+        )
         await kit.until_ready()
         found = await kit.ask("green")
-        assert sum(marker("green") in entry.text for entry in found.entries) <= 1
+        assert sum(marker("green") in entry.text for entry in found.entries) <= 1, (
+            "the event was sent again, and stored twice"
+        )
 
     @pytest.mark.parametrize("before", [0, 1])
     @pytest.mark.parametrize("fault", ["422", "lost"])
@@ -183,20 +187,24 @@ class LoopbackContract(ContractBase):
         receipts, error = await _attempt(lambda: bulk.record_events(events))
         process.clear_faults()
         if error is not None:
-            assert isinstance(error, RAISED[fault])
+            assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
             _assert_told(kit, error)
             receipts = error.receipts
         stored = [receipt.event_id for receipt in receipts]
-        assert stored == [event.event_id for event in events[: len(stored)]]
+        assert stored == [event.event_id for event in events[: len(stored)]], (
+            "the receipts are not of the first events, in order"
+        )
         await kit.until_ready()
         for name in names[: len(stored)]:
-            assert await kit.recalls(name) == kit.recalls_writes
+            assert await kit.recalls(name) == kit.recalls_writes, (
+                f"{name} has a receipt and is not recalled as declared"
+            )
         if len(stored) < len(events):
             await bulk.record_events(events[len(stored) :])
             await kit.until_ready()
         for name in names:
             shown = sum(marker(name) in entry.text for entry in (await kit.ask(name)).entries)
-            assert shown >= 1 or not kit.recalls_writes
+            assert shown >= 1 or not kit.recalls_writes, f"{name} is not stored, though all was written again"
             assert shown <= 1 or fault == "lost", (
                 "an event that was refused, or has a receipt, was stored twice"
             )
@@ -210,8 +218,8 @@ class LoopbackContract(ContractBase):
         with process.failing(fault):
             await self._raised(kit, fault, "reset", lambda: kit.slot.reset_scope(kit.scope), told="verified")
         receipt = await kit.slot.reset_scope(kit.scope)
-        assert receipt.verified
-        assert not await kit.recalls("blue")
+        assert receipt.verified, "a reset is not verified though the server works again"
+        assert not await kit.recalls("blue"), "what was reset is still recalled"
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_readiness_that_met_a_fault_is_not_ready(
@@ -229,15 +237,15 @@ class LoopbackContract(ContractBase):
             return
         _assert_no_leak(kit, answer.model_dump_json())
         if len(process.requests()) > before and (fault, "readiness") not in self.no_error:
-            assert answer.state != "ready"
+            assert answer.state != "ready", f"{fault}, and still ready"
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_health_tells_of_every_fault(self, kit: Kit, process: LoopbackProcess, fault: str) -> None:
         """Never ``ok``, always with a warning, never an exception."""
         with process.failing(fault):
             health = await kit.slot.health()
-        assert health.status != "ok"
-        assert health.warnings
+        assert health.status != "ok", f"{fault}, and still ok"
+        assert health.warnings, "health does not say what is wrong"
         _assert_no_leak(kit, health.model_dump_json())
 
     @pytest.mark.parametrize("call", ["retrieve", "record_event", "health", "reset_scope"])
@@ -260,10 +268,14 @@ class LoopbackContract(ContractBase):
             answer, error = await _attempt(calls[call])
             assert time.monotonic() - began < _SLOW_S, "the call waited for the server"
         if error is not None:
-            assert isinstance(error, BackendTimeout)
+            assert isinstance(error, BackendTimeout), (
+                f"a call past its deadline raised {type(error).__name__}"
+            )
         else:
             assert call in ("record_event", "health"), f"{call} must raise"
-            assert answer.status in ("unknown", "unavailable")
+            assert answer.status in ("unknown", "unavailable"), (
+                f"{call} past its deadline was {answer.status}"
+            )
 
     async def test_nobody_listens(self, process: LoopbackProcess, tmp_path: Path) -> None:
         """A server that is down: an error at once, and health that says so."""
@@ -274,15 +286,19 @@ class LoopbackContract(ContractBase):
         try:
             began = time.monotonic()
             health = await kit.slot.health()
-            assert (health.status, bool(health.warnings)) == ("unavailable", True)
+            assert (health.status, bool(health.warnings)) == ("unavailable", True), (
+                f"where nobody listens, health is {health.status}: {health.warnings}"
+            )
             _, error = await _attempt(lambda: kit.slot.setup_scope(scope))
             if error is None:  # a backend that makes its scopes with the first write
                 _, error = await _attempt(
                     lambda: kit.slot.retrieve(kit.request("Who is there?", scope=scope))
                 )
-            assert isinstance(error, BackendUnavailable)
-            assert not error.sent
-            assert time.monotonic() - began < _PATIENT_S
+            assert isinstance(error, BackendUnavailable), (
+                f"where nobody listens, {type(error).__name__} is raised"
+            )
+            assert not error.sent, "where nobody listens nothing was sent"
+            assert time.monotonic() - began < _PATIENT_S, "where nobody listens it takes too long to say so"
         finally:
             await kit.slot.aclose()
 
@@ -292,7 +308,7 @@ class LoopbackContract(ContractBase):
         """The error of a call, checked; None where the answer itself says enough."""
         answer, error = await _attempt(perform)
         if error is not None:
-            assert isinstance(error, RAISED[fault])
+            assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
             _assert_told(kit, error)
             return error
         if told is not None and getattr(answer, told) is False:
@@ -311,13 +327,13 @@ async def _attempt(perform: Callable[[], Awaitable[Any]]) -> tuple[Any, BackendE
 
 
 def _assert_told(kit: Kit, error: BackendError) -> None:
-    assert error.__cause__ is not None
-    assert error.operation
-    assert error.diagnostics
+    assert error.__cause__ is not None, "the native error is not the cause"
+    assert error.operation, "the error does not name its operation"
+    assert error.diagnostics, "the error has no diagnostics"
     _assert_no_leak(kit, str(error) + as_json(error.diagnostics))
 
 
 def _assert_no_leak(kit: Kit, shown: str) -> None:
     shown += "".join(trace.model_dump_json() for trace in kit.traces.all)
     for secret in (marker("secret"), "secret passport", FAKE_KEY):
-        assert secret not in shown
+        assert secret not in shown, "what was sent, or a key, is repeated"

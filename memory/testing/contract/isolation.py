@@ -87,7 +87,9 @@ class IsolationContract(ContractBase):
         await kit.tell("bob", scope=other)
         for scope, foreign in ((kit.scope, "bob"), (other, "ada")):
             seen = [text async for text in self._all_readings(kit, scope, foreign)]
-            assert not any(marker(foreign) in text for text in seen)
+            assert not any(marker(foreign) in text for text in seen), (
+                f"a read path of {scope.persona_id} shows what is another's"
+            )
 
     async def _all_readings(self, kit: Kit, scope: MemoryScope, foreign: str) -> Any:
         """What every read path of a scope answers when asked for another scope's fact."""
@@ -135,8 +137,10 @@ class IsolationContract(ContractBase):
         for request in self.mutations(other, (await kit.ask("ada")).entries):
             with pytest.raises(MemslotError):
                 await mutate.native_mutation(request)
-        assert await kit.observe() == before
-        assert await kit.recalls("ada") == kit.recalls_writes
+        assert await kit.observe() == before, "a mutation addressed to another scope changed something"
+        assert await kit.recalls("ada") == kit.recalls_writes, (
+            "a mutation addressed to another scope removed the record"
+        )
 
     async def test_lookalike_scopes_never_meet(self, kit: Kit) -> None:
         """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
@@ -158,9 +162,13 @@ class IsolationContract(ContractBase):
     async def test_native_ids_are_stable_strings(self, kit: Kit) -> None:
         """DESIGN 7: the map from scopes to native ids goes into the manifest."""
         ids = kit.slot.native_scope(kit.scope)
-        assert ids == kit.slot.native_scope(MemoryScope(**kit.scope.model_dump()))
+        assert ids == kit.slot.native_scope(MemoryScope(**kit.scope.model_dump())), (
+            "equal scopes have different native ids"
+        )
         assert ids, "a provider that keeps scopes apart has at least one native id"
-        assert all(isinstance(value, str) and value for value in ids.values())
+        assert all(isinstance(value, str) and value for value in ids.values()), (
+            f"native ids must be texts that are not empty: {ids}"
+        )
 
     async def test_a_scope_must_be_set_up_first(self, kit: Kit) -> None:
         """DESIGN 5.2: no call for a scope that was never set up, and setting up twice is no error."""
@@ -169,10 +177,12 @@ class IsolationContract(ContractBase):
         for call in _calls(kit, kit.slot, unknown):
             with pytest.raises(ScopeError):
                 await call
-        assert await kit.observe() == before
+        assert await kit.observe() == before, "a refused call changed something"
         await kit.setup(unknown)
         await kit.setup(unknown)
-        assert (await kit.ask("x", scope=unknown)).trace.error is None
+        assert (await kit.ask("x", scope=unknown)).trace.error is None, (
+            "a scope that is set up twice cannot be asked"
+        )
 
     async def test_filters_that_widen_are_refused(self, kit: Kit) -> None:
         """DESIGN 5.2: scope keys, wildcards and logic operators never reach the adapter."""
@@ -207,7 +217,9 @@ class IsolationContract(ContractBase):
         for name in names:
             others = [other for other in names if other != name and marker(other) in found[name]]
             assert not others, f"{name} sees {others}"
-            assert (marker(name) in found[name]) == kit.recalls_writes
+            assert (marker(name) in found[name]) == kit.recalls_writes, (
+                f"{name} does not see its own as declared"
+            )
 
     async def test_reset_clears_this_scope_and_no_other(self, kit: Kit) -> None:
         """Spec 9.6: the bystander keeps everything, the scope is verified empty and can be used again."""
@@ -217,17 +229,19 @@ class IsolationContract(ContractBase):
         await kit.tell("kept", scope=bystander)
         kept = (await kit.ask("kept", scope=bystander)).entries
         receipt = await kit.slot.reset_scope(kit.scope)
-        assert receipt.scope == kit.scope
+        assert receipt.scope == kit.scope, "the receipt is of another scope"
         assert receipt.verified, "a reset must look again whether the scope is empty"
-        assert not await kit.recalls("old")
+        assert not await kit.recalls("old"), "what was reset is still recalled"
         if kit.recalls_writes:
-            assert (await kit.ask("old")).entries == ()
+            assert (await kit.ask("old")).entries == (), "a reset scope is not empty"
         after = (await kit.ask("kept", scope=bystander)).entries
-        assert [entry.text for entry in after] == [entry.text for entry in kept]
-        assert (await kit.slot.reset_scope(kit.scope)).verified
+        assert [entry.text for entry in after] == [entry.text for entry in kept], (
+            "the reset changed another scope"
+        )
+        assert (await kit.slot.reset_scope(kit.scope)).verified, "a second reset is not verified"
         await kit.tell("new")
-        assert await kit.recalls("new") == kit.recalls_writes
-        assert not await kit.recalls("old")
+        assert await kit.recalls("new") == kit.recalls_writes, "a scope cannot be used after its reset"
+        assert not await kit.recalls("old"), "what was reset came back"
 
     async def test_a_reset_reaches_what_is_still_being_derived(self, kit: Kit) -> None:
         """Spec 9.6: what was accepted before the reset does not turn up after it."""

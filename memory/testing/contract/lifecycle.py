@@ -32,8 +32,10 @@ class LifecycleContract(ContractBase):
     async def test_is_an_adapter(self, kit: Kit) -> None:
         """DESIGN 4: the contract is structural; the slot satisfies it as well."""
         for one in (kit.adapter, kit.slot):
-            assert isinstance(one, MemoryAdapter)
-            assert one.backend_name == kit.slot.backend_name != ""
+            assert isinstance(one, MemoryAdapter), f"{type(one).__name__} lacks methods of MemoryAdapter"
+            assert one.backend_name == kit.slot.backend_name != "", (
+                "adapter and slot need one name that is not empty"
+            )
 
     async def test_closing_leaves_nothing_behind(
         self, adapter_factory: Callable[[], MemoryAdapter], anyio_backend_name: str
@@ -48,7 +50,7 @@ class LifecycleContract(ContractBase):
                 await kit.close(clean_up=True)
             if number:  # the first round is for what an SDK keeps for the life of the process
                 counts.append(_resources())
-        assert counts[1] == counts[0]
+        assert counts[1] == counts[0], "threads, files or processes are left after closing"
 
     async def test_closing_twice_is_no_error(self, kit: Kit) -> None:
         """DESIGN 5.8: ``aclose`` is idempotent, for slot and adapter."""
@@ -80,7 +82,9 @@ class LifecycleContract(ContractBase):
         thread.join(20)
         assert not thread.is_alive(), "a call from another loop hangs"
         assert not problems, problems
-        assert await kit.recalls("blue") == kit.recalls_writes
+        assert await kit.recalls("blue") == kit.recalls_writes, (
+            "the slot does not work any more in its own loop"
+        )
 
     async def test_cancellation_leaves_the_slot_usable(self, kit: Kit) -> None:
         """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
@@ -99,8 +103,10 @@ class LifecycleContract(ContractBase):
             await kit.slot.set_mode(AdapterMode(read_only=True))
             await kit.slot.set_mode(AdapterMode(read_only=False))
             await kit.tell("blue")
-        assert await kit.recalls("blue") == kit.recalls_writes
-        assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0
+        assert await kit.recalls("blue") == kit.recalls_writes, "the slot does not work after cancelled calls"
+        assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0, (
+            "a cancelled write still counts as under way"
+        )
 
 
 async def _assert_refused(kit: Kit, slot: MemorySlot) -> None:

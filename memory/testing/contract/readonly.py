@@ -45,26 +45,34 @@ class ReadOnlyContract(ContractBase):
         for name, fields in _ARTIFACTS.items():
             await kit.slot.before_turn(f"{kit.fact(name)} Where is it?", session_id="test-1")
             receipt = await kit.slot.record_event(kit.event(kit.fact(name), session_id="test-1", **fields))
-            assert receipt.status == "skipped_read_only"
-        assert await kit.observe() == before
+            assert receipt.status == "skipped_read_only", (
+                f"a {name} event was {receipt.status} while read-only"
+            )
+        assert await kit.observe() == before, "a test session changed the native state"
         await kit.read_only(False)
         await kit.until_ready()
-        assert await kit.observe() == before
+        assert await kit.observe() == before, "something of a test session was written after it"
         for name in _ARTIFACTS:
-            assert not await kit.recalls(name)
-        assert await kit.recalls("known") == kit.recalls_writes
+            assert not await kit.recalls(name), f"the {name} of a test session is recalled"
+        assert await kit.recalls("known") == kit.recalls_writes, (
+            "what was known before is not recalled as declared"
+        )
         await kit.tell("later")
-        assert await kit.recalls("later") == kit.recalls_writes
+        assert await kit.recalls("later") == kit.recalls_writes, (
+            "what is told afterwards is not recalled as declared"
+        )
 
     async def test_controls_and_backends_pass_the_same_gate(self, kit: Kit) -> None:
         """Spec 9.11: the skip is the slot's, for every kind of provider, and traces name the kind."""
         await kit.read_only()
         receipt = await kit.slot.after_turn(user=kit.fact("x"), session_id="s")
-        assert receipt.status == "skipped_read_only"
-        assert receipt.trace is not None
-        assert receipt.trace.read_only is True
-        assert receipt.trace.condition_kind == kit.slot.traits.kind
-        assert receipt.trace.attempts == 0
+        assert receipt.status == "skipped_read_only", f"a write while read-only was {receipt.status}"
+        assert receipt.trace is not None, "a skipped write has no trace"
+        assert receipt.trace.read_only is True, "the trace does not say that the slot was read-only"
+        assert receipt.trace.condition_kind == kit.slot.traits.kind, (
+            "the trace names another kind of provider"
+        )
+        assert receipt.trace.attempts == 0, "a skipped write was attempted"
 
     async def test_every_write_path_is_skipped_while_read_only(self, kit: Kit) -> None:
         """DESIGN 5.1: each with a receipt that says so, none with a native call."""
@@ -74,23 +82,29 @@ class ReadOnlyContract(ContractBase):
         await kit.read_only()
         event, other = kit.event(kit.fact("x")), kit.event(kit.fact("y"))
         skipped = await kit.slot.record_event(event)
-        assert (skipped.event_id, skipped.status) == (event.event_id, "skipped_read_only")
-        assert skipped.native_ids == ()
+        assert (skipped.event_id, skipped.status) == (event.event_id, "skipped_read_only"), (
+            "a write while read-only has not the receipt of a skipped one"
+        )
+        assert skipped.native_ids == (), "a skipped write has native ids"
         bulk = kit.slot.capability(SupportsBulkIngest)
         if bulk is not None:
             receipts = await bulk.record_events([event, other])
             assert [(r.event_id, r.status) for r in receipts] == [
                 (event.event_id, "skipped_read_only"),
                 (other.event_id, "skipped_read_only"),
-            ]
+            ], "a bulk write while read-only is not skipped event by event"
         feedback = kit.slot.capability(SupportsFeedback)
         if feedback is not None:
-            assert (await feedback.apply_feedback(_feedback(kit))).status == "skipped_read_only"
+            assert (await feedback.apply_feedback(_feedback(kit))).status == "skipped_read_only", (
+                "feedback was taken while read-only"
+            )
         mutate = kit.slot.capability(SupportsNativeMutation)
         if mutate is not None:
             for request in self.mutations(kit.scope, entries):
-                assert (await mutate.native_mutation(request)).status == "skipped_read_only"
-        assert await kit.observe() == before
+                assert (await mutate.native_mutation(request)).status == "skipped_read_only", (
+                    "a mutation was made while read-only"
+                )
+        assert await kit.observe() == before, "a skipped write changed the native state"
 
     async def test_reset_is_refused_while_read_only(self, kit: Kit) -> None:
         """Spec 9.10: a test session never resets; memory stays as it is."""
@@ -99,9 +113,11 @@ class ReadOnlyContract(ContractBase):
         await kit.read_only()
         with pytest.raises(ReadOnlyError):
             await kit.slot.reset_scope(kit.scope)
-        assert await kit.observe() == before
+        assert await kit.observe() == before, "a refused reset changed the native state"
         await kit.read_only(False)
-        assert await kit.recalls("known") == kit.recalls_writes
+        assert await kit.recalls("known") == kit.recalls_writes, (
+            "what was known before is not recalled as declared"
+        )
 
     async def test_reading_leaves_the_native_state_unchanged(self, kit: Kit) -> None:
         """DESIGN 5.1: retrieval, health and formatting write nothing, in either mode."""
@@ -114,8 +130,8 @@ class ReadOnlyContract(ContractBase):
                 kit.slot.format_context(result)
             await kit.slot.before_turn(kit.fact("asked"), session_id="probe")
             await kit.slot.health()
-            assert await kit.observe() == before
-        assert not await kit.recalls("asked")
+            assert await kit.observe() == before, f"reading changed the native state, read_only={read_only}"
+        assert not await kit.recalls("asked"), "a question is recalled as if it had been told"
         if not kit.sees_native_state:
             not_tested("override fingerprint: without it only what can be retrieved was compared")
 
@@ -134,11 +150,13 @@ class ReadOnlyContract(ContractBase):
             for name in names[4:]:
                 tasks.start_soon(write, name, kit.event(kit.fact(name)))
             mode = await kit.slot.set_mode(AdapterMode(read_only=True, reason="race"))
-        assert (mode.read_only, mode.reason) == (True, "race")
+        assert (mode.read_only, mode.reason) == (True, "race"), "the receipt does not name mode and reason"
         await kit.until_ready(required=False)
         flipped = await kit.observe()
         statuses = {name: receipt.status for name, receipt in receipts.items()}
-        assert set(statuses.values()) <= {*STORED, "skipped_read_only"}
+        assert set(statuses.values()) <= {*STORED, "skipped_read_only"}, (
+            f"writes at a mode switch were {statuses}"
+        )
         early = [statuses[name] for name in names[:4]]
         assert "skipped_read_only" not in early, "what was under way before set_mode counts"
         for name in names:
@@ -155,12 +173,14 @@ class ReadOnlyContract(ContractBase):
         """Spec 4.2: after the test session, accumulation goes on; switching twice is no error."""
         for _ in range(2):
             receipt = await kit.slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
-            assert receipt.read_only is True
+            assert receipt.read_only is True, "the slot did not become read-only"
         for _ in range(2):
             receipt = await kit.slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
-            assert receipt.read_only is False
+            assert receipt.read_only is False, "the slot did not open again"
         await kit.tell("after")
-        assert await kit.recalls("after") == kit.recalls_writes
+        assert await kit.recalls("after") == kit.recalls_writes, (
+            "what is told afterwards is not recalled as declared"
+        )
 
 
 def _feedback(kit: Kit) -> MemoryFeedback:

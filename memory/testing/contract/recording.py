@@ -32,11 +32,11 @@ class RecordingContract(ContractBase):
         """Spec 9.1."""
         event = kit.event(kit.fact("blue"), "I will remember that.")
         receipt = await kit.slot.record_event(event)
-        assert receipt.event_id == event.event_id
-        assert receipt.status in STORED
-        assert len(set(receipt.native_ids)) == len(receipt.native_ids)
-        assert receipt.trace is not None
-        assert receipt.trace.native_ids == receipt.native_ids
+        assert receipt.event_id == event.event_id, "the receipt is of another event"
+        assert receipt.status in STORED, f"a plain write was {receipt.status}: {receipt.warnings}"
+        assert len(set(receipt.native_ids)) == len(receipt.native_ids), "the receipt repeats a native id"
+        assert receipt.trace is not None, "the receipt has no trace"
+        assert receipt.trace.native_ids == receipt.native_ids, "receipt and trace name different records"
 
     async def test_what_was_written_is_recalled_once_ready(self, kit: Kit) -> None:
         """Spec 9.2. A control that does not recall says so, and its context does not move."""
@@ -44,9 +44,11 @@ class RecordingContract(ContractBase):
         await kit.tell("blue")
         after = (await kit.ask("blue")).formatted_context
         if kit.recalls_writes:
-            assert marker("blue") in after
+            assert marker("blue") in after, "what was written is not recalled"
         else:
-            assert after == before
+            assert after == before, (
+                "what was written moved a context that does not come from it, by declaration"
+            )
 
     async def test_a_committed_write_is_retrievable_at_once(self, kit: Kit) -> None:
         """DESIGN 4: ``committed`` is a promise; what is not yet retrievable is ``pending`` or ``queued``."""
@@ -54,16 +56,16 @@ class RecordingContract(ContractBase):
         receipt = await kit.slot.record_event(kit.event(kit.fact("blue")))
         if receipt.status != "committed":
             not_declared(f"committed; writes are {receipt.status}, and readiness has tests of its own")
-        assert await kit.recalls("blue")
+        assert await kit.recalls("blue"), "committed, and not retrievable"
 
     async def test_a_new_scope_is_empty_and_that_is_no_error(self, kit: Kit) -> None:
         """DESIGN 4: empty and failed never look alike."""
         kit.needs_recall()
         result = await kit.ask("blue")
-        assert result.entries == ()
-        assert result.formatted_context == ""
-        assert result.trace.error is None
-        assert result.trace.retrieved_count == 0
+        assert result.entries == (), "a new scope has entries"
+        assert result.formatted_context == "", "a new scope has a context section"
+        assert result.trace.error is None, "an empty answer is traced as an error"
+        assert result.trace.retrieved_count == 0, "an empty answer is not counted as one"
 
     async def test_raw_keeps_the_native_provenance(self, kit: Kit) -> None:
         """Spec 9.8: ids, scores, timestamps and labels that entries show are in ``raw``, which is JSON."""
@@ -71,16 +73,24 @@ class RecordingContract(ContractBase):
         result = await kit.ask("blue")
         raw = as_json(result.raw)
         for entry in result.entries:
-            assert entry.native_id is None or entry.native_id in raw
+            assert entry.native_id is None or entry.native_id in raw, (
+                "an entry's native id is not in the payload"
+            )
             for _, label in entry.labels:
-                assert label in raw
+                assert label in raw, f"the label {label!r} of an entry is not in the payload"
         if kit.recalls_writes:
-            assert marker("blue") in raw
+            assert marker("blue") in raw, "what was told is not in the payload"
         scores = [entry.score for entry in result.entries if entry.score is not None]
         times = [entry.timestamp for entry in result.entries if entry.timestamp is not None]
-        assert result.trace.top_score == max(scores, default=None)
-        assert result.trace.newest_retrieved_at == max(times, default=None)
-        assert result.trace.oldest_retrieved_at == min(times, default=None)
+        assert result.trace.top_score == max(scores, default=None), (
+            "the trace has another top score than the entries"
+        )
+        assert result.trace.newest_retrieved_at == max(times, default=None), (
+            "the trace has another newest time than the entries"
+        )
+        assert result.trace.oldest_retrieved_at == min(times, default=None), (
+            "the trace has another oldest time than the entries"
+        )
 
     async def test_entries_name_their_native_record_and_their_event(self, kit: Kit) -> None:
         """Spec 9.8: without a native id a row cannot be traced, without event ids evidence cannot be scored."""
@@ -122,8 +132,10 @@ class RecordingContract(ContractBase):
         await kit.slot.record_event(event)
         await kit.until_ready()
         entries = [entry for entry in (await kit.ask("blue")).entries if marker("blue") in entry.text]
-        assert entries
-        assert {entry.timestamp for entry in entries} <= {None, event.timestamp}
+        assert entries, "what was told is in no entry"
+        assert {entry.timestamp for entry in entries} <= {None, event.timestamp}, (
+            "an entry is dated otherwise than its event"
+        )
 
     async def test_event_fields_stay_traceable(self, kit: Kit) -> None:
         """Spec 1: an adapter keeps the event's fields as metadata that can be found again."""
@@ -155,9 +167,11 @@ class RecordingContract(ContractBase):
             Message(role="assistant", content="I found nothing."),
         )
         receipt = await kit.slot.record_event(kit.event("unused", messages=messages))
-        assert receipt.status in STORED
+        assert receipt.status in STORED, f"an event of every role was {receipt.status}: {receipt.warnings}"
         await kit.until_ready()
-        assert await kit.recalls("blue") == kit.recalls_writes
+        assert await kit.recalls("blue") == kit.recalls_writes, (
+            "what the user said among other roles is not recalled as declared"
+        )
 
     async def test_any_script_and_length_survives(self, kit: Kit) -> None:
         """Text is UTF-8 everywhere: Chinese, emoji, right-to-left, and a long message."""
@@ -167,10 +181,14 @@ class RecordingContract(ContractBase):
             "I own a boat. " + "It sails well and far. " * 400: "Do I own a boat that sails?",
         }
         for text in said:
-            assert (await kit.slot.record_event(kit.event(text))).status in STORED
+            assert (await kit.slot.record_event(kit.event(text))).status in STORED, (
+                "a text of this script or length was not stored"
+            )
         await kit.until_ready()
         for text, query in said.items():
             result = await kit.slot.retrieve(kit.request(query))
             as_json(result.raw)
             # A backend may cut a long text into pieces, so its start must do.
-            assert (text[:12] in result.formatted_context) == kit.recalls_writes
+            assert (text[:12] in result.formatted_context) == kit.recalls_writes, (
+                f"{text[:12]!r} is not recalled as declared"
+            )

@@ -65,13 +65,15 @@ class SafetyContract(ContractBase):
         )
         with pytest.raises(InputError):
             await kit.slot.after_turn(user=section, session_id="s")
-        assert await kit.observe() == before
+        assert await kit.observe() == before, "recalled context alone was written"
         echoed = section.replace(marker("blue"), marker("echo"))
         receipt = await kit.slot.after_turn(
             user=f"{echoed}\n{kit.fact('green')}", assistant=f"You said: {echoed}", session_id="s"
         )
-        assert receipt.status != "unknown"
+        assert receipt.status != "unknown", "a plain write was unknown"
         await kit.until_ready()
         result = await kit.ask("green")
-        assert marker("echo") not in str(result.raw)
-        assert (marker("green") in result.formatted_context) == kit.recalls_writes
+        assert marker("echo") not in str(result.raw), "recalled context was written again"
+        assert (marker("green") in result.formatted_context) == kit.recalls_writes, (
+            "what was said beside recalled context is not recalled as declared"
+        )

@@ -27,41 +27,57 @@ class TraceContract(ContractBase):
         await kit.slot.reset_scope(kit.scope)
         for operation in ("setup_scope", "record_event", "retrieve", "health", "set_mode", "reset_scope"):
             trace = kit.traces.last(operation)
-            assert trace.backend_name == kit.slot.backend_name
+            assert trace.backend_name == kit.slot.backend_name, (
+                f"the trace of {operation} names another backend"
+            )
             assert trace.native_operation, operation
-            assert trace.condition_kind == kit.slot.traits.kind
-            assert trace.cs_filtering == kit.slot.traits.cs_filtering
-            assert trace.started_at is not None
-            assert began < trace.started_at < datetime.now(UTC) + timedelta(seconds=1)
-            assert trace.latency_ms is not None
-            assert trace.latency_ms >= 0
-            assert trace.attempts >= 1
-            assert trace.error is None
-            assert trace.read_only is not None
+            assert trace.condition_kind == kit.slot.traits.kind, (
+                f"the trace of {operation} names another kind"
+            )
+            assert trace.cs_filtering == kit.slot.traits.cs_filtering, (
+                f"the trace of {operation} declares another CS filtering"
+            )
+            assert trace.started_at is not None, f"the trace of {operation} has no start"
+            assert began < trace.started_at < datetime.now(UTC) + timedelta(seconds=1), (
+                f"the trace of {operation} started at {trace.started_at}"
+            )
+            assert trace.latency_ms is not None, f"the trace of {operation} has no latency"
+            assert trace.latency_ms >= 0, f"the trace of {operation} took less than no time"
+            assert trace.attempts >= 1, f"the trace of {operation} counts no attempt"
+            assert trace.error is None, f"the trace of {operation} has an error"
+            assert trace.read_only is not None, f"the trace of {operation} does not say the mode"
 
     async def test_the_trace_of_a_write_names_its_event(self, kit: Kit) -> None:
         """Spec 2.1: scope, session, event, native ids and consistency of the write."""
         receipt = await kit.tell("blue")
         trace = kit.traces.last("record_event")
-        assert receipt.trace == trace
-        assert (trace.scope, trace.session_id, trace.event_id) == (kit.scope, "session-1", receipt.event_id)
-        assert trace.native_ids == receipt.native_ids
-        assert trace.consistency == receipt.status
+        assert receipt.trace == trace, "the receipt has another trace"
+        assert (trace.scope, trace.session_id, trace.event_id) == (
+            kit.scope,
+            "session-1",
+            receipt.event_id,
+        ), "the trace does not name scope, session and event"
+        assert trace.native_ids == receipt.native_ids, "receipt and trace name different records"
+        assert trace.consistency == receipt.status, "receipt and trace tell different statuses"
 
     async def test_the_trace_of_a_retrieval_counts(self, kit: Kit) -> None:
         """Spec 2.1: tokens, entries, scores and times are those of the result; unknown is None."""
         await kit.tell("blue")
         result = await kit.ask("blue")
         trace = kit.traces.last("retrieve")
-        assert result.trace == trace
-        assert (trace.scope, trace.session_id) == (kit.scope, "session-2")
-        assert trace.retrieved_count == len(result.entries)
-        assert trace.included_count == len(result.included)
-        assert trace.token_counter == kit.slot.token_counter.name
+        assert result.trace == trace, "the result has another trace"
+        assert (trace.scope, trace.session_id) == (kit.scope, "session-2"), (
+            "the trace does not name scope and session"
+        )
+        assert trace.retrieved_count == len(result.entries), "the trace counts other entries than came back"
+        assert trace.included_count == len(result.included), (
+            "the trace counts other entries than are included"
+        )
+        assert trace.token_counter == kit.slot.token_counter.name, "the trace names another token counter"
         expected = kit.slot.token_counter.count(result.formatted_context) if result.formatted_context else 0
-        assert trace.token_count == expected
+        assert trace.token_count == expected, "the trace counts other tokens than the section has"
         if not any(entry.score is not None for entry in result.entries):
-            assert trace.top_score is None
+            assert trace.top_score is None, "the trace has a score that no entry has"
 
     async def test_traces_hold_no_user_text(self, kit: Kit) -> None:
         """DESIGN 4: traces may be logged and published."""
@@ -70,5 +86,7 @@ class TraceContract(ContractBase):
         await kit.slot.before_turn(kit.fact("asked"), session_id="s")
         written = "".join(trace.model_dump_json() for trace in kit.traces.all)
         for word in (marker("blue"), marker("note"), marker("asked"), "passport"):
-            assert word not in written
-        assert all(Trace.model_validate_json(trace.model_dump_json()) == trace for trace in kit.traces.all)
+            assert word not in written, f"{word!r} stands in a trace"
+        assert all(Trace.model_validate_json(trace.model_dump_json()) == trace for trace in kit.traces.all), (
+            "a trace does not survive JSON"
+        )
