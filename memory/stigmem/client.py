@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
@@ -23,7 +22,7 @@ __all__ = ["MAX_LIMIT", "NodeInfo", "StigmemNode"]
 MAX_LIMIT = 500
 """The most rows a node returns at once; there is no second page, because its cursor loses rows."""
 
-_SAID = ("version", "node_id", "node_url", "auth", "federation")
+_NODE_FIELDS = ("version", "node_id", "node_url", "auth", "federation")
 # A fact sent twice is the same fact, by its content id.
 _IDEMPOTENT_POSTS = frozenset({"/v1/facts", "/v1/recall"})
 
@@ -86,9 +85,7 @@ class StigmemNode:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     # -- what the node is -------------------------------------------------------------------------------
@@ -97,7 +94,7 @@ class StigmemNode:
         """``GET /.well-known/stigmem``; needs no key."""
         raw = mapping(await self.request("GET", "/.well-known/stigmem"), "/.well-known/stigmem")
         return NodeInfo(
-            **{name: None if raw.get(name) is None else str(raw[name]) for name in _SAID}, raw=raw
+            **{name: None if raw.get(name) is None else str(raw[name]) for name in _NODE_FIELDS}, raw=raw
         )
 
     async def me(self) -> dict[str, Any]:
@@ -156,9 +153,6 @@ class StigmemNode:
         token_budget: int | None = None,
         limit: int | None = None,
         weights: Mapping[str, float] | None = None,
-        include_neighbors: bool = False,
-        min_confidence: float | None = None,
-        depth: int | None = None,
     ) -> dict[str, Any]:
         """``POST /v1/recall``; the answer as the node gave it, with ``facts`` known to be a list of objects.
 
@@ -175,9 +169,7 @@ class StigmemNode:
             "token_budget": token_budget,
             "limit": limit,
             "weights": dict(weights) if weights is not None else None,
-            "include_neighbors": include_neighbors,
-            "min_confidence": min_confidence,
-            "depth": depth,
+            "include_neighbors": False,
         }
         body = {name: value for name, value in body.items() if value is not None}
         answer = mapping(await self.request("POST", "/v1/recall", json=body), "/v1/recall")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -23,7 +23,6 @@ from memory.adapter import (
     Frozen,
     IdAlphabet,
     JsonObject,
-    Text,
     check_aware,
     check_text,
 )
@@ -89,7 +88,7 @@ def _limited(limit: int) -> Callable[[str], str]:
     return check
 
 
-def _said(value: str) -> str:
+def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be blank")
     return value
@@ -139,8 +138,8 @@ Entity = Annotated[str, AfterValidator(_check_entity)]
 Ref = Annotated[str, AfterValidator(_check_ref)]
 Source = Annotated[str, AfterValidator(_check_source)]
 Relation = Annotated[str, AfterValidator(_check_relation)]
-Summary = Annotated[str, AfterValidator(_said), AfterValidator(_limited(MAX_SUMMARY_BYTES))]
-Goal = Annotated[str, AfterValidator(_said), AfterValidator(_limited(MAX_GOAL_BYTES))]
+Summary = Annotated[str, AfterValidator(_not_blank), AfterValidator(_limited(MAX_SUMMARY_BYTES))]
+Goal = Annotated[str, AfterValidator(_not_blank), AfterValidator(_limited(MAX_GOAL_BYTES))]
 
 
 def _checked(check: Callable[[str], str], value: str, where: str) -> str:
@@ -151,40 +150,28 @@ def _checked(check: Callable[[str], str], value: str, where: str) -> str:
 
 
 def check_uri(value: str, where: str = "uri") -> str:
-    """An entity or source URI the node keeps as it is: ``scheme://...``, no capitals, no spaces.
-
-    Raises:
-        InputError: names ``where`` and the fix.
-    """
+    """An entity or source URI the node keeps as it is. Here and below, InputError names ``where`` and the fix."""
     return _checked(_check_uri, value, where)
 
 
 def check_entity(value: str, where: str = "entity") -> str:
-    """As :func:`check_uri`, and informal URIs such as ``issue:proj-12``, which the node keeps as well.
-
-    Raises:
-        InputError: names ``where`` and the fix.
-    """
+    """As :func:`check_uri`, and informal URIs such as ``issue:proj-12``, which the node keeps as well."""
     return _checked(_check_entity, value, where)
 
 
 def check_ref(value: str, where: str = "ref") -> str:
-    """A ref the node reads back: ``scheme://...``; capitals are allowed outside ``stigmem://``.
-
-    Raises:
-        InputError: names ``where`` and the fix.
-    """
+    """A ref the node reads back: ``scheme://...``; capitals are allowed outside ``stigmem://``."""
     return _checked(_check_ref, value, where)
 
 
 def check_summary(value: str, where: str = "summary") -> str:
-    """A non-blank text of at most ``MAX_SUMMARY_BYTES``; InputError otherwise."""
-    return _checked(lambda text: _limited(MAX_SUMMARY_BYTES)(_said(text)), value, where)
+    """A non-blank text of at most ``MAX_SUMMARY_BYTES``."""
+    return _checked(lambda text: _limited(MAX_SUMMARY_BYTES)(_not_blank(text)), value, where)
 
 
 def check_goal(value: str, where: str = "goal") -> str:
-    """A non-blank text of at most ``MAX_GOAL_BYTES``; InputError otherwise."""
-    return _checked(lambda text: _limited(MAX_GOAL_BYTES)(_said(text)), value, where)
+    """A non-blank text of at most ``MAX_GOAL_BYTES``."""
+    return _checked(lambda text: _limited(MAX_GOAL_BYTES)(_not_blank(text)), value, where)
 
 
 def fold(value: str) -> str:
@@ -215,9 +202,7 @@ def build_uri(authority: str, kind: str, *ids: str | None) -> str:
     return check_uri(f"stigmem://{authority.lower()}/{kind}/{encode_uri_part(*ids)}")
 
 
-def _number(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("must be an int or a float for type number; a bool is type boolean")
+def _finite(value: float) -> float:
     try:
         finite = math.isfinite(float(value))
     except OverflowError:
@@ -229,11 +214,9 @@ def _number(value: Any) -> int | float:
     return value
 
 
-def _moment(value: Any) -> str:
+def _datetime(value: datetime | str) -> str:
     if isinstance(value, datetime):
         return check_aware(value).isoformat()
-    if not isinstance(value, str):
-        raise ValueError("must be a datetime or an ISO 8601 string for type datetime")
     try:
         parsed = datetime.fromisoformat(value)
     except ValueError:
@@ -242,37 +225,15 @@ def _moment(value: Any) -> str:
     return value
 
 
-def _words(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a str for types string and text")
-    return _limited(MAX_VALUE_BYTES)(value)
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be True or False for type boolean")
-    return value
-
-
-def _reference(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a URI string for type ref")
-    return _check_ref(value)
-
-
-def _nothing(value: Any) -> None:
-    if value is not None:
-        raise ValueError("must be None for type null")
-
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "string": _words,
-    "text": _words,
-    "number": _number,
-    "boolean": _boolean,
-    "datetime": _moment,
-    "ref": _reference,
-    "null": _nothing,
+_CHECKS: Mapping[str, tuple[tuple[type, ...], str, Callable[[Any], Any] | None]] = {
+    # value type -> Python's types, what to call them, further checks
+    "string": ((str,), "a str", _limited(MAX_VALUE_BYTES)),
+    "text": ((str,), "a str", _limited(MAX_VALUE_BYTES)),
+    "number": ((int, float), "an int or a float", _finite),
+    "boolean": ((bool,), "True or False", None),
+    "datetime": ((datetime, str), "a datetime or an ISO 8601 string", _datetime),
+    "ref": ((str,), "a URI string", _check_ref),
+    "null": ((type(None),), "None", None),
 }
 
 
@@ -294,7 +255,12 @@ class FactValue(Frozen):
     @field_validator("v", mode="plain")
     @classmethod
     def _of_its_type(cls, value: Any, info: ValidationInfo) -> Any:
-        check = _CHECKS.get(info.data.get("type", ""))
+        kind = info.data.get("type")
+        if kind is None:
+            return value  # an unknown type is an error of its own
+        types, told, check = _CHECKS[kind]
+        if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
+            raise ValueError(f"must be {told} for type {kind}")
         return check(value) if check else value
 
     def body(self) -> dict[str, Any]:
@@ -321,8 +287,6 @@ class NewFact(Frozen):
         confidence: 0 to 1.
         valid_until: timezone-aware, or None for ever.
         derived_from: JSON objects the node keeps and returns verbatim, outside the content id.
-        garden_id: the garden it is put in, or None.
-        write_mode: the node's ``write_mode``, or None for its default.
 
     Raises:
         InputError: names the field and the fix.
@@ -336,8 +300,6 @@ class NewFact(Frozen):
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] = 1.0
     valid_until: AwareDatetime | None = None
     derived_from: Annotated[tuple[JsonObject, ...], AfterValidator(_check_sources)] = ()
-    garden_id: Text | None = None
-    write_mode: Text | None = None
 
     def body(self) -> dict[str, Any]:
         """The JSON body of ``POST /v1/facts``; optional fields only where they are set."""
@@ -353,9 +315,6 @@ class NewFact(Frozen):
             body["valid_until"] = self.valid_until.isoformat()
         if self.derived_from:
             body["derived_from"] = list(self.derived_from)
-        for name in ("garden_id", "write_mode"):
-            if getattr(self, name) is not None:
-                body[name] = getattr(self, name)
         return body
 
 

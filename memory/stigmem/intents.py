@@ -164,7 +164,7 @@ class HandoffPayload(ReceivedHandoff):
 
 
 class IntentRecord(Frozen):
-    """An envelope as it was read. It may lack what section 4 requires; :attr:`departures` says what.
+    """An envelope as it was read. It may lack what section 4 requires; :attr:`violations` says what.
 
     Attributes:
         id: a UUID for envelopes made here; whatever the writer chose for others.
@@ -192,9 +192,9 @@ class IntentRecord(Frozen):
     expires_at: AwareDatetime | None = None
 
     @property
-    def departures(self) -> tuple[str, ...]:
+    def violations(self) -> tuple[str, ...]:
         """The rules of section 4 this envelope breaks, as ``field: what is wrong``; empty for none."""
-        return tuple(_departures(self))
+        return tuple(_violations(self))
 
     def is_expired(self, now: datetime | None = None) -> bool:
         """Whether the envelope has ended at ``now`` (timezone-aware; the present moment by default)."""
@@ -238,7 +238,7 @@ class IntentEnvelope(IntentRecord):
         return self
 
 
-def _departures(record: IntentRecord) -> Iterator[str]:
+def _violations(record: IntentRecord) -> Iterator[str]:
     if record.escalation is None:
         yield "escalation: is required"
     if record.handoff is not None and not record.handoff.fact_refs:

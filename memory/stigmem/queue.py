@@ -187,7 +187,7 @@ class WriteQueue:
         return report
 
     def _abandon(self, thread: threading.Thread) -> None:
-        """Cancel the write under way and settle those behind it."""
+        """Cancel the write under way and end those behind it."""
         self._abandoning = True
         loop = self._loop
         if loop is not None:
@@ -196,9 +196,9 @@ class WriteQueue:
             except RuntimeError:
                 pass  # the loop has just ended, and every write with it
         thread.join(_CANCEL_GRACE_S)
-        # A thread that hangs in a system call settles nothing itself.
+        # A thread that hangs in a system call finishes nothing itself.
         for write, ticket in list(self._open.values()):
-            self._settle(write, ticket, "abandoned")
+            self._finish(write, ticket, "abandoned")
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -219,22 +219,22 @@ class WriteQueue:
 
     async def _send(self, write: Write, ticket: Ticket) -> None:
         if self._abandoning:
-            self._settle(write, ticket, "abandoned")
+            self._finish(write, ticket, "abandoned")
             return
         self._task = asyncio.current_task()
         try:
             self._node = self._node or self._open_node()
             await carry_out(self._node, write, ticket._add)
         except MemslotError as error:
-            self._settle(write, ticket, "failed", error)
+            self._finish(write, ticket, "failed", error)
         except asyncio.CancelledError:
-            self._settle(write, ticket, "abandoned")
+            self._finish(write, ticket, "abandoned")
         except Exception as error:
             # What nobody foresaw must cost one write, not the thread and with it every write to come.
             unforeseen = BackendError(f"stigmem: {type(error).__name__} in a write")
-            self._settle(write, ticket, "failed", unforeseen)
+            self._finish(write, ticket, "failed", unforeseen)
         else:
-            self._settle(write, ticket, "written")
+            self._finish(write, ticket, "written")
         finally:
             self._task = None
 
@@ -243,7 +243,7 @@ class WriteQueue:
             with anyio.move_on_after(_CANCEL_GRACE_S):
                 await self._node.aclose()
 
-    def _settle(
+    def _finish(
         self, write: Write, ticket: Ticket, state: WriteState, error: MemslotError | None = None
     ) -> None:
         with self._lock:

@@ -177,7 +177,7 @@ class StigmemAdapter(SequentialBulk):
         )
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Facts can be recalled once the node has answered; pending only while a given-up write is under way."""
+        """Facts can be recalled once the node has answered; pending only while an abandoned write is under way."""
         if self.shielded.busy(scope_id(scope)):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
         return BackendReadiness(state="ready", detail="facts can be recalled at once")
@@ -263,6 +263,7 @@ class StigmemAdapter(SequentialBulk):
         before, old = await self._scopes.call(scope, look)
         opened = await self._scopes.renew(scope, before)
         _, found = await look(opened)
+        await self._scopes.leave(opened.ids.scope_id)  # who resets last has no more use for a key
         left: tuple[str, ...] = ()
         if old or opened.ids.generation > 1:
             reachable = (

@@ -155,13 +155,18 @@ class Scopes:
             await self._keys.drop(old.node, old.ids, old.key_id)
         return await self._enter(node, ids)
 
+    async def leave(self, scope: str) -> None:
+        """Delete our key of a scope, given by its id; the next use makes another."""
+        opened = self._opened.pop(scope, None)
+        if opened is not None and opened.key_id is not None and self._keys is not None:
+            with suppress(BackendError):
+                await self._keys.drop(opened.node, opened.ids, opened.key_id)
+
     async def aclose(self) -> None:
         """Delete our keys, as far as the nodes answer soon, and close every connection. Idempotent."""
         with anyio.move_on_after(_CLOSING_S):
-            for opened in self._opened.values():
-                if self._keys is not None and opened.key_id is not None:
-                    with suppress(BackendError):
-                        await self._keys.drop(opened.node, opened.ids, opened.key_id)
+            for scope in list(self._opened):
+                await self.leave(scope)
         self._opened.clear()
         while self._nodes:
             _, node = self._nodes.popitem()

@@ -129,8 +129,8 @@ def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
     fact = Fact(**hit["fact"])
     score = hit.get("score")
     score = float(score) if isinstance(score, (int, float)) else None
-    said = next((one for one in fact.derived_from if isinstance(one, dict) and "scope" in one), None)
-    if fact.relation != UTTERANCE or said is None:
+    provenance = next((one for one in fact.derived_from if isinstance(one, dict) and "scope" in one), None)
+    if fact.relation != UTTERANCE or provenance is None:
         return ContextEntry(
             f"{fact.relation}: {render_value(fact)}",
             native_id=fact.id,
@@ -144,15 +144,15 @@ def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
         _JOIN.sub(r"\1", str(fact.value.v or "")),
         native_id=fact.id,
         score=score,
-        timestamp=_moment(said.get("timestamp")),
-        labels=tuple((name, str(said[name])) for name in ("role",) if said.get(name)),
-        event_ids=(str(said["event_id"]),) if said.get("event_id") else (),
-        session_id=str(said["session_id"]) if said.get("session_id") else None,
-        scope_ids={"scope": ids.scope_id if said["scope"] == ids.name else str(said["scope"])},
+        timestamp=_time(provenance.get("timestamp")),
+        labels=tuple((name, str(provenance[name])) for name in ("role",) if provenance.get(name)),
+        event_ids=(str(provenance["event_id"]),) if provenance.get("event_id") else (),
+        session_id=str(provenance["session_id"]) if provenance.get("session_id") else None,
+        scope_ids={"scope": ids.scope_id if provenance["scope"] == ids.name else str(provenance["scope"])},
     )
 
 
-def _moment(text: Any) -> datetime | None:
+def _time(text: Any) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):

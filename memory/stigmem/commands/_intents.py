@@ -15,7 +15,7 @@ from memory.plugins.console import AsJson, print_json, print_table
 from memory.stigmem.commands._shared import Wait, from_stdin, within
 
 if TYPE_CHECKING:
-    from memory.stigmem.intent_board import IntentBoard
+    from memory.stigmem.intent_client import IntentClient
 
 __all__ = ["app"]
 
@@ -74,12 +74,12 @@ def create(
             body["expires_at"] = _after(expires_in)
         return body
 
-    async def send(board: IntentBoard, source: str) -> Any:
+    async def send(intents: IntentClient, source: str) -> Any:
         from memory.stigmem.intents import IntentEnvelope
 
-        return await board.submit(IntentEnvelope(**fields(source)))
+        return await intents.submit(IntentEnvelope(**fields(source)))
 
-    receipt = _on_board(wait, send, "; the envelope may exist, and the same id completes it")
+    receipt = _on_node(wait, send, "; the envelope may exist, and the same id completes it")
     if as_json:
         print_json(
             {
@@ -109,10 +109,10 @@ def list_intents(
 ) -> None:
     """List the envelopes in flight, newest first."""
 
-    async def look(board: IntentBoard, _: str) -> Any:
-        return await board.in_flight(goal=goal, to=to, sender=sender)
+    async def look(intents: IntentClient, _: str) -> Any:
+        return await intents.in_flight(goal=goal, to=to, sender=sender)
 
-    found = _on_board(wait, look)
+    found = _on_node(wait, look)
     if as_json:
         print_json(
             {
@@ -141,30 +141,30 @@ def show(
 ) -> None:
     """Show one envelope as JSON."""
 
-    async def look(board: IntentBoard, _: str) -> Any:
-        found = await board.get(intent)
+    async def look(intents: IntentClient, _: str) -> Any:
+        found = await intents.get(intent)
         if found is None:
             raise InputError(
                 "ID: no envelope of this id is in flight; 'memslot stigmem intent list' shows all"
             )
         return found
 
-    envelope = _on_board(wait, look)
+    envelope = _on_node(wait, look)
     print_json(envelope.body())
-    for departure in envelope.departures:
-        typer.echo(f"warning: {departure}", err=True)
+    for violation in envelope.violations:
+        typer.echo(f"warning: {violation}", err=True)
 
 
-def _on_board(wait: float, call: Callable[[IntentBoard, str], Awaitable[T]], hint: str = "") -> T:
+def _on_node(wait: float, call: Callable[[IntentClient, str], Awaitable[T]], hint: str = "") -> T:
     """What ``call`` makes of the node's envelopes and our own URI."""
 
     async def run() -> T:
         from memory.stigmem.abi import StigmemAbi
-        from memory.stigmem.intent_board import IntentBoard
+        from memory.stigmem.intent_client import IntentClient
 
         abi = StigmemAbi.from_env("process")
         async with abi.open_node() as node:
-            return await call(IntentBoard(node), abi.surfaces.source)
+            return await call(IntentClient(node), abi.surfaces.source)
 
     return within(wait, run, hint)
 

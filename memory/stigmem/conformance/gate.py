@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from memory import BackendError, InputError
 from memory.stigmem.client import StigmemNode
-from memory.stigmem.conformance.wire import Problem, Row, judged
+from memory.stigmem.conformance.wire import Problem, Row, outcome
 from memory.stigmem.facts import FACT_SCOPES, NewFact, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
 
@@ -96,6 +96,6 @@ def _low_confidences(fact: NewFact) -> list[NewFact]:
 async def gate_rows(node: StigmemNode) -> AsyncIterator[Row]:
     """Run the gate with our own write surfaces against a node."""
     for name, write in _writes().items():
-        yield await judged(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
+        yield await outcome(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
     for name, spoil in (("gate-wrong-scope", _other_scopes), ("gate-low-confidence", _low_confidences)):
-        yield await judged(name, "ADAPTER_GATE", _is_caught(node, spoil), ours=True)
+        yield await outcome(name, "ADAPTER_GATE", _is_caught(node, spoil), ours=True)

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from memory.stigmem.conformance.wire import NotRun, Problem, Row, Wire, judged
+from memory.stigmem.conformance.wire import NotRun, Problem, Row, Wire, outcome
 from memory.stigmem.facts import FactScope, FactValue, NewFact, build_uri
 
 __all__ = ["DECAY_IDS", "SYNTHESIS_IDS", "decay_rows", "synthesis_rows"]
@@ -199,7 +199,7 @@ async def decay_rows(wire: Wire, *, expire_scope: bool) -> AsyncIterator[Row]:
     """Run our DECAY vectors; ``expire_scope`` allows the one that expires all of scope ``public``."""
     for vector_id, vector in _DECAY.items():
         run = vector(wire) if expire_scope or vector is not _decay_retraction else _refused()
-        yield await judged(vector_id, "DECAY_VECTORS", run, ours=True)
+        yield await outcome(vector_id, "DECAY_VECTORS", run, ours=True)
 
 
 async def _refused() -> None:
@@ -209,4 +209,4 @@ async def _refused() -> None:
 async def synthesis_rows(wire: Wire) -> AsyncIterator[Row]:
     """Run our SYNTHESIS vectors."""
     for vector_id, vector in _SYNTHESIS.items():
-        yield await judged(vector_id, "SYNTHESIS_VECTORS", vector(wire), ours=True)
+        yield await outcome(vector_id, "SYNTHESIS_VECTORS", vector(wire), ours=True)

@@ -39,7 +39,7 @@ from memory.stigmem.conformance.vectors import (
     filled,
     retagged,
 )
-from memory.stigmem.conformance.wire import Deviation, NotRun, Row, Status, Wire, judged
+from memory.stigmem.conformance.wire import Deviation, NotRun, Row, Status, Wire, outcome
 
 __all__ = ["KNOWN_DEVIATIONS", "Row", "Status", "load_vectors", "render_table", "run_conformance"]
 
@@ -136,7 +136,7 @@ async def _given_rows(
     ):  # fmt: skip
         found = sdk.get(group, [])
         for vector in [found] if isinstance(found, dict) else found:
-            yield await judged(
+            yield await outcome(
                 vector["id"], group, run(wire, vector), deviation=KNOWN_DEVIATIONS.get(vector["id"])
             )
     for name, group in vectors.get("data_conformance", {}).items():
@@ -183,7 +183,7 @@ async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Contex
             await wire.send("POST", "/v1/facts", json=seed)
     for vector in group["vectors"]:
         run = _numbered(wire, vector, group, by_id, context)
-        yield await judged(vector["id"], name.removesuffix(".json"), run)
+        yield await outcome(vector["id"], name.removesuffix(".json"), run)
 
 
 async def _numbered(

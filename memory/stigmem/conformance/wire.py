@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx
 
-__all__ = ["Answer", "Deviation", "NotRun", "Problem", "Row", "Status", "Wire", "judged"]
+__all__ = ["Answer", "Deviation", "NotRun", "Problem", "Row", "Status", "Wire", "outcome"]
 
 
 _JOB_PATIENCE_S = 30.0
@@ -129,7 +129,7 @@ class Wire:
         raise Problem(f"the node's job did not end within {_JOB_PATIENCE_S:.0f} s")
 
 
-async def judged(
+async def outcome(
     vector_id: str,
     group: str,
     run: Awaitable[None],

@@ -144,10 +144,10 @@ def test_expiry_is_told_at_any_moment():
 def test_a_record_says_how_it_departs_from_section_4():
     told = {**fields(escalation=None), "id": "anything", "created_at": NOW, "to": []}
     record = IntentRecord(**told, handoff={"summary": "s", "fact_refs": []}, expires_at=NOW)
-    assert [departure.partition(":")[0] for departure in record.departures] == [
+    assert [violation.partition(":")[0] for violation in record.violations] == [
         "escalation", "handoff.fact_refs", "to", "expires_at",
     ]  # fmt: skip
-    assert full().departures == ()
+    assert full().violations == ()
 
 
 # -- as facts and as bodies ---------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_foreign_envelopes_are_read_as_far_as_they_go():
     }
     read = from_body({**body, "escalation": None, "handoff": {"summary": "s", "fact_refs": []}})
     assert (read.id, read.from_, read.escalation) == ("intent:x", "agent:a", None)
-    assert len(read.departures) == 2
+    assert len(read.violations) == 2
 
 
 @pytest.mark.parametrize(

@@ -212,10 +212,9 @@ def test_a_body_holds_what_was_said_and_nothing_else():
         "scope": "team",
     }
     until = datetime(2030, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
-    full = fact(valid_until=until, derived_from=({"event_id": "e1"},), garden_id="g", write_mode="m").body()
+    full = fact(valid_until=until, derived_from=({"event_id": "e1"},)).body()
     assert full["valid_until"] == "2030-01-01T00:00:00+00:00"
     assert full["derived_from"] == [{"event_id": "e1"}]
-    assert (full["garden_id"], full["write_mode"]) == ("g", "m")
 
 
 def test_scope_has_no_default_and_one_informal_source_is_known():

@@ -28,7 +28,7 @@ from memory.stigmem.intent_facts import (
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, carry_out
 
-__all__ = ["InFlight", "IntentBoard", "IntentReceipt"]
+__all__ = ["InFlight", "IntentClient", "IntentReceipt"]
 
 Route = Literal["native", "facts"]
 _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
@@ -39,7 +39,7 @@ class IntentReceipt:
     """What became of an envelope.
 
     Attributes:
-        entity: the id under which the node holds it; give it to :meth:`IntentBoard.get`.
+        entity: the id under which the node holds it; give it to :meth:`IntentClient.get`.
         route: ``native`` for ``POST /v1/intents``, ``facts`` for plain facts.
         fact_ids: of the facts it became, the goal fact among them; empty where it was there before.
         existed: whether the node held this very envelope already.
@@ -66,7 +66,7 @@ class InFlight:
     truncated: bool
 
 
-class IntentBoard:
+class IntentClient:
     """The envelopes of one node.
 
     Belongs to the event loop of its client. The route is probed once, at the first call. An envelope that somebody

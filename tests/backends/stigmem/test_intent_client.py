@@ -20,7 +20,7 @@ from memory.contract.errors import (
 )
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
-from memory.stigmem.intent_board import IntentBoard
+from memory.stigmem.intent_client import IntentClient
 from memory.stigmem.intent_facts import native_body
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import IncompleteWrite
@@ -31,13 +31,13 @@ ROUTES = ("native", "facts")
 
 
 @pytest.fixture(params=ROUTES)
-async def board(request, double):
-    """A board on a node that has ``/v1/intents``, and on one that has not."""
+async def intents(request, double):
+    """A intents on a node that has ``/v1/intents``, and on one that has not."""
     double.node.lacks = {"intents"} if request.param == "facts" else set()
     async with client(double) as node:
-        board = IntentBoard(node)
-        assert await board.route() == request.param
-        yield board
+        intents = IntentClient(node)
+        assert await intents.route() == request.param
+        yield intents
 
 
 def client(double: StigmemDouble) -> StigmemNode:
@@ -50,16 +50,16 @@ def same(found: IntentRecord | None, sent: IntentEnvelope) -> bool:
     return found.model_copy(update={"created_at": sent.created_at}) == IntentRecord(**sent.body())
 
 
-async def test_an_envelope_makes_the_round_trip(board, double):
+async def test_an_envelope_makes_the_round_trip(intents, double):
     for envelope in (full(), IntentEnvelope(**fields())):
-        receipt = await board.submit(envelope)
+        receipt = await intents.submit(envelope)
         assert not receipt.existed
         stored = {fact["id"] for fact in double.node.facts}
         assert set(receipt.fact_ids) <= stored
-        found = await board.get(receipt.entity)
+        found = await intents.get(receipt.entity)
         assert same(found, envelope)
-        assert found.departures == ()
-        assert same(await board.get(envelope.id), envelope)
+        assert found.violations == ()
+        assert same(await intents.get(envelope.id), envelope)
         goals = [fact for fact in double.node.facts if fact["entity"] == receipt.entity]
         assert envelope.goal in [fact["value"]["v"] for fact in goals if fact["relation"] == "intent:goal"]
     assert not any(fact["contradicted"] for fact in double.node.facts)
@@ -67,12 +67,12 @@ async def test_an_envelope_makes_the_round_trip(board, double):
 
 async def test_the_route_is_probed_once_and_nothing_is_stored_by_it(double):
     async with client(double) as node:
-        board = IntentBoard(node)
-        assert await board.route() == "native"
+        intents = IntentClient(node)
+        assert await intents.route() == "native"
         assert double.node.facts == []
         for _ in range(3):
-            await board.route()
-            await board.authority()
+            await intents.route()
+            await intents.authority()
         assert [request.path for request in double.requests] == [
             "/v1/intents",
             "/v1/me",
@@ -82,42 +82,42 @@ async def test_the_route_is_probed_once_and_nothing_is_stored_by_it(double):
 
 async def test_a_node_that_cannot_be_asked_is_asked_again(double):
     async with client(double) as node:
-        board = IntentBoard(node)
+        intents = IntentClient(node)
         double.fault, double.fault_left = "busy", 1
         with pytest.raises(BackendUnavailable):
-            await board.route()
-        assert await board.route() == "native"
+            await intents.route()
+        assert await intents.route() == "native"
 
 
-async def test_submitting_twice_changes_nothing(board, double):
+async def test_submitting_twice_changes_nothing(intents, double):
     envelope = full()
-    first = await board.submit(envelope)
+    first = await intents.submit(envelope)
     count = len(double.node.facts)
-    second = await board.submit(envelope)
+    second = await intents.submit(envelope)
     assert (second.entity, second.existed, second.fact_ids) == (first.entity, True, ())
     assert len(double.node.facts) == count
     with pytest.raises(InputError, match="id: belongs to another envelope"):
-        await board.submit(envelope.model_copy(update={"goal": "another goal"}))
+        await intents.submit(envelope.model_copy(update={"goal": "another goal"}))
 
 
-async def test_text_that_the_node_cleans_is_still_the_same_envelope(board):
+async def test_text_that_the_node_cleans_is_still_the_same_envelope(intents):
     envelope = IntentEnvelope(**fields(goal="№ ① \u200e tabl\u0065\u0301"))
-    await board.submit(envelope)
-    assert (await board.submit(envelope)).existed
-    found = await board.in_flight(goal=envelope.goal)
+    await intents.submit(envelope)
+    assert (await intents.submit(envelope)).existed
+    found = await intents.in_flight(goal=envelope.goal)
     assert len(found.envelopes) == 1
 
 
-async def test_envelopes_in_flight_are_found_by_goal_recipient_and_sender(board):
+async def test_envelopes_in_flight_are_found_by_goal_recipient_and_sender(intents):
     sent = {
         "first": IntentEnvelope(**fields(goal="tea")),
         "second": IntentEnvelope(**fields(goal="tea", to=[AGENT + "other"])),
         "third": IntentEnvelope(**fields(goal="coffee", **{"from": AGENT + "else"})),
     }
-    entities = {(await board.submit(envelope)).entity: name for name, envelope in sent.items()}
+    entities = {(await intents.submit(envelope)).entity: name for name, envelope in sent.items()}
 
     async def names(**wanted):
-        found = await board.in_flight(**wanted)
+        found = await intents.in_flight(**wanted)
         assert (dict(found.unreadable), found.truncated) == ({}, False)
         return [entities[entity] for entity in found.envelopes]
 
@@ -128,57 +128,61 @@ async def test_envelopes_in_flight_are_found_by_goal_recipient_and_sender(board)
     assert await names(goal="te") == []
 
 
-async def test_expired_envelopes_are_no_longer_in_flight(board, double):
+async def test_expired_envelopes_are_no_longer_in_flight(intents, double):
     envelope = full()
-    receipt = await board.submit(envelope)
+    receipt = await intents.submit(envelope)
     later = envelope.expires_at + timedelta(seconds=1)
-    assert list((await board.in_flight()).envelopes) == [receipt.entity]
-    assert not (await board.in_flight(now=later)).envelopes
+    assert list((await intents.in_flight()).envelopes) == [receipt.entity]
+    assert not (await intents.in_flight(now=later)).envelopes
     past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
     for fact in double.node.facts:
         fact["valid_until"] = past
     for intent in double.node.intents.values():
         intent["expires_at"] = past
-    assert not (await board.in_flight()).envelopes
-    assert await board.get(receipt.entity) is None
+    assert not (await intents.in_flight()).envelopes
+    assert await intents.get(receipt.entity) is None
 
 
-async def test_unknown_envelopes_are_none_and_a_failing_node_is_an_error(board, double):
-    assert await board.get("00000000-0000-4000-8000-000000000000") is None
-    assert await board.get("stigmem://node.example/intent/none") is None
+async def test_unknown_envelopes_are_none_and_a_failing_node_is_an_error(intents, double):
+    assert await intents.get("00000000-0000-4000-8000-000000000000") is None
+    assert await intents.get("stigmem://node.example/intent/none") is None
     double.fault = "down"
-    for call in (board.get("00000000-0000-4000-8000-000000000000"), board.in_flight(), board.submit(full())):
+    for call in (
+        intents.get("00000000-0000-4000-8000-000000000000"),
+        intents.in_flight(),
+        intents.submit(full()),
+    ):
         with pytest.raises(BackendUnavailable):
             await call
 
 
-async def test_escalations_are_not_taken_for_envelopes(board):
+async def test_escalations_are_not_taken_for_envelopes(intents):
     envelope = full()
-    receipt = await board.submit(envelope)
-    found = await board.get(receipt.entity)
-    facts = await board.escalate(receipt.entity, found, source=READER, problem="no table free")
+    receipt = await intents.submit(envelope)
+    found = await intents.get(receipt.entity)
+    facts = await intents.escalate(receipt.entity, found, source=READER, problem="no table free")
     assert {fact.relation for fact in facts} >= {"intent:escalation", "intent:escalate_to", "intent:goal"}
     assert {fact.value.v for fact in facts if fact.relation == "intent:escalation_of"} == {receipt.entity}
-    assert list((await board.in_flight()).envelopes) == [receipt.entity]
+    assert list((await intents.in_flight()).envelopes) == [receipt.entity]
 
 
 async def test_an_escalation_with_context_embeds_the_facts_referred_to(double):
     async with client(double) as node:
-        board = IntentBoard(node)
+        intents = IntentClient(node)
         value = FactValue(type="text", v="the table by the window")
         wish = NewFact(entity=AGENT + "wish", relation="m:x", value=value, source=SENDER, scope="company")
         await node.assert_fact(wish)
         handoff = {"summary": "s", "fact_refs": [AGENT + "wish"]}
         envelope = IntentEnvelope(**fields(handoff=handoff))
-        receipt = await board.submit(envelope)
-        facts = await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
+        receipt = await intents.submit(envelope)
+        facts = await intents.escalate(receipt.entity, envelope, source=READER, problem="taken")
         context = next(fact.value.v for fact in facts if fact.relation == "intent:escalation_context")
         assert "the table by the window" in context
 
 
 async def test_the_uri_of_a_fact_leads_to_the_fact_unless_it_would_leave_its_scope(double):
     async with client(double) as node:
-        board = IntentBoard(node)
+        intents = IntentClient(node)
 
         async def stored(text, scope):
             value = FactValue(type="text", v=text)
@@ -189,8 +193,8 @@ async def test_the_uri_of_a_fact_leads_to_the_fact_unless_it_would_leave_its_sco
         private = await stored("cellar", "local")
         refs = [f"stigmem://node/fact/{one}" for one in (by_id.id, by_cid.cid, private.id, "gone")]
         envelope = IntentEnvelope(**fields(handoff={"summary": "s", "fact_refs": refs}))
-        receipt = await board.submit(envelope)
-        facts = await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
+        receipt = await intents.submit(envelope)
+        facts = await intents.escalate(receipt.entity, envelope, source=READER, problem="taken")
         context = json.loads(
             next(fact.value.v for fact in facts if fact.relation == "intent:escalation_context")
         )
@@ -198,26 +202,26 @@ async def test_the_uri_of_a_fact_leads_to_the_fact_unless_it_would_leave_its_sco
         assert context["not_found"] == refs[2:]
         double.fault = "busy"
         with pytest.raises(BackendUnavailable):
-            await board.escalate(receipt.entity, envelope, source=READER, problem="taken")
+            await intents.escalate(receipt.entity, envelope, source=READER, problem="taken")
 
 
 @pytest.mark.parametrize("intent_id", ["5B8C5A7E-52d1-4c43-a0dd-0d35b0d6f1f6", "spring-cleaning"])
 async def test_an_envelope_under_an_id_of_its_senders_choice_is_found(double, intent_id):
     async with client(double) as node:
-        board = IntentBoard(node)
+        intents = IntentClient(node)
         await node.request("POST", "/v1/intents", json={**native_body(full()), "id": intent_id})
-        await board.escalate(intent_id, full(), source=READER, problem="no table free")
-        assert list((await board.in_flight()).envelopes) == [intent_id]
-        assert (await board.get(intent_id)).goal == full().goal
+        await intents.escalate(intent_id, full(), source=READER, problem="no table free")
+        assert list((await intents.in_flight()).envelopes) == [intent_id]
+        assert (await intents.get(intent_id)).goal == full().goal
 
 
-async def test_a_timeout_leaves_a_trace_and_the_envelope_whole(board):
+async def test_a_timeout_leaves_a_trace_and_the_envelope_whole(intents):
     envelope = full()
-    receipt = await board.submit(envelope)
+    receipt = await intents.submit(envelope)
     moment = datetime(2030, 1, 1, tzinfo=UTC)
-    fact = await board.record_timeout(envelope, 1, source=READER, at=moment)
+    fact = await intents.record_timeout(envelope, 1, source=READER, at=moment)
     assert (fact.relation, fact.value.v) == ("intent:deference_timeout", moment.isoformat())
-    assert same(await board.get(receipt.entity), envelope)
+    assert same(await intents.get(receipt.entity), envelope)
 
 
 # -- what goes wrong ----------------------------------------------------------------------------------------
@@ -243,13 +247,13 @@ async def test_a_partly_asserted_envelope_says_which_facts_exist(double, at, fau
     double.node.lacks = {"intents"}
     envelope = full()
     async with client(double) as whole:
-        total = len((await IntentBoard(whole).submit(full())).fact_ids)
+        total = len((await IntentClient(whole).submit(full())).fact_ids)
     double.node = NodeModel()
     double.node.lacks = {"intents"}
     at %= total
     async with Failing(double, at, fault) as node:
         with pytest.raises(IncompleteWrite) as caught:
-            await IntentBoard(node).submit(envelope)
+            await IntentClient(node).submit(envelope)
     double.fault = None
     error = caught.value
     there = {fact["id"] for fact in double.node.facts}
@@ -261,12 +265,12 @@ async def test_a_partly_asserted_envelope_says_which_facts_exist(double, at, fau
     assert all(fact.id in str(error) for fact in error.existing)
     assert envelope.goal not in str(error), "what was said stays out of errors"
     async with client(double) as node:
-        board = IntentBoard(node)
+        intents = IntentClient(node)
         entity = error.existing[0].entity
-        assert await board.get(entity) is None
-        assert not (await board.in_flight()).envelopes
-        assert len((await board.submit(envelope)).fact_ids) == total
-        assert same(await board.get(entity), envelope)
+        assert await intents.get(entity) is None
+        assert not (await intents.in_flight()).envelopes
+        assert len((await intents.submit(envelope)).fact_ids) == total
+        assert same(await intents.get(entity), envelope)
     assert not any(fact["contradicted"] for fact in double.node.facts)
 
 
@@ -280,7 +284,7 @@ async def test_a_native_answer_that_was_lost_is_looked_up(double):
 
     envelope = full()
     async with Lossy(double.url) as node:
-        receipt = await IntentBoard(node).submit(envelope)
+        receipt = await IntentClient(node).submit(envelope)
     assert receipt.existed
     assert receipt.entity in double.node.intents
 
@@ -300,32 +304,32 @@ async def test_a_lost_native_answer_that_cannot_be_looked_up_stays_lost(double):
 
     async with Dies(double.url) as node:
         with pytest.raises(BackendTimeout, match="lost") as raised:
-            await IntentBoard(node).submit(full())
+            await IntentClient(node).submit(full())
     assert raised.value.ambiguous
 
 
 async def test_a_native_request_that_never_arrived_is_an_error(double):
     async with client(double) as node:
-        board = IntentBoard(node)
-        await board.route()
+        intents = IntentClient(node)
+        await intents.route()
         double.fault, double.fault_left = "reset", 1
         with pytest.raises(BackendUnavailable):
-            await board.submit(full())
+            await intents.submit(full())
         assert double.node.intents == {}
 
 
 async def test_an_unreadable_envelope_hides_no_other(double):
     async with client(double) as node:
-        board = IntentBoard(node)
-        good = await board.submit(full())
-        broken = await board.submit(full())
+        intents = IntentClient(node)
+        good = await intents.submit(full())
+        broken = await intents.submit(full())
         double.node.intents[broken.entity]["escalation"] = {"escalate_to": BOSS, "priority": "urgent"}
-        found = await board.in_flight()
+        found = await intents.in_flight()
         assert list(found.envelopes) == [good.entity]
         assert list(found.unreadable) == [broken.entity]
         assert "escalation.priority" in found.unreadable[broken.entity]
         with pytest.raises(BackendProtocolError):
-            await board.get(broken.entity)
+            await intents.get(broken.entity)
 
 
 async def test_a_full_answer_says_that_there_may_be_more(double):
@@ -336,16 +340,16 @@ async def test_a_full_answer_says_that_there_may_be_more(double):
                 "default", entity=f"escalation:{number}", relation="intent:goal", value=value,
                 source=SENDER, scope="company", confidence=1.0,
             )  # fmt: skip
-        found = await IntentBoard(node).in_flight()
+        found = await IntentClient(node).in_flight()
         assert (len(found.envelopes), found.truncated) == (0, True)
 
 
 async def test_a_forced_route_still_finds_the_other_kind(double):
     async with client(double) as node:
-        plain, native = IntentBoard(node, route="facts"), IntentBoard(node)
-        entities = {(await board.submit(full())).entity for board in (plain, native)}
-        for board in (plain, native):
-            assert set((await board.in_flight()).envelopes) == entities
+        plain, native = IntentClient(node, route="facts"), IntentClient(node)
+        entities = {(await intents.submit(full())).entity for intents in (plain, native)}
+        for intents in (plain, native):
+            assert set((await intents.in_flight()).envelopes) == entities
 
 
 async def test_a_tenants_envelopes_stay_in_the_tenant(tenant_double):
@@ -355,39 +359,39 @@ async def test_a_tenants_envelopes_stay_in_the_tenant(tenant_double):
         StigmemNode(tenant_double.url, "k" * 40) as node,
         StigmemNode(tenant_double.url, "o" * 40) as other,
     ):
-        board = IntentBoard(node)
+        intents = IntentClient(node)
         envelope = full()
-        receipt = await board.submit(envelope)
+        receipt = await intents.submit(envelope)
         assert receipt.route == "facts"
-        assert same(await board.get(receipt.entity), envelope)
-        assert await IntentBoard(other).get(receipt.entity) is None
+        assert same(await intents.get(receipt.entity), envelope)
+        assert await IntentClient(other).get(receipt.entity) is None
         assert {fact["tenant_id"] for fact in tenant_double.node.facts} == {"s-one"}
 
 
-async def test_an_envelope_that_has_expired_is_not_sent(board, double):
+async def test_an_envelope_that_has_expired_is_not_sent(intents, double):
     past = datetime.now(UTC) - timedelta(hours=2)
     envelope = IntentEnvelope(**fields(created_at=past, expires_at=past + timedelta(hours=1)))
     with pytest.raises(InputError, match=r"^expires_at: has passed"):
-        await board.submit(envelope)
+        await intents.submit(envelope)
     assert double.node.facts == []
 
 
 async def test_a_key_that_may_not_read_is_not_an_empty_board(tenant_double):
     async with client(tenant_double) as node:
         with pytest.raises(BackendAuthError):
-            await IntentBoard(node).in_flight()
+            await IntentClient(node).in_flight()
 
 
 @pytest.mark.skipif(not os.environ.get("STIGMEM_URL"), reason="STIGMEM_URL names no Stigmem node")
 @pytest.mark.parametrize("route", ROUTES)
 async def test_a_live_node_gives_envelopes_back(route):
     async with StigmemNode(os.environ["STIGMEM_URL"], os.environ.get("STIGMEM_API_KEY")) as node:
-        board, envelope = IntentBoard(node, route=route), full()
-        receipt = await board.submit(envelope)
-        assert (await board.submit(envelope)).existed
-        found = await board.get(receipt.entity)
+        intents, envelope = IntentClient(node, route=route), full()
+        receipt = await intents.submit(envelope)
+        assert (await intents.submit(envelope)).existed
+        found = await intents.get(receipt.entity)
         assert same(found, envelope)
-        assert receipt.entity in (await board.in_flight(goal=envelope.goal)).envelopes
-        await board.escalate(receipt.entity, found, source=READER, problem="no table free")
-        await board.record_timeout(found, 0, source=READER)
-        assert same(await board.get(receipt.entity), envelope)
+        assert receipt.entity in (await intents.in_flight(goal=envelope.goal)).envelopes
+        await intents.escalate(receipt.entity, found, source=READER, problem="no table free")
+        await intents.record_timeout(found, 0, source=READER)
+        assert same(await intents.get(receipt.entity), envelope)
