@@ -50,8 +50,8 @@ class Asker:
 
 def _wait_until_idle(client: httpx.Client) -> None:
     for _ in range(200):
-        summary = client.get("/product/scheduler/allstatus").json()["data"]["scheduler_summary"]
-        if not summary["waiting"] + summary["in_progress"]:
+        told = client.get("/product/scheduler/allstatus").json()["data"].values()
+        if not any(summary["waiting"] + summary["in_progress"] for summary in told):
             return
         time.sleep(0.05)
     raise TimeoutError("the scheduler is not done after 10 s")
