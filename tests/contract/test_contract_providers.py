@@ -45,26 +45,34 @@ class FaultyClient:
         return call
 
 
+def partitions_of(adapter: Any) -> list[Any]:
+    """The ``Memory`` of each scope whose partition is open."""
+    return [partition.memory for partition in adapter._native._memories._open.values()]
+
+
 class Mem0Contract(MemoryContract):
     native_query = ("list", {})
     native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
 
     @pytest.fixture
     def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
-        """Every point of every collection and every row of mem0's own tables, read on mem0's thread."""
+        """Every point and every row of mem0's own tables, of all partitions, read on mem0's thread."""
 
         def dump() -> tuple[Any, ...]:
-            memory = adapter._native.open()
-            client = memory.vector_store.client
+            memories = partitions_of(adapter)
             points = [
                 (found.name, point.id, str(point.payload))
-                for found in client.get_collections().collections
-                for point in client.scroll(found.name, limit=10_000)[0]
+                for memory in memories
+                for found in memory.vector_store.client.get_collections().collections
+                for point in memory.vector_store.client.scroll(found.name, limit=10_000)[0]
             ]
             tables = [
-                memory.db.connection.execute(f"SELECT * FROM {t}").fetchall() for t in ("history", "messages")
+                row
+                for memory in memories
+                for table in ("history", "messages")
+                for row in memory.db.connection.execute(f"SELECT * FROM {table}").fetchall()
             ]
-            return sorted(points), tables
+            return sorted(points), sorted(map(str, tables))
 
         async def state() -> Any:
             return await adapter.worker.run(dump)
@@ -82,13 +90,17 @@ class Mem0Contract(MemoryContract):
 
         @contextmanager
         def inject(kind: str) -> Iterator[None]:
-            store = adapter._native.open().vector_store
-            client = store.client
-            store.client = FaultyClient(client, fail if kind == "down" else lambda _: time.sleep(0.5))
+            stores = [memory.vector_store for memory in partitions_of(adapter)]
+            clients = [store.client for store in stores]
+            for store in stores:
+                store.client = FaultyClient(
+                    store.client, fail if kind == "down" else lambda _: time.sleep(0.5)
+                )
             try:
                 yield
             finally:
-                store.client = client
+                for store, client in zip(stores, clients, strict=True):
+                    store.client = client
 
         return inject
 

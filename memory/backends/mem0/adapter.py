@@ -141,8 +141,9 @@ class Mem0Adapter(BaseAdapter):
             ) from error
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Open mem0 and reach its collection; a scope itself needs nothing."""
-        await self._run(self._native.probe)
+        """Open mem0, and the scope's partition of an embedded store; on a server a scope itself needs nothing."""
+        ids = self._ids.encode(scope)
+        await self._run(lambda: self._native.probe(ids))
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -223,10 +224,10 @@ class Mem0Adapter(BaseAdapter):
             CapabilityNotSupported: the request has CS fields and the store cannot filter by them.
             InputError: the store cannot compare a filter's value.
         """
-        filters = {**self._ids.encode(request.scope), **self._narrowing(request)}
+        ids, filters = self._ids.encode(request.scope), self._narrowing(request)
         query = search_query(request, soft_cs=self.traits.cs_filtering == "soft")
         top_k = request.budget.max_items or self._options.top_k
-        found = await self._run(lambda: self._native.search(query, filters, top_k))
+        found = await self._run(lambda: self._native.search(query, ids, filters, top_k))
         entries = tuple(map(to_entry, found.raw["results"]))
         return RetrieveResult(
             request=request,
@@ -257,7 +258,8 @@ class Mem0Adapter(BaseAdapter):
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Ready as soon as the store answers: ``Memory.add`` returns when its memories are stored."""
-        await self._run(self._native.probe)
+        ids = self._ids.encode(scope)
+        await self._run(lambda: self._native.probe(ids))
         return BackendReadiness(state="ready", detail="mem0 stores before it answers", waited_ms=0.0)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:

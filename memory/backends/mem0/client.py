@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import threading
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mem0 import Memory
 from mem0.memory import telemetry
 from mem0.memory.main import _build_session_scope
-from mem0.vector_stores.base import VectorStoreBase
 
-from memory import BackendError, ScopeError
+from memory import BackendError, BackendUnavailable, ScopeError
 from memory.adapter import IsolationError, normalise_error
-from memory.backends.mem0.opening import native_config, open_native, release
+from memory.backends.mem0.models import Models
+from memory.backends.mem0.opening import SharedMemory, native_config
 from memory.backends.mem0.options import Mem0Options
+from memory.backends.mem0.partitions import Partitions
 from memory.backends.mem0.translate import row_ids
 from memory.backends.mem0.watch import Notes, StoreLock
 
@@ -28,8 +28,6 @@ __all__ = ["Added", "Found", "NativeMem0", "Purged"]
 
 _BATCH = 10_000
 _SQL_VARIABLES = 500
-_TOMBSTONE = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
-_CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
 _PACKAGES = {"qdrant": "qdrant-client", "pgvector": "psycopg", "chroma": "chromadb", "faiss": "faiss-cpu"}
 
 
@@ -51,14 +49,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """Memories removed, and whether looking again found nothing of the scope."""
+    """Memories removed, where they could be counted, and whether looking again found nothing of the scope."""
 
-    removed: int
+    removed: int | None
     verified: bool
 
 
 class NativeMem0:
-    """One ``Memory``, opened with the first call.
+    """mem0 over its store, opened with the first call.
 
     Args:
         options: the configuration block.
@@ -78,55 +76,35 @@ class NativeMem0:
         self, options: Mem0Options, directory: Path, where: str, deadlines: Mapping[str, float], name: str
     ) -> None:
         self._options = options
-        self._where = where
-        self._deadlines = deadlines
         self._name = name
         self._config = native_config(options, directory, where)
         self._notes = Notes()
         self.turn = StoreLock(needed=options.embedded)
-        self._opening = threading.Lock()
-        self._memory: Memory | None = None
+        memories = Partitions if options.embedded else SharedMemory
+        self._memories = memories(self._config, options, self._notes, self.turn, where, deadlines)
 
-    def open(self) -> Memory:
-        """The open ``Memory``; errors as of :func:`open_native`."""
-        with self._opening:
-            if self._memory is None:
-                memory = open_native(
-                    self._config, self._options, self._notes, self.turn, self._where, self._deadlines
-                )
-                self._memory = memory
-            return self._memory
+    def memory(self, ids: Mapping[str, str]) -> AbstractContextManager[Any]:
+        """The ``Memory`` to use for a scope; errors as of :class:`Partitions` and :class:`SharedMemory`."""
+        return self._memories.of(ids)
 
-    def _entities(self) -> Any:
-        """mem0's entity store, which it opens with the first entity. Deletions before that leave entities of
-        earlier processes behind (mem0 #7226)."""
-        memory = self.open()
-        with self._opening:
-            store = memory.entity_store
-        self._reach(store)
-        return store
+    @property
+    def models(self) -> Models:
+        """The models mem0 asks, one of each."""
+        return self._memories.models
 
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
-        with self._opening:
-            memory, self._memory = self._memory, None
-        if memory is not None:
-            release(memory)
+        self._memories.close()
 
-    def probe(self) -> None:
-        """The cheapest call that reaches the collection, and creates it where that is left to the first call."""
-        self._reach(self.open().vector_store)
+    def probe(self, ids: Mapping[str, str] | None = None) -> None:
+        """Reach the store, and what it keeps of a scope where one is named."""
+        self._memories.probe(ids)
 
-    def _reach(self, store: Any) -> None:
-        """PostgreSQL fails when two connections create one table at a time: a lock for ours, a second try for
-        those of other processes."""
-        with self._opening:
-            try:
-                store.list(top_k=1)
-            except Exception as error:
-                if type(error).__name__ not in _CREATED_ELSEWHERE:
-                    raise
-                store.list(top_k=1)
+    def _entities(self, memory: Any) -> Any | None:
+        """The store of entities; None in a partition that never had one."""
+        if isinstance(self._memories, SharedMemory):
+            return self._memories.entities(memory)
+        return memory.entity_store if memory.has_entities else None
 
     # -- memories ---------------------------------------------------------------------------------------
 
@@ -142,18 +120,21 @@ class NativeMem0:
         Raises:
             BackendError: nothing is stored; ``sent`` where the store itself failed and that is not certain.
         """
-        memory, notes = self.open(), self._notes
-        notes.clear()
-        try:
-            answer = memory.add(messages, **ids, metadata=metadata, infer=self._options.infers, prompt=prompt)
-            if notes.embedding_error is not None:
-                raise notes.embedding_error
-        except Exception as error:
-            failure = self._undone(memory, error)
-            raise failure from (None if failure is error.__cause__ else error)
+        notes = self._notes
+        with self.memory(ids) as memory:
+            notes.clear()
+            try:
+                answer = memory.add(
+                    messages, **ids, metadata=metadata, infer=self._options.infers, prompt=prompt
+                )
+                if notes.embedding_error is not None:
+                    raise notes.embedding_error
+            except Exception as error:
+                failure = self._undone(memory, error)
+                raise failure from (None if failure is error.__cause__ else error)
         return Added(tuple(row["id"] for row in answer["results"]), notes.extracted)
 
-    def _undone(self, memory: Memory, error: Exception) -> BackendError:
+    def _undone(self, memory: Any, error: Exception) -> BackendError:
         """The error to raise for a failed add, after the memories it had stored are taken back."""
         written, uncertain = list(self._notes.inserted), self._notes.insert_error is not None
         try:
@@ -168,13 +149,18 @@ class NativeMem0:
         failure.sent = uncertain
         return failure
 
-    def search(self, query: str, filters: Mapping[str, Any], top_k: int) -> Found:
-        """``Memory.search``."""
-        memory, notes, options = self.open(), self._notes, self._options
-        notes.clear()
-        raw: dict[str, Any] = memory.search(
-            query, filters=dict(filters), top_k=top_k, threshold=options.least_score, rerank=options.rerank
-        )
+    def search(self, query: str, ids: Mapping[str, str], filters: Mapping[str, Any], top_k: int) -> Found:
+        """``Memory.search`` of a scope."""
+        notes, options = self._notes, self._options
+        with self.memory(ids) as memory:
+            notes.clear()
+            raw: dict[str, Any] = memory.search(
+                query,
+                filters={**ids, **filters},
+                top_k=top_k,
+                threshold=options.least_score,
+                rerank=options.rerank,
+            )
         return Found(raw, notes.reranking_error is not None)
 
     def rows(
@@ -185,19 +171,20 @@ class NativeMem0:
         Raises:
             IsolationError: the store listed a row of another scope.
         """
-        answer = self.open().get_all(filters={**ids, **(filters or {})}, top_k=limit, show_expired=True)
+        with self.memory(ids) as memory:
+            answer = memory.get_all(filters={**ids, **(filters or {})}, top_k=limit, show_expired=True)
         rows: list[dict[str, Any]] = answer["results"]
         if any(row_ids(row) != ids for row in rows):
             raise IsolationError(f"{self._name}: the store listed rows of another scope; nothing was done")
         return rows
 
-    def row(self, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
+    def _row(self, memory: Any, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
         """``Memory.get`` of one memory of the scope.
 
         Raises:
             ScopeError: the scope has no such memory.
         """
-        row: dict[str, Any] | None = self.open().get(native_id) if _is_uuid(native_id) else None
+        row: dict[str, Any] | None = memory.get(native_id) if _is_uuid(native_id) else None
         if row is None or row_ids(row) != ids:
             raise ScopeError(f"{self._name}: native_id names no memory of this scope")
         return row
@@ -206,22 +193,23 @@ class NativeMem0:
         self, native_id: str | None, ids: Mapping[str, str], changes: Mapping[str, Any]
     ) -> dict[str, Any]:
         """``Memory.update`` of one memory of the scope."""
-        self.row(native_id, ids)
-        self._entities()
-        answer: dict[str, Any] = self.open().update(native_id, **changes)
+        with self.memory(ids) as memory:
+            self._row(memory, native_id, ids)
+            self._entities(memory)
+            answer: dict[str, Any] = memory.update(native_id, **changes)
         return answer
 
     def delete(self, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
         """``Memory.delete`` of one memory of the scope, noting whose history is left behind."""
-        self.row(native_id, ids)
-        self._entities()
-        memory = self.open()
-        answer: dict[str, Any] = memory.delete(native_id)
-        with _sqlite(memory) as connection:
-            connection.execute(_TOMBSTONE)
-            connection.execute(
-                "INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)", (native_id, _build_session_scope(ids))
-            )
+        with self.memory(ids) as memory:
+            self._row(memory, native_id, ids)
+            self._entities(memory)
+            answer: dict[str, Any] = memory.delete(native_id)
+            with _sqlite(memory) as connection:
+                connection.execute(
+                    "INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)",
+                    (native_id, _build_session_scope(ids)),
+                )
         return answer
 
     def history(
@@ -232,40 +220,66 @@ class NativeMem0:
         Raises:
             ScopeError: the memory is not, and was not, of this scope.
         """
-        memory = self.open()
-        row: dict[str, Any] | None = None
-        if native_id not in self._tombstones(memory, ids):
-            row = self.row(native_id, ids)
-        return row, memory.history(native_id)
+        with self.memory(ids) as memory:
+            row: dict[str, Any] | None = None
+            if native_id not in self._tombstones(memory, ids):
+                row = self._row(memory, native_id, ids)
+            return row, memory.history(native_id)
 
     # -- clearing a scope -------------------------------------------------------------------------------
 
     def purge(self, ids: Mapping[str, str]) -> Purged:
-        """Clear a scope: memories, entities, recent messages, history; then look again.
+        """Clear a scope: memories, entities, recent messages, history; then look again."""
+        if isinstance(self._memories, SharedMemory):
+            return self._purge_shared(ids)
+        return self._purge_partition(self._memories, ids)
 
-        By ids, after each row's scope is checked, because ``Memory.delete_all`` takes ten times as long, writes
+    def _purge_partition(self, partitions: Partitions, ids: Mapping[str, str]) -> Purged:
+        """Remove its directory; one that cannot be read goes as well, its memories uncounted."""
+        removed: int | None = None
+        try:
+            with partitions.of(ids) as memory:
+                rows = self.rows(ids, limit=sys.maxsize)
+                removed = len(rows)
+                if self._options.history_path is not None:
+                    self._forget_session(memory, ids, [row["id"] for row in rows])
+        except IsolationError:
+            raise
+        except BackendError as error:
+            if error.ambiguous or isinstance(error, BackendUnavailable):
+                raise
+        return Purged(removed, partitions.drop(ids))
+
+    def _purge_shared(self, ids: Mapping[str, str]) -> Purged:
+        """By ids, after each row's scope is checked, because ``Memory.delete_all`` takes ten times as long, writes
         every deleted text into the history, and leaves entities of earlier processes.
         """
-        memory = self.open()
-        entities = self._entities()
+        with self.memory(ids) as memory:
+            entities = self._entities(memory)
 
-        def forget(batch: list[str]) -> None:
-            self._delete_points(memory.vector_store, batch)
-            self._forget_history(memory, batch)
+            def forget(batch: list[str]) -> None:
+                self._delete_points(memory.vector_store, batch)
+                self._forget_history(memory, batch)
 
-        removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
-        _drain(lambda: self._entity_ids(entities, ids), lambda batch: self._delete_points(entities, batch))
+            removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
+            _drain(
+                lambda: self._entity_ids(entities, ids), lambda batch: self._delete_points(entities, batch)
+            )
+            self._forget_session(memory, ids, [])
+            left = (
+                self.rows(ids, limit=1)
+                or self._entity_ids(entities, ids)
+                or memory.db.get_last_messages(_build_session_scope(ids), 1)
+            )
+        return Purged(removed, not left)
+
+    def _forget_session(self, memory: Any, ids: Mapping[str, str], memories: Sequence[str]) -> None:
+        """Clear a scope from a history that it shares with others."""
         session = _build_session_scope(ids)
-        self._forget_history(memory, self._tombstones(memory, ids))
+        self._forget_history(memory, [*memories, *self._tombstones(memory, ids)])
         with _sqlite(memory) as connection:
             connection.execute("DELETE FROM messages WHERE session_scope = ?", (session,))
             connection.execute("DELETE FROM memslot_deleted WHERE session_scope = ?", (session,))
-        left = (
-            self.rows(ids, limit=1)
-            or self._entity_ids(entities, ids)
-            or memory.db.get_last_messages(session, 1)
-        )
-        return Purged(removed, not left)
 
     def _delete_points(self, store: Any, ids: Sequence[str]) -> None:
         if self._options.vector_store.provider != "qdrant":
@@ -289,16 +303,15 @@ class NativeMem0:
             )
         return [row.id for row in rows or ()]
 
-    def _forget_history(self, memory: Memory, ids: Sequence[str]) -> None:
+    def _forget_history(self, memory: Any, ids: Sequence[str]) -> None:
         with _sqlite(memory) as connection:
             for start in range(0, len(ids), _SQL_VARIABLES):
                 some = list(ids[start : start + _SQL_VARIABLES])
                 marks = ",".join("?" * len(some))
                 connection.execute(f"DELETE FROM history WHERE memory_id IN ({marks})", some)
 
-    def _tombstones(self, memory: Memory, ids: Mapping[str, str]) -> list[str]:
+    def _tombstones(self, memory: Any, ids: Mapping[str, str]) -> list[str]:
         with _sqlite(memory) as connection:
-            connection.execute(_TOMBSTONE)
             rows = connection.execute(
                 "SELECT memory_id FROM memslot_deleted WHERE session_scope = ?", (_build_session_scope(ids),)
             )
@@ -309,34 +322,29 @@ class NativeMem0:
     def describe(self) -> tuple[dict[str, Any], dict[str, str], list[str]]:
         """Details, versions and warnings for the health report, after a probe of the store."""
         self.probe()
-        options, memory = self._options, self.open()
+        options = self._options
         provider = options.vector_store.provider
-        keywords, entities = self._has_keywords(memory), importlib.util.find_spec("spacy") is not None
+        keywords, entities = self._memories.has_keywords, importlib.util.find_spec("spacy") is not None
         details = {
             "vector_store": f"{provider} (embedded)" if options.embedded else provider,
-            "collection": memory.collection_name,
+            "collection": self._config.vector_store.config.collection_name,
             "dimensions": options.vector_dimensions,
-            "embedder": self._embedder_label(memory),
+            "embedder": self._embedder_label(),
             "infer": options.infers,
-            "llm": f"{options.llm.provider}:{memory.llm.config.model}" if options.llm else None,
+            "llm": f"{options.llm.provider}:{self.models.llm.config.model}" if options.llm else None,
             "keyword_search": keywords,
             "entity_linking": entities and options.infers,
             "reranker": options.reranker.provider if options.reranker else None,
             "threshold": options.least_score,
+            **self._memories.details,
         }
         return details, _versions(provider), list(self._complaints(keywords, entities))
 
-    def _embedder_label(self, memory: Memory) -> str:
-        model = memory.embedding_model.config.model
+    def _embedder_label(self) -> str:
+        model = self.models.embedder.config.model
         if self._options.embedder == "lexical":
             return f"lexical ({model}: shared words and character n-grams, no model)"
         return f"{self._options.embedder.provider}:{model}"
-
-    def _has_keywords(self, memory: Memory) -> bool:
-        store = memory.vector_store
-        if self._options.vector_store.provider == "qdrant":
-            return bool(store._has_bm25_slot) and importlib.util.find_spec("fastembed") is not None
-        return type(store).keyword_search is not VectorStoreBase.keyword_search
 
     def _complaints(self, keywords: bool, entities: bool) -> Iterator[str]:
         options = self._options
@@ -382,7 +390,7 @@ def _versions(provider: str) -> dict[str, str]:
 
 
 @contextmanager
-def _sqlite(memory: Memory) -> Iterator[Any]:
+def _sqlite(memory: Any) -> Iterator[Any]:
     """mem0's own SQLite connection, under its lock, committed at the end."""
     with memory.db._lock, memory.db.connection as connection:
         yield connection

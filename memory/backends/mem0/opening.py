@@ -1,4 +1,4 @@
-"""Opening and closing mem0: its configuration with our defaults, its clients with our deadlines.
+"""Opening mem0: its configuration with our defaults, and a ``Memory`` of parts we choose.
 
 Imports mem0, so the adapter's factory imports this module only after it has set mem0's environment.
 """
@@ -6,38 +6,43 @@ Imports mem0, so the adapter's factory imports this module only after it has set
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import logging
-import os
 import re
-import warnings
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mem0 import Memory
 from mem0.configs.base import MemoryConfig
+from mem0.memory.storage import SQLiteManager
+from mem0.utils.factory import VectorStoreFactory
+from mem0.vector_stores.base import VectorStoreBase
 from pydantic import BaseModel, ValidationError
-from qdrant_client.local.persistence import CollectionPersistence
 
 from memory import ConfigError
-from memory.adapter import FileLock, PluginLoadError
+from memory.adapter import PluginLoadError
+from memory.backends.mem0.layout import TOMBSTONES
+from memory.backends.mem0.models import Models, close_handle
 from memory.backends.mem0.options import Mem0Model, Mem0Options
-from memory.backends.mem0.watch import (
-    LexicalEmbedding,
-    NoLlm,
-    Notes,
-    StoreLock,
-    WatchedEmbedder,
-    WatchedLlm,
-    WatchedReranker,
-    watch_inserts,
-)
+from memory.backends.mem0.watch import Notes, StoreLock, watch_inserts
 
-__all__ = ["native_config", "open_native", "release"]
+__all__ = [
+    "SharedMemory",
+    "assemble",
+    "make_directory",
+    "native_config",
+    "open_history",
+    "opening",
+    "wrong_length",
+]
 
 _REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
-_UNUSED_MODEL = {"provider": "openai", "config": {"api_key": "unused"}}
+_NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
+_CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
 
 
 def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryConfig:
@@ -58,12 +63,12 @@ def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryCo
         defaults["path"] = str(directory / store.provider)
     accepted = _accepted_fields(store.provider, where)
     config = {**{name: value for name, value in defaults.items() if name in accepted}, **store.config}
-    embedder = options.embedder.native() if isinstance(options.embedder, Mem0Model) else _UNUSED_MODEL
+    embedder = options.embedder.native() if isinstance(options.embedder, Mem0Model) else _NO_MODEL
     try:
         return MemoryConfig(
             vector_store={"provider": store.provider, "config": config},
             embedder=embedder,
-            llm=options.llm.native() if options.llm else _UNUSED_MODEL,
+            llm=options.llm.native() if options.llm else _NO_MODEL,
             reranker=options.reranker.native() if options.reranker else None,
             history_db_path=str(options.history_path or directory / "history.db"),
         )
@@ -94,135 +99,207 @@ def _first_problem(error: ValidationError) -> str:
     return f"{place}: {problem['msg'].removeprefix('Value error, ')}" if place else problem["msg"]
 
 
-def open_native(
-    config: MemoryConfig,
-    options: Mem0Options,
-    notes: Notes,
-    turn: StoreLock,
-    where: str,
-    deadlines: Mapping[str, float],
-) -> Memory:
-    """A ``Memory`` that is ready for use, or an error and nothing left open.
+class SharedMemory:
+    """One ``Memory`` for all scopes, which a server's store keeps apart by their ids. Opened with the first call.
+
+    Args:
+        config: of :func:`native_config`.
+        options: the configuration block.
+        notes, turn: of the adapter's calls.
+        where: path of the block, for messages.
+        deadlines: the slot's, in seconds.
+
+    Attributes:
+        details: what health says of the store besides.
+    """
+
+    details: Mapping[str, Any] = {}
+
+    def __init__(
+        self,
+        config: MemoryConfig,
+        options: Mem0Options,
+        notes: Notes,
+        turn: StoreLock,
+        where: str,
+        deadlines: Mapping[str, float],
+    ) -> None:
+        self._config = config
+        self._options = options
+        self._notes = notes
+        self._turn = turn
+        self._where = where
+        self._deadlines = deadlines
+        self._opening = threading.Lock()
+        self._memory: Memory | None = None
+        self._models: Models | None = None
+
+    @contextmanager
+    def of(self, ids: Mapping[str, str]) -> Iterator[Memory]:
+        """The ``Memory`` to use for a scope, for the length of a call.
+
+        Raises:
+            ConfigError: the directory is not writable, a native option unknown, or the vectors' length wrong.
+            PluginLoadError: a component's client library is not installed.
+        """
+        yield self._opened()
+
+    def probe(self, ids: Mapping[str, str] | None = None) -> None:
+        """The cheapest call that reaches the collection, and creates it where that is left to the first call."""
+        self._reach(self._opened().vector_store)
+
+    def entities(self, memory: Memory) -> Any:
+        """mem0's entity store, which it opens with the first entity. Deletions before that leave entities of
+        earlier processes behind (mem0 #7226)."""
+        with self._opening:
+            store = memory.entity_store
+        self._reach(store)
+        return store
+
+    @property
+    def has_keywords(self) -> bool:
+        """Whether the store finds words as well as vectors."""
+        store = self._opened().vector_store
+        if self._options.vector_store.provider == "qdrant":
+            return bool(store._has_bm25_slot) and importlib.util.find_spec("fastembed") is not None
+        return type(store).keyword_search is not VectorStoreBase.keyword_search
+
+    @property
+    def models(self) -> Models:
+        """The models asked, once they are built."""
+        self._opened()
+        assert self._models is not None
+        return self._models
+
+    def close(self) -> None:
+        """Close all that a ``Memory`` holds open. Its own ``close`` does SQLite only."""
+        with self._opening:
+            memory, self._memory = self._memory, None
+            models, self._models = self._models, None
+        if models is not None:
+            models.close()
+        if memory is not None:
+            _close_store(memory._entity_store)
+            _close_store(memory.vector_store)
+            memory.close()
+
+    def _opened(self) -> Memory:
+        with self._opening:
+            if self._memory is None:
+                self._memory = self._open()
+            return self._memory
+
+    def _open(self) -> Memory:
+        make_directory(Path(self._config.history_db_path).parent, self._where)
+        with opening(self._where):
+            models = Models.build(self._config, self._options, self._notes, self._turn, self._deadlines)
+            store: Any = None
+            try:
+                native = self._config.vector_store
+                store = VectorStoreFactory.create(native.provider, native.config)
+                if native.provider == "qdrant":
+                    self._check_dimensions(store)
+                pool: Any = getattr(store, "connection_pool", None)
+                if hasattr(pool, "timeout"):
+                    pool.timeout = 0.9 * self._deadlines.get("retrieve_s", 15.0)
+                watch_inserts(store, self._notes)
+                history = open_history(Path(self._config.history_db_path))
+            except BaseException:
+                _close_store(store)
+                models.close()
+                raise
+        self._models = models
+        return assemble(Memory, self._config, models, store, history)
+
+    def _check_dimensions(self, store: Any) -> None:
+        vectors = store.client.get_collection(store.collection_name).config.params.vectors
+        size = getattr(vectors, "size", None)
+        if size not in (None, self._options.vector_dimensions):
+            raise wrong_length(self._where, store.collection_name, size, self._options)
+
+    def _reach(self, store: Any) -> None:
+        """PostgreSQL fails when two connections create one table at a time: a lock for ours, a second try for
+        those of other processes."""
+        with self._opening:
+            try:
+                store.list(top_k=1)
+            except Exception as error:
+                if type(error).__name__ not in _CREATED_ELSEWHERE:
+                    raise
+                store.list(top_k=1)
+
+
+def assemble(kind: Any, config: MemoryConfig, models: Models, store: Any, history: SQLiteManager) -> Any:
+    """A ``Memory`` of these parts. Its constructor would build a client for a model that nobody configured."""
+    memory = kind.__new__(kind)
+    memory.config = config
+    memory.embedding_model = models.embedder
+    memory.llm = models.llm
+    memory.reranker = models.reranker
+    memory.vector_store = store
+    memory.db = history
+    memory.collection_name = config.vector_store.config.collection_name
+    memory.api_version = config.version
+    memory.custom_instructions = config.custom_instructions
+    memory._entity_store = None
+    return memory
+
+
+def _close_store(store: Any) -> None:
+    for handle in ("client", "connection_pool"):
+        close_handle(getattr(store, handle, None))
+
+
+def open_history(file: Path) -> SQLiteManager:
+    """mem0's history, with what we note beside it."""
+    history = SQLiteManager(str(file))
+    # As safe as SQLite's default, and half of its time on a disk: the journal is not made anew each time.
+    history.connection.execute("PRAGMA journal_mode=TRUNCATE")
+    with history.connection as connection:
+        connection.execute(TOMBSTONES)
+    return history
+
+
+def make_directory(directory: Path, where: str) -> None:
+    """Make a directory where there is none.
 
     Raises:
-        BackendUnavailable: the embedded store is in use elsewhere.
-        ConfigError: the directory is not writable, a native option unknown, or the vectors' length wrong.
-        PluginLoadError: a component's client library is not installed.
+        ConfigError: it cannot be made.
     """
     try:
-        Path(config.history_db_path).parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"{where}.path: cannot be created ({error.strerror}); choose another directory"
         ) from error
-    if options.embedded:
-        _refuse_locked(Path(config.vector_store.config.path), where)
-        # Several threads use it, one at a time. Its own check, on where SQLite is built so, wants a single one.
-        CollectionPersistence.CHECK_SAME_THREAD = False
-        # Said by mem0's entity store, which takes a shared local client for a server.
-        warnings.filterwarnings("ignore", "Payload indexes have no effect in the local Qdrant", UserWarning)
+
+
+def wrong_length(where: str, collection: str, size: int, options: Mem0Options) -> ConfigError:
+    """The error for vectors that are not of the embedder's length."""
+    return ConfigError(
+        f"{where}.dimensions: the collection {collection!r} holds vectors of {size}, the embedder makes "
+        f"{options.vector_dimensions}; use the embedder it was written with, or another collection"
+    )
+
+
+@contextmanager
+def opening(where: str) -> Iterator[None]:
+    """Around the building of native parts: their errors in our words, their logs without what users said.
+
+    Raises:
+        ConfigError, PluginLoadError: a native option is unknown, a client library not installed.
+    """
     _quieten()
-    memory = Memory.__new__(Memory)
     try:
-        Memory.__init__(memory, config)
-        if options.vector_store.provider == "qdrant":
-            _check_dimensions(memory, options, where)
-        _equip(memory, options, notes, turn, deadlines)
-    except BaseException as error:
-        release(memory)
-        if isinstance(error, ImportError):
-            raise PluginLoadError(
-                f"{where}: a component of mem0 is not installed ({error.name or error})"
-            ) from error
-        if isinstance(error, TypeError):  # an unknown keyword; the message holds no value
-            raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
-        raise
-    _quieten()  # again, for what was imported meanwhile
-    return memory
-
-
-def _refuse_locked(path: Path, where: str) -> None:
-    """Look at Qdrant's lock before Qdrant does: it would leave the lock file open on failure."""
-    if path.is_dir():
-        lock = FileLock(
-            path / ".lock",
-            what=f"the embedded store at {path}",
-            instead=f"give this one another {where}.path, or configure a server in {where}.vector_store",
-        )
-        lock.acquire()
-        lock.release()
-
-
-def _check_dimensions(memory: Memory, options: Mem0Options, where: str) -> None:
-    vectors = memory.vector_store.client.get_collection(memory.collection_name).config.params.vectors
-    size = getattr(vectors, "size", None)
-    if size not in (None, options.vector_dimensions):
-        raise ConfigError(
-            f"{where}.dimensions: the collection {memory.collection_name!r} holds vectors of {size}, the embedder "
-            f"makes {options.vector_dimensions}; use the embedder it was written with, or another collection"
-        )
-
-
-def _equip(
-    memory: Memory, options: Mem0Options, notes: Notes, turn: StoreLock, deadlines: Mapping[str, float]
-) -> None:
-    """Our embedder or bounded clients in place, everything mem0 swallows noted."""
-    write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
-    if isinstance(options.embedder, Mem0Model):
-        _bound(memory.embedding_model, options.embedder, min(write_s, retrieve_s))
-        memory.embedding_model = WatchedEmbedder(memory.embedding_model, notes, turn)
-    else:
-        _close(getattr(memory.embedding_model, "client", None))
-        memory.embedding_model = LexicalEmbedding(options.vector_dimensions or 0)
-    if options.llm is not None:
-        _bound(memory.llm, options.llm, write_s)
-        memory.llm = WatchedLlm(memory.llm, notes, turn)
-    else:
-        _close(getattr(memory.llm, "client", None))
-        memory.llm = NoLlm()
-    if memory.reranker is not None:
-        memory.reranker = WatchedReranker(memory.reranker, notes, turn)
-    watch_inserts(memory.vector_store, notes)
-    pool: Any = getattr(memory.vector_store, "connection_pool", None)
-    if hasattr(pool, "timeout"):
-        pool.timeout = 0.9 * retrieve_s
-
-
-def _bound(part: Any, model: Mem0Model, deadline_s: float) -> None:
-    """Give an openai-like client our deadline; its own is 600 s, three times over."""
-    client: Any = getattr(part, "client", None)
-    if not hasattr(client, "with_options"):
-        return
-    options: dict[str, Any] = {
-        "timeout": 0.9 * deadline_s / (model.max_retries + 1),
-        "max_retries": model.max_retries,
-    }
-    native = model.native()["config"]
-    if model.provider == "openai" and os.environ.get("OPENROUTER_API_KEY"):
-        # mem0 sends everything there once that variable exists; what is configured comes first.
-        given = {"base_url": native.get("openai_base_url"), "api_key": native.get("api_key")}
-        if any(given.values()):
-            given["base_url"] = given["base_url"] or "https://api.openai.com/v1"
-            options.update({name: value for name, value in given.items() if value})
-    part.client = client.with_options(**options)
-
-
-def release(memory: Memory) -> None:
-    """Close all that a ``Memory``, finished or not, holds open. Its own ``close`` does SQLite only."""
-    for name in ("llm", "embedding_model"):
-        part = getattr(memory, name, None)
-        _close(getattr(getattr(part, "native", part), "client", None))
-    for name in ("_entity_store", "_telemetry_vector_store", "vector_store"):
-        store = getattr(memory, name, None)
-        for handle in ("client", "connection_pool"):
-            _close(getattr(store, handle, None))
-    Memory.close(memory)
-
-
-def _close(handle: Any) -> None:
-    close = getattr(handle, "close", None) or getattr(handle, "closeall", None)
-    if callable(close):
-        close()
+        yield
+    except ImportError as error:
+        raise PluginLoadError(
+            f"{where}: a component of mem0 is not installed ({error.name or error})"
+        ) from error
+    except TypeError as error:  # an unknown keyword; the message holds no value
+        raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
+    finally:
+        _quieten()  # again, for what was imported meanwhile
 
 
 def _quieten() -> None:

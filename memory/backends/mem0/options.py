@@ -128,13 +128,16 @@ class Mem0Options(PluginOptions):
     dimensions: int | None = Field(default=None, gt=0)
     """Vector length. Default: 1024 for lexical, 1536 for openai; required for other embedders."""
     vector_store: NativePart = NativePart(provider="qdrant")
-    """mem0's vector store. Default: embedded Qdrant below ``path``, for one process and some 10,000 memories."""
+    """mem0's vector store. Default: embedded Qdrant below ``path``, a partition for each scope, for one process."""
     collection: Public[str] = Field(default="memslot", min_length=3)
-    """Collection or table. A large embedded store searches faster with a collection per experiment."""
+    """Collection or table."""
+    open_partitions: int = Field(default=64, gt=0)
+    """Scopes whose partitions of the embedded store stay open; others are opened again when they are used."""
     path: DataPath | None = None
     """Directory of the embedded store and mem0's history. Default: ``<data_dir>/<backend name>``."""
     history_path: DataPath | None = None
-    """SQLite file of mem0's history. Default: ``history.db`` below ``path``."""
+    """SQLite file of mem0's history. Default: one in each partition of an embedded store, else ``history.db`` below
+    ``path``."""
     reranker: NativePart | None = None
     """mem0's reranker."""
     rerank: bool = False

@@ -26,13 +26,13 @@ def model_probes(native: NativeMem0, options: Mem0Options, where: str) -> Mappin
 
 
 def _ask(native: NativeMem0) -> None:
-    llm = native.open().llm.native  # past the watch, which wants memories
+    llm = native.models.llm.native  # past the watch, which wants memories
     if not llm.generate_response(messages=[{"role": "user", "content": "Answer with the one word yes."}]):
         raise BackendProtocolError("mem0: the llm answered with nothing", sent=False)
 
 
 def _embed(native: NativeMem0, options: Mem0Options, where: str) -> None:
-    length = len(native.open().embedding_model.embed("I drink tea.", "search"))
+    length = len(native.models.embedder.embed("I drink tea.", "search"))
     if length != options.vector_dimensions:
         raise ConfigError(
             f"{where}.dimensions: is {options.vector_dimensions}, and the embedder answers with {length}"
@@ -40,4 +40,4 @@ def _embed(native: NativeMem0, options: Mem0Options, where: str) -> None:
 
 
 def _rank(native: NativeMem0) -> None:
-    native.open().reranker.rerank("Which tea do I drink?", [{"memory": "I drink tea."}], 1)
+    native.models.reranker.rerank("Which tea do I drink?", [{"memory": "I drink tea."}], 1)

@@ -6,8 +6,9 @@ No test imports mem0 before our factory has: what is imported first decides abou
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,12 +107,24 @@ async def coloured(slot: Any) -> None:
         )
 
 
-def sqlite(data_dir: Path, query: str) -> list[Any]:
-    import sqlite3
-    from contextlib import closing
+def histories(data_dir: Path, query: str) -> list[Any]:
+    """The rows of a query over the histories of all partitions."""
+    rows: list[Any] = []
+    for file in sorted(data_dir.glob("mem0/qdrant/scopes/*/*/history.db")):
+        with closing(sqlite3.connect(file)) as connection:
+            rows += connection.execute(query).fetchall()
+    return rows
 
-    with closing(sqlite3.connect(data_dir / "mem0" / "history.db")) as connection:
-        return connection.execute(query).fetchall()
+
+def on_disk(data_dir: Path, text: str) -> list[Path]:
+    """The files that hold a text."""
+    return [path for path in data_dir.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def native(slot: Any, scope: MemoryScope = ALICE) -> Any:
+    """The ``mem0.Memory`` behind a slot, of a scope."""
+    with slot._adapter._native.memory(slot.native_scope(scope)) as memory:
+        return memory
 
 
 async def mutate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,12 @@ KEYWORDS = [
     ("mem0:Memory.delete", "memory_id", ""),
     ("mem0:Memory.history", "memory_id", ""),
     ("mem0:Memory.close", "", ""),
-    ("mem0:Memory.__init__", "config", ""),
+    ("mem0.memory.storage:SQLiteManager.__init__", "db_path", ""),
+    ("mem0.vector_stores.qdrant:Qdrant.__init__", "collection_name embedding_model_dims", "client on_disk"),
+    ("mem0.vector_stores.qdrant:Qdrant.search", "query vectors top_k filters", ""),
+    ("mem0.vector_stores.qdrant:Qdrant.search_batch", "queries vectors_list top_k filters", ""),
+    ("mem0.vector_stores.qdrant:Qdrant.keyword_search", "query top_k filters", ""),
+    ("mem0.vector_stores.qdrant:Qdrant.update", "vector_id vector payload", ""),
     ("mem0.embeddings.base:EmbeddingBase.embed", "text memory_action", ""),
     ("mem0.embeddings.base:EmbeddingBase.embed_batch", "texts memory_action", ""),
     ("mem0.embeddings.openai:OpenAIEmbedding.embed_batch", "texts memory_action", ""),
@@ -103,6 +109,21 @@ def test_the_configuration_has_the_fields_we_set() -> None:
             "mem0:Memory.__init__",
             ["self.embedding_model =", "self.llm =", "self.reranker", "self.db = SQLiteManager("],
         ),
+        ("mem0:Memory.entity_store.fget", ["self._entity_store", "_entity_collection_name("]),
+        ("mem0.utils.factory:EmbedderFactory.create", ["(cls, provider_name, config, vector_config"]),
+        ("mem0.utils.factory:LlmFactory.create", ["(cls, provider_name: str, config"]),
+        ("mem0.utils.factory:VectorStoreFactory.create", ["(cls, provider_name, config"]),
+        ("mem0.utils.factory:RerankerFactory.create", ["(cls, provider_name: str, config"]),
+        ("mem0.memory.main:_entity_collection_name", ['f"{collection_name}{separator}entities"']),
+        ("qdrant_client.local.distances:cosine_similarity", ["vectors /="]),
+        (
+            "qdrant_client.local.persistence:CollectionPersistence.load",
+            ["SELECT rowid, id, point FROM points"],
+        ),
+        (
+            "qdrant_client.local.persistence:CollectionPersistence.__init__",
+            ["self.storage = sqlite3.connect("],
+        ),
         ("mem0:Memory.add", ["self.config.llm.config", "_add_to_vector_store("]),
         (
             "mem0:Memory._add_to_vector_store",
@@ -142,6 +163,27 @@ def test_what_we_rely_on_inside_is_still_there(path: str, fragments: list[str]) 
 def test_telemetry_is_off_and_home_is_ours(tmp_path: Path) -> None:
     assert native("mem0.memory.telemetry:MEM0_TELEMETRY") is False
     assert Path(native("mem0.memory.setup:mem0_dir")) != Path.home() / ".mem0"
+
+
+def test_a_memory_has_the_parts_that_we_give_it() -> None:
+    """``opening.assemble`` stands for mem0's constructor, but for its clients and its telemetry."""
+    source = inspect.getsource(native("mem0:Memory.__init__"))
+    parts = set(re.findall(r"self\.(\w+) = ", source)) - {"_telemetry_vector_store"}
+    assembled = inspect.getsource(native("memory.backends.mem0.opening:assemble"))
+    assert parts == set(re.findall(r"memory\.(\w+) = ", assembled))
+
+
+def test_local_qdrant_keeps_its_rows_where_we_read_them() -> None:
+    local = native("qdrant_client.local.local_collection:LocalCollection")
+    source = inspect.getsource(local.__init__)
+    for name in ("vectors", "payload", "deleted", "ids_inv", "ids", "storage"):
+        assert f"self.{name}: " in source or f"self.{name} = " in source
+    names = "_payload_and_non_deleted_mask _calculate_has_vector get_vector_params close".split()  # noqa: SIM905
+    assert all(hasattr(local, name) for name in names)
+    client = native("qdrant_client.local.qdrant_local:QdrantLocal")
+    assert all(hasattr(client, name) for name in ("_load", "_get_collection", "_collection_path", "_save"))
+    inspect.signature(client).bind("directory", force_disable_check_same_thread=True)
+    inspect.signature(local).bind(None, "directory", force_disable_check_same_thread=True)
 
 
 def test_local_qdrant_can_be_told_to_accept_several_threads() -> None:

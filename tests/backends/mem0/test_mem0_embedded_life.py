@@ -19,6 +19,7 @@ from mem0_support import (
     event,
     found,
     mutate,
+    native,
     opened,
     stored,
 )
@@ -77,7 +78,7 @@ async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
 async def test_a_locked_store_is_one_clear_error(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         with pytest.raises(
-            BackendUnavailable, match=r"open elsewhere; .*memory\.backends\.mem0\.path, or configure"
+            BackendUnavailable, match=r"elsewhere in this process; .*\.mem0\.path, or configure"
         ):
             async with opened(tmp_path):
                 pass
@@ -197,20 +198,43 @@ asyncio.run(main())
     assert list(home.iterdir()) == []
 
 
+def test_no_models_sdk_is_imported_where_no_model_is_configured(tmp_path: Path) -> None:
+    """Nine tenths of opening mem0, for clients that nobody asks. The counter-test is an embedder that is asked."""
+    code = f"""
+import asyncio, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from mem0_support import *
+block = eval(sys.argv[1])
+async def main():
+    async with opened(Path({str(tmp_path)!r}) / sys.argv[2], **block) as slot:
+        if not block:
+            await slot.record_event(event("I drink oolong."))
+            assert await found(slot, "oolong")
+        assert (await slot.health()).status == "ok"
+asyncio.run(main())
+print(sorted({{"openai", "anthropic", "portalocker", "redis", "torch", "tiktoken"}} & sys.modules.keys()))
+"""
+    model = {"embedder": {"base_url": "http://127.0.0.1:9/v1"}}
+    for block, expected in (({}, "[]"), (model, "['openai']")):
+        program = [sys.executable, "-c", code, repr(block), str(len(block))]
+        done = subprocess.run(program, capture_output=True, text=True)
+        assert done.stdout.strip() == expected, done.stderr
+
+
 # -- lost answers -------------------------------------------------------------------------------------------
 
 
 async def test_an_answer_that_is_lost_is_looked_up(tmp_path: Path) -> None:
     """The native call goes on after its deadline; the slot finds what it stored instead of sending it again."""
     async with opened(tmp_path, deadlines={"write_s": 0.1}) as slot:
-        memory = slot._adapter._native.open()  # type: ignore[attr-defined]
-        native, slow = memory.vector_store.insert, threading.Event()
+        store = native(slot).vector_store
+        stored_by, slow = store.insert, threading.Event()
 
         def insert(**rows: Any) -> Any:
             slow.wait(0.4)
-            return native(**rows)
+            return stored_by(**rows)
 
-        memory.vector_store.insert = insert
+        store.insert = insert
         receipt = await slot.record_event(event("tea"))
         assert receipt.status == "committed"
         assert receipt.warnings == ("confirmed by look-up after the answer was lost",)
@@ -222,11 +246,9 @@ async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         adapter: Any = slot._adapter
         events = [event(f"tea {number}") for number in range(50)]
-        native = adapter._native.open().vector_store.insert
-        adapter._native.open().vector_store.insert = lambda **rows: (
-            threading.Event().wait(0.02),
-            native(**rows),
-        )[1]
+        store = native(slot).vector_store
+        stored_by = store.insert
+        store.insert = lambda **rows: (threading.Event().wait(0.02), stored_by(**rows))[1]
         with anyio.move_on_after(0.1):
             await adapter.record_events(events)
         await adapter.worker.idle()

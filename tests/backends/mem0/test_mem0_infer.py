@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, opened, stored
+from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, native, opened, stored
 
 from memory import (
     BackendError,
@@ -45,15 +45,14 @@ def llm() -> Iterator[ScriptedLLM]:
 async def inferring(
     data_dir: Path, server: ScriptedLLM, /, *scopes: Any, **options: Any
 ) -> AsyncIterator[MemorySlot]:
-    """mem0 whose model and embedder are the scripted endpoint, with short deadlines."""
-    block = {
+    """mem0 whose model and embedder are the scripted endpoint."""
+    block: dict[str, Any] = {
         "llm": {"base_url": server.base_url},
         "embedder": {"base_url": server.base_url},
         "threshold": 0.0,
         **options,
     }
-    deadlines = {"write_s": 1.2, "retrieve_s": 0.6, "query_s": 1.2}
-    async with opened(data_dir, *scopes, deadlines=deadlines, **block) as slot:
+    async with opened(data_dir, *scopes, **block) as slot:
         yield slot
 
 
@@ -118,8 +117,9 @@ async def test_tool_messages_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> 
 async def test_a_failing_model_is_an_error_by_its_cause_and_nothing_is_stored(
     tmp_path: Path, llm: ScriptedLLM, endpoint: str, fault: Any, error: type[BackendError]
 ) -> None:
-    async with inferring(tmp_path, llm) as slot:
-        llm.faults.add(fault, endpoint=endpoint, times=None, delay_s=1.5)
+    short = {"deadlines": {"write_s": 3.0, "retrieve_s": 2.0}} if fault == "timeout" else {}
+    async with inferring(tmp_path, llm, **short) as slot:
+        llm.faults.add(fault, endpoint=endpoint, times=None, delay_s=3.5)
         with pytest.raises(error) as raised:
             await slot.record_event(event(OOLONG))
         assert llm.faults.fired
@@ -290,9 +290,8 @@ async def test_a_reranker_that_fails_is_warned_of(tmp_path: Path, llm: ScriptedL
         },
     }
     async with inferring(tmp_path, llm, infer=False, rerank=True, reranker=reranker) as slot:
-        adapter: Any = slot._adapter
         await slot.record_event(event("I drink oolong."))
-        adapter._native.open().reranker.native = None
+        native(slot).reranker.native = None
         result = await slot.retrieve(ask("oolong"))
         assert result.entries
         assert "reranking failed; the order is mem0's own" in result.trace.warnings

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, config, event, found, opened, stored
+from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, config, event, found, native, opened, stored
 
 from memory import BackendUnavailable, InputError, MemoryScope, open_memory
 from memory.adapter import MemoryAdapter
@@ -170,12 +170,12 @@ async def test_an_answer_that_is_lost_is_looked_up_once_its_call_has_ended(
     """Another worker is free to look at once, and would find nothing yet: the event would be sent twice."""
     async with opened(tmp_path, deadlines={"write_s": 0.1}, **block) as slot:
         adapter: Any = slot._adapter
-        store = adapter._native.open().vector_store
-        native = store.insert
+        store = native(slot).vector_store
+        stored_by = store.insert
 
         def insert(**rows: Any) -> Any:
             threading.Event().wait(0.4)
-            return native(**rows)
+            return stored_by(**rows)
 
         store.insert = insert
         receipt = await slot.record_event(event("tea"))

@@ -1,0 +1,103 @@
+"""The models of a configuration, in mem0's classes and with our deadlines: one of each, whatever many use it.
+
+Where none is configured none is built, and no model's SDK is imported: that is nine tenths of opening mem0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mem0.configs.base import MemoryConfig
+from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
+
+from memory.backends.mem0.options import Mem0Model, Mem0Options
+from memory.backends.mem0.watch import (
+    LexicalEmbedding,
+    NoLlm,
+    Notes,
+    StoreLock,
+    WatchedEmbedder,
+    WatchedLlm,
+    WatchedReranker,
+)
+
+__all__ = ["Models", "close_handle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What a ``Memory`` asks; everything mem0 swallows of their failures is noted.
+
+    Attributes:
+        embedder: always there.
+        llm: one that raises, where none is configured.
+        reranker: or None.
+    """
+
+    embedder: Any
+    llm: Any
+    reranker: Any
+
+    @classmethod
+    def build(
+        cls,
+        config: MemoryConfig,
+        options: Mem0Options,
+        notes: Notes,
+        turn: StoreLock,
+        deadlines: Mapping[str, float],
+    ) -> Models:
+        """Those of a configuration; errors are the native classes' own."""
+        write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
+        embedder: Any = LexicalEmbedding(options.vector_dimensions or 0)
+        llm: Any = NoLlm()
+        reranker: Any = None
+        if isinstance(options.embedder, Mem0Model):
+            native = EmbedderFactory.create(
+                config.embedder.provider, config.embedder.config, config.vector_store.config
+            )
+            embedder = WatchedEmbedder(
+                _bound(native, options.embedder, min(write_s, retrieve_s)), notes, turn
+            )
+        if options.llm is not None:
+            native = LlmFactory.create(config.llm.provider, config.llm.config)
+            llm = WatchedLlm(_bound(native, options.llm, write_s), notes, turn)
+        if config.reranker is not None:
+            native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
+            reranker = WatchedReranker(native, notes, turn)
+        return cls(embedder, llm, reranker)
+
+    def close(self) -> None:
+        """Close the clients that can be closed."""
+        for model in (self.embedder, self.llm):
+            close_handle(getattr(getattr(model, "native", None), "client", None))
+
+
+def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
+    """Give an openai-like client our deadline; its own is 600 s, three times over."""
+    client: Any = getattr(part, "client", None)
+    if not hasattr(client, "with_options"):
+        return part
+    options: dict[str, Any] = {
+        "timeout": 0.9 * deadline_s / (model.max_retries + 1),
+        "max_retries": model.max_retries,
+    }
+    native = model.native()["config"]
+    if model.provider == "openai" and os.environ.get("OPENROUTER_API_KEY"):
+        # mem0 sends everything there once that variable exists; what is configured comes first.
+        given = {"base_url": native.get("openai_base_url"), "api_key": native.get("api_key")}
+        if any(given.values()):
+            given["base_url"] = given["base_url"] or "https://api.openai.com/v1"
+            options.update({name: value for name, value in given.items() if value})
+    part.client = client.with_options(**options)
+    return part
+
+
+def close_handle(handle: Any) -> None:
+    """Close a client or a pool, if it can be closed."""
+    close = getattr(handle, "close", None) or getattr(handle, "closeall", None)
+    if callable(close):
+        close()

@@ -1,0 +1,200 @@
+"""mem0's Qdrant store over the rows of one scope, embedded in this process.
+
+Qdrant's local mode is made for tests and demos, and three of its habits do not serve ours. It evaluates a filter in
+Python over every row, also one that every row of a partition meets. It normalises its stored vectors in place with
+each search, so that scores drift by a last digit and equal questions get different answers. And it orders equal
+scores by where rows lie in memory, which opening the store again turns round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mem0.vector_stores.qdrant import Qdrant
+from qdrant_client.http.models import CreateCollection, ScoredPoint
+from qdrant_client.local.distances import EPSILON
+from qdrant_client.local.local_collection import DEFAULT_VECTOR_NAME, LocalCollection
+from qdrant_client.local.payload_filters import check_filter
+from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
+
+__all__ = ["LocalClient", "ScopeStore"]
+
+_BATCH = 1024  # rows whose exact scores are computed at a time
+
+
+class LocalClient(QdrantLocal):  # type: ignore[misc]
+    """The embedded Qdrant of a directory that somebody else has locked.
+
+    Not a ``QdrantClient``, which copies the schemas of every model it could embed with: 7 ms and 2 MB for each,
+    where the store itself takes half a millisecond. And without a lock of its own: portalocker may import redis.
+
+    Args:
+        directory: Qdrant's; made if there is none.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        # Several threads use it, one at a time. SQLite's own check, where it is built so, wants a single one.
+        super().__init__(str(directory), force_disable_check_same_thread=True)
+
+    def _load(self) -> None:
+        listing = Path(self.location, META_INFO_FILENAME)
+        if not listing.exists():
+            return
+        for name, config in json.loads(listing.read_bytes())["collections"].items():
+            collection = LocalCollection(
+                CreateCollection(**config), self._collection_path(name), force_disable_check_same_thread=True
+            )
+            self.collections[name] = collection
+            _settle(collection)
+
+
+class ScopeStore(Qdrant):  # type: ignore[misc]
+    """The rows of one scope: the native store without the conditions that all of them meet.
+
+    Args:
+        client: the partition's own.
+        name: of the collection; made if there is none.
+        dimensions: length of the vectors.
+        on_disk: as mem0's option.
+        ids: the scope's native ids, which every row carries.
+    """
+
+    def __init__(
+        self, client: LocalClient, name: str, dimensions: int, on_disk: bool, ids: Mapping[str, str]
+    ) -> None:
+        self._ids = ids
+        super().__init__(name, dimensions, client=client, on_disk=on_disk)
+        self.is_local = True
+        storage = client.collections[name].storage.storage
+        # As safe as SQLite's default, and half of its time on a disk: the journal is not made anew each time.
+        storage.execute("PRAGMA journal_mode=TRUNCATE")
+
+    @property
+    def length(self) -> int:
+        """Of the vectors it holds."""
+        size: int = self.client.collections[self.collection_name].get_vector_params(DEFAULT_VECTOR_NAME).size
+        return size
+
+    def _create_filter_indexes(self) -> None:
+        """Local mode has none."""
+
+    def search(
+        self,
+        query: str,
+        vectors: Sequence[float],
+        top_k: int = 5,
+        filters: Mapping[str, Any] | None = None,
+    ) -> list[ScoredPoint]:
+        """The nearest rows by cosine, those of equal score in one order: the newest first.
+
+        Candidates are chosen by Qdrant's 32-bit vectors and ordered by their exact products, so that neither what
+        lies beside a row nor what was asked before makes a difference.
+        """
+        rows = self.client._get_collection(self.collection_name)
+        if not rows.payload:
+            return []
+        asked = np.asarray(vectors, dtype=np.float64)
+        if np.isnan(asked).any():
+            raise ValueError("Query vector must not contain NaN")
+        asked = asked / max(float(np.linalg.norm(asked)), EPSILON)
+        matrix = rows.vectors[DEFAULT_VECTOR_NAME][: len(rows.payload)]
+        rough = matrix @ asked.astype(np.float32)
+        alive = rows._payload_and_non_deleted_mask(None, DEFAULT_VECTOR_NAME).astype(bool)
+        rough[~alive] = -np.inf
+        near = self._near(rows, rough, top_k, self._create_filter(self._beyond_scope(filters)))
+        return _ranked(rows, near, _products(matrix, near, asked), top_k)
+
+    def _near(self, rows: Any, rough: Any, top_k: int, condition: Any) -> list[int]:
+        """The best ``top_k`` rows that meet the condition, and all that rounding may have put behind them."""
+        doubt = 2 * rough.dtype.type(np.finfo(np.float32).eps) * self.embedding_model_dims
+        near: list[int] = []
+        least = -np.inf
+        for index in np.argsort(-rough, kind="stable"):
+            if rough[index] == -np.inf or rough[index] < least:
+                break
+            if condition is None or check_filter(
+                condition, rows.payload[index], rows.ids_inv[index], rows._calculate_has_vector(index)
+            ):
+                near.append(int(index))
+                if len(near) == top_k:
+                    least = rough[index] - doubt
+        return near
+
+    def search_batch(
+        self,
+        queries: Sequence[str],
+        vectors_list: Sequence[Sequence[float]],
+        top_k: int = 1,
+        filters: Mapping[str, Any] | None = None,
+    ) -> list[list[ScoredPoint]]:
+        """:meth:`search` of each."""
+        return [
+            self.search(query, one, top_k, filters) for query, one in zip(queries, vectors_list, strict=True)
+        ]
+
+    def keyword_search(
+        self, query: str, top_k: int = 5, filters: Mapping[str, Any] | None = None
+    ) -> list[ScoredPoint] | None:
+        """As the native one."""
+        found: list[ScoredPoint] | None = super().keyword_search(query, top_k, self._beyond_scope(filters))
+        return found
+
+    def list(self, filters: Mapping[str, Any] | None = None, top_k: int = 100) -> Any:
+        """As the native one."""
+        return super().list(self._beyond_scope(filters), top_k)
+
+    def update(self, vector_id: str, vector: Any = None, payload: dict[str, Any] | None = None) -> None:
+        """As the native one; the vector as opening the store again would give it."""
+        super().update(vector_id, vector, payload)
+        rows = self.client._get_collection(self.collection_name)
+        if vector is not None:
+            rows.vectors[DEFAULT_VECTOR_NAME][rows.ids[vector_id]] = _unit(np.array(vector, dtype=np.float32))
+
+    def _beyond_scope(self, filters: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {name: value for name, value in (filters or {}).items() if self._ids.get(name) != value}
+
+
+def _settle(collection: Any) -> None:
+    """Vectors as inserting them gave them: Qdrant loads them with 64 bits, and of the length they came in."""
+    loaded = collection.vectors.get(DEFAULT_VECTOR_NAME)
+    if loaded is not None and loaded.dtype != np.float32:
+        collection.vectors[DEFAULT_VECTOR_NAME] = np.array(
+            [_unit(row) for row in loaded.astype(np.float32)], dtype=np.float32
+        ).reshape(loaded.shape)
+
+
+def _unit(vector: Any) -> Any:
+    norm = np.linalg.norm(vector)
+    return vector / norm if norm > EPSILON else vector
+
+
+def _products(matrix: Any, near: Sequence[int], asked: Any) -> list[float]:
+    """Exact to the last digit of 64 bits, and the same for a row wherever it lies; a product of matrices is not."""
+    found: list[float] = []
+    for start in range(0, len(near), _BATCH):
+        found += (matrix[near[start : start + _BATCH]].astype(np.float64) * asked).sum(axis=1).tolist()
+    return found
+
+
+def _ranked(rows: Any, near: Sequence[int], scores: Sequence[float], top_k: int) -> list[ScoredPoint]:
+    """Best first; equals by time, newest first, then by text, so that two runs over the same events agree."""
+    points = [
+        ScoredPoint.model_construct(
+            id=rows.ids_inv[index], score=score, payload=rows.payload[index], version=0
+        )
+        for index, score in zip(near, scores, strict=True)
+    ]
+    points.sort(key=lambda point: (str(point.payload.get("hash")), str(point.id)))
+    points.sort(key=lambda point: str(point.payload.get("created_at")), reverse=True)
+    points.sort(key=lambda point: point.score, reverse=True)
+    for point in points[:top_k]:
+        point.payload = {
+            key: deepcopy(value) if isinstance(value, (list, dict)) else value
+            for key, value in point.payload.items()
+        }
+    return points[:top_k]

@@ -1,0 +1,266 @@
+"""The embedded store's partitions: apart on the disk, a few of them open, made and dropped as a whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mem0_killing import killed_at_every_step
+from mem0_support import ALICE, BOB, NEEDS_MEM0, config, event, found, mutate, native, on_disk, opened, stored
+
+from memory import BackendError, MemoryScope, open_memory
+from memory.adapter import IsolationError
+
+pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def partitions(data_dir: Path) -> list[Path]:
+    return sorted(data_dir.glob("mem0/qdrant/scopes/memslot/*"))
+
+
+def partition(data_dir: Path, persona: str = "alice") -> Path:
+    (one,) = data_dir.glob(f"mem0/qdrant/scopes/memslot/{persona}_xrun1")
+    return one
+
+
+def people(count: int) -> list[MemoryScope]:
+    return [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(count)]
+
+
+# -- apart --------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_scope_remembers_lies_in_its_own_directory(tmp_path: Path) -> None:
+    agent = MemoryScope(run_id="run1", persona_id="alice", agent_id="agent")
+    async with opened(tmp_path, BOB, agent) as slot:
+        for scope in (ALICE, BOB, agent):
+            await slot.record_event(event(f"the secret of {scope.label};", scope=scope))
+        assert len(partitions(tmp_path)) == 3
+        for scope in (ALICE, BOB, agent):
+            text = f"the secret of {scope.label};"
+            assert len({path.relative_to(tmp_path).parts[:5] for path in on_disk(tmp_path, text)}) == 1
+    for path in partitions(tmp_path):
+        assert json.loads((path / "scope.json").read_text()).keys() >= {"user_id", "run_id"}
+
+
+async def test_a_row_of_another_scope_is_never_shown_wherever_it_lies(tmp_path: Path) -> None:
+    async with opened(tmp_path, BOB) as slot:
+        await slot.record_event(event("Alice's tea"))
+        memory = native(slot)
+        vector = memory.embedding_model.embed("Bob's tea")
+        row = {"data": "Bob's tea", "user_id": "bob", "run_id": "run1"}
+        memory.vector_store.insert([vector], [row], ["00000000-0000-4000-8000-000000000000"])
+        for call in (found(slot, "tea"), stored(slot), slot.reset_scope(ALICE)):
+            with pytest.raises(IsolationError):
+                await call
+        assert partition(tmp_path).exists(), "nothing was done"
+
+
+# -- open ---------------------------------------------------------------------------------------------------
+
+
+async def test_few_stay_open_and_all_answer(tmp_path: Path) -> None:
+    scopes = people(9)
+    async with opened(tmp_path, *scopes, open_partitions=3) as slot:
+        for turn in range(3):
+            for number, scope in enumerate(scopes):
+                await slot.record_event(event(f"tea {number} in turn {turn}", scope=scope))
+        for number, scope in enumerate(scopes):
+            texts = await found(slot, "tea", scope=scope)
+            assert sorted(texts) == [f"tea {number} in turn {turn}" for turn in range(3)]
+        details = (await slot.health()).details
+    assert (details["partitions"], details["open_partitions"]) == (10, 3)
+
+
+def test_descriptors_follow_the_partitions_that_are_open(tmp_path: Path) -> None:
+    """In a process that may have too few for all of them. With the default, 500 scopes fit a limit of 1,024:
+    ``tests/perf/figures.py mem0_many_scopes``."""
+    code = f"""
+import asyncio, os, resource, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from mem0_support import *
+scopes = [MemoryScope(run_id="run1", persona_id=f"p{{number}}") for number in range(40)]
+async def main():
+    async with opened(Path({str(tmp_path)!r}), open_partitions=8) as slot:
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8 * 3 + 6, used + 8 * 3 + 6))
+        for scope in scopes:
+            await slot.setup_scope(scope)
+            await slot.record_event(event(f"tea of {{scope.persona_id}}", scope=scope))
+        for scope in scopes:
+            assert await found(slot, "tea", scope=scope) == [f"tea of {{scope.persona_id}}"]
+            assert len(os.listdir("/proc/self/fd")) <= used + 8 * 3
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# -- dropped ------------------------------------------------------------------------------------------------
+
+
+async def test_reset_removes_the_directory_and_every_trace(tmp_path: Path) -> None:
+    async with opened(tmp_path, BOB) as slot:
+        for scope in (ALICE, BOB):
+            for number in range(3):
+                receipt = await slot.record_event(
+                    event(f"the secret {scope.persona_id} {number}", scope=scope)
+                )
+        await mutate(slot, "delete", (await stored(slot))[0]["id"])
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed, receipt.left) == (True, 2, ())
+        assert on_disk(tmp_path, "the secret alice") == []
+        assert [path.name for path in partitions(tmp_path)] == ["bob_xrun1"]
+        assert len(await stored(slot, BOB)) == 3
+        assert await stored(slot) == []
+        await slot.record_event(event("a fresh start"))
+        assert await found(slot, "start") == ["a fresh start"]
+
+
+async def test_a_shared_history_is_cleared_of_the_scope(tmp_path: Path) -> None:
+    shared = tmp_path / "elsewhere" / "all.db"
+    async with opened(tmp_path, BOB, history_path=str(shared)) as slot:
+        for scope in (ALICE, BOB):
+            await slot.record_event(event("one", "two", scope=scope))
+        await mutate(slot, "delete", (await stored(slot))[0]["id"])
+        await slot.reset_scope(ALICE)
+    with sqlite3.connect(shared) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM history").fetchone() == (2,)
+        assert connection.execute("SELECT COUNT(*) FROM memslot_deleted").fetchone() == (0,)
+    connection.close()
+    assert {path for path in on_disk(tmp_path, "SQLite format 3") if path.name == "history.db"} == set()
+
+
+class Slow:
+    """An embedder that waits for its questions to be let through."""
+
+    def __init__(self, embedder: Any) -> None:
+        self.embedder, self.config = embedder, embedder.config
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def embed(self, text: str, action: str | None = None) -> list[float]:
+        if action == "search":
+            self.asked.set()
+            self.go_on.wait(5)
+        vector: list[float] = self.embedder.embed(text, action)
+        return vector
+
+
+async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others use more partitions meanwhile than stay open, and its own is dropped."""
+    from memory.backends.mem0.watch import LexicalEmbedding
+
+    slow = Slow(LexicalEmbedding(1024))
+    monkeypatch.setattr("memory.backends.mem0.models.EmbedderFactory.create", lambda *_: slow)
+    scopes = people(4)
+    model = {"base_url": "http://127.0.0.1:9/v1"}
+    async with opened(tmp_path, *scopes, embedder=model, dimensions=1024, open_partitions=1) as slot:
+        for scope in (*scopes, ALICE):
+            await slot.record_event(event(f"tea of {scope.persona_id}", scope=scope))
+        answers: list[list[str]] = []
+
+        async def search() -> None:
+            answers.append(await found(slot, "tea"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(search)
+            await anyio.to_thread.run_sync(slow.asked.wait)
+            for scope in scopes:
+                assert len(await stored(slot, scope)) == 1
+            assert (await slot.reset_scope(ALICE)).verified
+            slow.go_on.set()
+        assert answers == [["tea of alice"]], "it began before the reset"
+        assert await stored(slot) == []
+
+
+# -- damaged ------------------------------------------------------------------------------------------------
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+FILES = ["collection/memslot/storage.sqlite", "meta.json", "scope.json", "history.db"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", [emptied, zeroed, torn, removed])
+async def test_damaged_files_are_an_error_until_the_scope_is_reset(
+    tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    """Never empty and healthy: a partition was complete when it got its place. The other scopes go on."""
+    async with opened(tmp_path, BOB) as slot:
+        for number in range(20):
+            await slot.record_event(event(f"tea {number} " + "and more " * 100))
+        await slot.record_event(event("Bob's tea", scope=BOB))
+    if (name, damage) == ("history.db", removed):
+        pytest.skip("it may be missing: history_path puts it elsewhere")
+    damage(partition(tmp_path) / name)
+    async with open_memory(config(tmp_path)) as slot:
+        for _ in range(2):
+            with pytest.raises(
+                BackendError, match=r"alice_xrun1 is damaged: .*, or reset the scope"
+            ) as raised:
+                await slot.setup_scope(ALICE)
+            assert not raised.value.ambiguous
+        await slot.setup_scope(BOB)
+        assert await found(slot, "tea", scope=BOB) == ["Bob's tea"]
+        receipt = await slot._adapter.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed) == (True, None)
+        await slot.setup_scope(ALICE)
+        assert await stored(slot) == []
+
+
+async def test_health_looks_at_the_files_of_what_is_open(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        await slot.record_event(event("tea"))
+        shutil.rmtree(partition(tmp_path))
+        health = await slot.health()
+    assert health.status == "unavailable"
+    assert "scope.json is missing" in health.warnings[0]
+
+
+# -- killed -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["make", "drop"])
+async def test_killed_while_a_partition_is_made_or_dropped(tmp_path: Path, what: str) -> None:
+    """At every operation on a file: what is there afterwards is whole, or not there at all."""
+    killed = killed_at_every_step(tmp_path, what)
+    for data_dir in killed:
+        async with opened(data_dir, BOB) as slot:
+            texts = await found(slot, "tea", scope=BOB if what == "make" else ALICE)
+            assert texts in ([], ["Bob's tea"], ["Alice's tea"])
+            await slot.record_event(event("more tea", scope=BOB))
+            assert "more tea" in await found(slot, "tea", scope=BOB)
+        assert not [path for path in partitions(data_dir) if path.name.startswith(".")], "nothing lies about"
+    assert len(killed) > 5
