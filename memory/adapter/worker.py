@@ -71,8 +71,9 @@ class NativeWorker:
         return cast(T, job.result)
 
     async def idle(self) -> None:
-        """Wait until every call that has begun, abandoned ones included, has ended."""
-        while self._running:  # noqa: ASYNC110 (set on other threads, seldom waited for)
+        """Wait until every call made so far, abandoned ones included, has ended, and for no later one."""
+        so_far = set(self._running)
+        while not so_far.isdisjoint(self._running):  # noqa: ASYNC110 (set on other threads, seldom waited for)
             await anyio.sleep(0.002)
 
     async def aclose(self, last: Callable[[], object] | None = None, *, timeout_s: float = 10.0) -> bool:

@@ -94,6 +94,7 @@ class Rules:
         self.closed = False
         self._sink = sink
         self._scopes: set[MemoryScope] = set()
+        self._tried: set[MemoryScope] = set()
         self._loop: object | None = None
 
     def enter(self) -> None:
@@ -115,9 +116,13 @@ class Rules:
                 "this slot was opened in another event loop; open one slot per loop, close it there"
             )
 
+    def try_scope(self, scope: MemoryScope) -> None:
+        """The scope is about to be set up: it may be reset from now on, should that fail."""
+        self.lanes.add(scope)
+        self._tried.add(scope)
+
     def add_scope(self, scope: MemoryScope) -> None:
         """The scope is set up: calls for it are allowed from now on."""
-        self.lanes.add(scope)
         self._scopes.add(scope)
 
     def knows(self, scope: MemoryScope) -> bool:
@@ -127,16 +132,17 @@ class Rules:
     def drop_scope(self, scope: MemoryScope) -> None:
         """The scope is not used any more; calls for it are refused until it is set up again."""
         self._scopes.discard(scope)
+        self._tried.discard(scope)
         self.lanes.drop(scope)
 
-    def check_scope(self, scope: MemoryScope) -> None:
-        """Refuse a scope that was never set up.
+    def check_scope(self, scope: MemoryScope, *, tried: bool = False) -> None:
+        """Refuse a scope that was never set up; with ``tried``, one of which that was not even tried.
 
         Raises:
             ScopeError: it was not.
         """
         self.enter()
-        if scope not in self._scopes:
+        if scope not in (self._tried if tried else self._scopes):
             raise ScopeError(f"scope {scope.label} is not set up; call setup_scope first")
 
     async def write(
@@ -145,6 +151,8 @@ class Rules:
         scope: MemoryScope,
         perform: Callable[[], Awaitable[T]],
         skipped: Callable[[], T],
+        *,
+        tried: bool = False,
         **fields: Any,
     ) -> T:
         """A writing call: allowed by the mode, in the scope's order, traced.
@@ -154,9 +162,10 @@ class Rules:
             scope: whose memory is written.
             perform: does it, through :meth:`call`.
             skipped: what to answer while read-only, instead.
+            tried: whether a scope will do whose set-up has failed.
             fields: further fields of the trace.
         """
-        self.check_scope(scope)
+        self.check_scope(scope, tried=tried)
         async with self.gate.writing() as allowed:
             if not allowed:
                 return self._traced(Span(operation, scope, {**fields, "attempts": 0}), skipped())

@@ -155,6 +155,7 @@ class MemorySlot:
         rules = self._rules
         rules.enter()
         self._adapter.native_scope(scope)
+        rules.try_scope(scope)
         async with rules.observed("setup_scope", scope):
             await rules.call("setup_scope", self.deadlines.setup_s, lambda: self._adapter.setup_scope(scope))
         rules.add_scope(scope)
@@ -248,6 +249,8 @@ class MemorySlot:
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear exactly this scope, after its writes in flight. The scope stays set up.
 
+        A scope whose set-up has failed may be reset, and set up again: its store may be what is broken.
+
         Raises:
             ReadOnlyError: the slot is read-only; a test session must not reset anything.
         """
@@ -267,6 +270,7 @@ class MemorySlot:
             scope,
             perform,
             refuse,
+            tried=True,
         )
 
     async def health(self) -> BackendHealth:

@@ -36,6 +36,7 @@ from memory.adapter import (
     ContextEntry,
     IsolationError,
     LifecycleError,
+    ResetReceipt,
 )
 
 __all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
@@ -67,6 +68,32 @@ async def test_recalled_context_is_not_written_again(slot, adapter):
     with pytest.raises(InputError, match="nothing but recalled context"):
         await slot.after_turn(user=context, session_id="s")
     assert len(adapter.rows) == 2
+
+
+async def test_a_scope_whose_set_up_failed_may_be_reset(slot, adapter):
+    """What is broken may be its store, and a reset the only way out."""
+    stranger = MemoryScope(run_id="r", persona_id="eve")
+    broken = [True]
+
+    async def set_up(scope):
+        if broken:
+            raise BackendUnavailable("its file is torn")
+
+    async def reset(scope):
+        broken.clear()
+        return ResetReceipt(scope=scope, verified=True)
+
+    adapter.setup_scope, adapter.reset_scope = set_up, reset
+    with pytest.raises(BackendUnavailable):
+        await slot.setup_scope(stranger)
+    for call in (slot.record_event(event(scope=stranger)), slot.retrieve(ask(stranger))):
+        with pytest.raises(ScopeError, match="not set up"):
+            await call
+    assert (await slot.reset_scope(stranger)).verified
+    with pytest.raises(ScopeError, match="not set up"):
+        await slot.retrieve(ask(stranger))
+    await slot.setup_scope(stranger)
+    assert (await slot.record_event(event(scope=stranger))).status == "committed"
 
 
 async def test_a_scope_never_set_up_is_refused(slot, adapter):

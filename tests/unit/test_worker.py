@@ -118,3 +118,21 @@ async def test_several_threads_run_at_a_time():
         group.start_soon(worker.run, meeting.wait)
         group.start_soon(worker.run, meeting.wait)
     await worker.aclose()
+
+
+async def test_idle_waits_for_earlier_calls_alone():
+    """Two slots may share a worker: one that never rests must not keep the other from its mode switch."""
+    worker = NativeWorker()
+    async with anyio.create_task_group() as tasks:
+
+        async def restless():
+            while True:
+                await worker.run(lambda: time.sleep(0.005))
+
+        tasks.start_soon(restless)
+        tasks.start_soon(restless)
+        await anyio.sleep(0.02)
+        with anyio.fail_after(5):
+            await worker.idle()
+        tasks.cancel_scope.cancel()
+    assert await worker.aclose()
