@@ -52,10 +52,7 @@ class FileLock:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 if not _locked(file, self._path):
-                    raise BackendUnavailable(
-                        f"{self._what} is open elsewhere{_owner(file)}; close the other user, or {self._instead}",
-                        sent=False,
-                    )
+                    raise self.refusal(_owner(file))
                 if _is_at(file, self._path):
                     _write(file, str(os.getpid()).encode())
                     self._file = file
@@ -63,6 +60,12 @@ class FileLock:
             finally:
                 if self._file is None:
                     os.close(file)
+
+    def refusal(self, where: str = "") -> BackendUnavailable:
+        """What :meth:`acquire` raises; also for adapters that see by other means that it is in use."""
+        return BackendUnavailable(
+            f"{self._what} is open elsewhere{where}; close the other user, or {self._instead}", sent=False
+        )
 
     def release(self) -> None:
         """Give it back. Idempotent."""

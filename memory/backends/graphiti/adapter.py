@@ -6,6 +6,7 @@ are shared. Graphiti runs on asyncio only.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -80,6 +81,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         self._models = Models(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
+        self._closing: asyncio.Task[None] | None = None
         places = self._store.keeps_open
         self._places: list[AbstractAsyncContextManager[Any]] = [
             anyio.Semaphore(places, fast_acquire=True) if places else nullcontext() for _ in range(2)
@@ -91,46 +93,51 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         return {"group_id": GROUP_IDS.encode(*fields)}
 
     @asynccontextmanager
-    async def graph(self, scope: MemoryScope, *, writing: bool = False) -> AsyncIterator[NativeGraph]:
-        """The scope's open graph, which stays open meanwhile.
+    async def graph(
+        self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False
+    ) -> AsyncIterator[NativeGraph]:
+        """The scope's open graph, which stays open meanwhile; cleared where it cannot be opened otherwise.
 
         Where open graphs hold memory, writes wait for writes of other scopes once so many are under way as may
         stay open, and reads for reads: a write may take as long as its model, and no read is to wait for that.
         """
         async with self._places[writing]:
-            graph = await self._graph(self.native_scope(scope)["group_id"])
+            graph = await self._graph(self.native_scope(scope)["group_id"], clearing)
             graph.users += 1
             try:
                 yield graph
             except NotSaved as failed:
                 cause = failed.__cause__ or failed
-                operation = "Graphiti.add_episode"
-                failure = normalise_error(cause, backend_name=self.backend_name, operation=operation)
-                failure.sent = False  # also where a model's answer was lost: nothing had been stored
+                failure = normalise_error(cause, backend_name=self.backend_name, operation="the write")
+                failure.sent = False  # also where a model's answer was lost: nothing is stored
                 raise failure from cause
             finally:
                 graph.users -= 1
 
-    async def _graph(self, group_id: str) -> NativeGraph:
+    async def _graph(self, group_id: str, clearing: bool) -> NativeGraph:
         if group_id not in self._graphs:
-            async with self._opening:  # also while one is closed, so that no file is open twice
+            async with self._opening:
                 if group_id not in self._graphs:
                     await self._make_room()
-                    self._graphs[group_id] = await self._opened(group_id)
+                    self._graphs[group_id] = await self._opened(group_id, clearing)
         graph = self._graphs[group_id] = self._graphs.pop(group_id)  # the last to be closed again
         return graph
 
-    async def _opened(self, group_id: str) -> NativeGraph:
+    async def _opened(self, group_id: str, clearing: bool) -> NativeGraph:
         from memory.backends.graphiti.client import NativeGraph
 
         graph = NativeGraph(
             self._store.graph(group_id), group_id, self._options, self._models, self._ontology
         )
         try:
-            await graph.driver.open()
+            try:
+                await graph.driver.open()
+            except Exception:
+                if not clearing:
+                    raise
+                await graph.driver.clear(group_id)
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await graph.close()
+            await graph.close()
             raise
         return graph
 
@@ -142,8 +149,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
                 return
             if not graph.busy:
                 del self._graphs[group_id]
-                with anyio.CancelScope(shield=True):
-                    await graph.close()
+                await graph.close()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open the scope's graph, or make it.
@@ -281,7 +287,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Ready as soon as the graph answers: an episode is saved before ``add_episode`` returns."""
         async with self.graph(scope) as graph:
-            await graph.probe()
+            await graph.driver.probe()
         return BackendReadiness(state="ready", detail="Graphiti stores before it answers", waited_ms=0.0)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
@@ -291,8 +297,10 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     # -- life -------------------------------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """``clear_data`` of the scope's group, and a count of what is left."""
-        async with self.graph(scope, writing=True) as graph:
+        """A blank file in place of the scope's, which need not be one that can be opened; on a server
+        ``clear_data`` of its group. Then a count of what is left.
+        """
+        async with self.graph(scope, writing=True, clearing=True) as graph:
             removed, verified = await graph.clear()
         return ResetReceipt(
             scope=scope, verified=verified, removed=removed, trace=self.trace(scope, "clear_data")
@@ -316,7 +324,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         try:
             await self._store.probe()
             for graph in list(self._graphs.values()):
-                await graph.probe()
+                await graph.driver.probe()
         except Exception as error:
             failure = normalise_error(error, backend_name=self.backend_name, operation="health")
             return BackendHealth(
@@ -343,12 +351,19 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         return self._models.probes(self._options)
 
     async def aclose(self) -> None:
-        """Close every graph and every HTTP client. Idempotent."""
+        """Close every graph and every HTTP client, whichever of them fails. Idempotent; goes on when cancelled."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         graphs, self._graphs = list(self._graphs.values()), {}
-        for graph in graphs:
-            await graph.close()
-        await self._store.aclose()
-        await self._models.aclose()
+        ended = await asyncio.gather(*(graph.close() for graph in graphs), return_exceptions=True)
+        for part in (self._store, self._models):
+            ended += await asyncio.gather(part.aclose(), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
 
 
 def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:

@@ -1,20 +1,20 @@
-"""One scope's graph: its driver, its ``Graphiti``, its lock, and the native calls the adapter needs."""
+"""One scope's graph: its driver, its ``Graphiti``, and the native calls the adapter needs."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from graphiti_core import Graphiti
-from graphiti_core.edges import EntityEdge
+from graphiti_core.edges import Edge, EntityEdge
 from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node
 from graphiti_core.search.search_config import SearchConfig, SearchResults
 from graphiti_core.utils.bulk_utils import RawEpisode
-from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
 from memory import MemoryEvent, MemslotError, ScopeError
 from memory.backends.graphiti.lookups import GraphLookups
@@ -72,7 +72,6 @@ class NativeGraph(GraphLookups):
             embedder=models.embedder,
             cross_encoder=models.cross_encoder,
         )
-        self._lock = asyncio.Lock()
         self._jobs: set[asyncio.Task[Any]] = set()
         self._recipes: dict[int, SearchConfig] = {}
         self._filter = make_filter(options)
@@ -85,31 +84,32 @@ class NativeGraph(GraphLookups):
 
     # -- order and life ---------------------------------------------------------------------------------
 
-    async def alone(
-        self, call: Callable[[], Awaitable[T]], *, turn: Write | None = None, saves_last: bool = False
-    ) -> T:
+    async def alone(self, call: Callable[[], Awaitable[T]], *, write: Write | None = None) -> T:
         """A write, after the one before it has ended. Concurrent ones would duplicate entities and invalidate
-        nothing. When abandoned it ends early, and what it was saving is rolled back.
+        nothing. When abandoned before it has begun to save it ends early; later it goes to its end.
 
         Raises:
-            NotSaved: a write that saves at its end did not get there.
+            NotSaved: it failed before it began to save, or took back what it had saved.
         """
-        turn = turn or Write()
+        write = write or Write()
 
         async def in_turn() -> T:
-            Write.current.set(turn)
-            async with self._lock:
+            Write.current.set(write)
+            await Write.call(self.driver.writing.acquire())
+            try:
                 return await call()
+            finally:
+                self.driver.writing.release()
 
         try:
             return await self._outlasting(in_turn())
         except asyncio.CancelledError:
-            turn.abandon()
+            write.abandon()
             raise
         except MemslotError:
             raise
         except Exception as error:
-            if saves_last and not turn.saving:
+            if not write.saving:
                 raise NotSaved from error
             raise
 
@@ -122,8 +122,7 @@ class NativeGraph(GraphLookups):
 
     def _ended(self, job: asyncio.Task[Any]) -> None:
         self._jobs.discard(job)
-        if not job.cancelled():
-            job.exception()  # else asyncio complains of what nobody waited for
+        _heard(job)
 
     async def idle(self) -> None:
         """Wait until writes that were abandoned, and queries they had sent, have ended."""
@@ -132,9 +131,15 @@ class NativeGraph(GraphLookups):
         await self.driver.idle()
 
     async def close(self) -> None:
-        """Free the database's files and its thread."""
-        await self.idle()
-        await self.driver.close()
+        """Free the database's files and its thread, once calls under way have ended. Goes on when cancelled."""
+
+        async def close() -> None:
+            await self.idle()
+            await self.driver.close()
+
+        closing = asyncio.ensure_future(close())
+        closing.add_done_callback(_heard)
+        await asyncio.shield(closing)
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -156,7 +161,7 @@ class NativeGraph(GraphLookups):
             )
             return self._stored(added.episode, added.edges)
 
-        return await self.alone(add, saves_last=True)
+        return await self.alone(add)
 
     def _saga(self, event: MemoryEvent) -> str | None:
         return event.session_id if self._options.saga == "session" else None
@@ -198,7 +203,7 @@ class NativeGraph(GraphLookups):
             by_name = {episode.name: episode for episode in added.episodes}
             return [self._stored(by_name[event.event_id], added.edges) for event, _ in pairs]
 
-        turn = Write(early_saves=1)
+        write = Write(early_saves=1)
         names = [event.event_id for event, _ in pairs]
 
         async def add_or_take_back() -> list[Stored]:
@@ -206,12 +211,13 @@ class NativeGraph(GraphLookups):
             try:
                 return await add()
             except BaseException:
-                turn.saving = True  # also of a batch that was abandoned
+                write.saving = True  # also of a batch that was abandoned
                 left = await self.uuids_of_events(names)
                 await Node.delete_by_uuids(self.driver, sorted(set(left) - set(before)))
+                write.saving = False
                 raise
 
-        return await self.alone(add_or_take_back, turn=turn)
+        return await self.alone(add_or_take_back, write=write)
 
     def _stored(self, episode: Any, edges: Iterable[Any]) -> Stored:
         self.remember(episode.uuid, event_id_of(episode.source_description))
@@ -221,6 +227,7 @@ class NativeGraph(GraphLookups):
 
     async def add_triplets(self, event: MemoryEvent, body: str, triplets: Sequence[Triplet]) -> Stored:
         """``add_triplet`` of each, with an episode of the event as their source. Nothing is extracted."""
+        write = Write()
 
         async def add() -> Stored:
             episode = EpisodicNode(
@@ -232,16 +239,30 @@ class NativeGraph(GraphLookups):
                 valid_at=event.timestamp,
                 created_at=datetime.now(UTC),
             )
-            edges = []
-            for triplet in triplets:
-                added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
-                edges.extend(added.edges)
-            stored = self._stored(episode, edges)
-            episode.entity_edges = list(stored.facts)
-            await episode.save(self.driver)
+            edges, nodes = [], []
+            try:
+                for triplet in triplets:
+                    added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
+                    edges.extend(added.edges)
+                    nodes.extend(added.nodes)
+                stored = self._stored(episode, edges)
+                episode.entity_edges = list(stored.facts)
+                await episode.save(self.driver)
+            except BaseException:
+                await self._take_back(episode, edges, nodes)
+                write.saving = False
+                raise
             return stored
 
-        return await self.alone(add)
+        return await self.alone(add, write=write)
+
+    async def _take_back(self, episode: Any, edges: Iterable[Any], nodes: Iterable[Any]) -> None:
+        """Delete facts that only this episode supports, and the entities made with it."""
+        facts = {edge.uuid for edge in edges if edge.episodes == [episode.uuid]}
+        made = {node.uuid for node in nodes if node.created_at == episode.created_at}
+        if facts or made:
+            await Edge.delete_by_uuids(self.driver, sorted(facts))
+            await Node.delete_by_uuids(self.driver, sorted(made))
 
     def _triple(self, triplet: Triplet, episode: Any) -> tuple[Any, Any, Any]:
         source, target = (
@@ -306,20 +327,21 @@ class NativeGraph(GraphLookups):
 
         return await self.alone(summarize)
 
-    async def clear(self) -> tuple[int, bool]:
-        """``clear_data`` of the group and, where nothing is left of it, a blank file in place of the old one.
+    async def clear(self) -> tuple[int | None, bool]:
+        """Remove all there is of the scope, whatever state its graph is in.
 
-        Returns how many nodes and facts went, and whether looking again found none.
+        Returns how many nodes and facts went, or None where they could not be counted; and whether looking again
+        found none.
         """
 
-        async def delete() -> tuple[int, bool]:
-            before = sum((await self.counts()).values())
-            await clear_data(self.driver, [self.group_id])
+        async def delete() -> tuple[int | None, bool]:
+            before = None
+            with suppress(Exception):
+                before = sum((await self.counts()).values())
+            await self.driver.clear(self.group_id)
             self._events.clear()
-            if sum((await self.counts()).values()) == 0:
-                await self.driver.renew()
             left = sum((await self.counts()).values())
-            return before - left, left == 0
+            return None if before is None else before - left, left == 0
 
         return await self.alone(delete)
 
@@ -342,3 +364,9 @@ class NativeGraph(GraphLookups):
         if limit not in self._recipes:
             self._recipes[limit] = make_recipe(self._options, limit)
         return self._recipes[limit]
+
+
+def _heard(job: asyncio.Task[Any]) -> None:
+    """Else asyncio complains of an error that nobody waited for."""
+    if not job.cancelled():
+        job.exception()

@@ -5,6 +5,7 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ class FalkorGraph(ServerGraph, FalkorDriver):  # type: ignore[misc]
     def __init__(self, store: FalkorStore, group_id: str) -> None:
         GraphDriver.__init__(self)
         equip(self, falkordb_driver, "Falkor")
+        self.writing = asyncio.Lock()
         self._database = group_id
         self._store = store
         self._init_task = None

@@ -118,10 +118,6 @@ class GraphLookups:
             found[label] = rows[0]["found"]
         return found
 
-    async def probe(self) -> None:
-        """The cheapest query there is."""
-        await self.driver.execute_query("RETURN 1 AS one")
-
 
 def _in_order(uuids: Sequence[str], records: Iterable[Any]) -> list[Any]:
     """Records as they were asked for: a database gives them in any order."""

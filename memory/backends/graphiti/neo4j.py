@@ -5,6 +5,7 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,7 @@ class Neo4jGraph(ServerGraph, Neo4jDriver):  # type: ignore[misc]
     def __init__(self, store: Neo4jStore) -> None:
         GraphDriver.__init__(self)
         equip(self, neo4j_driver, "Neo4j")
+        self.writing = asyncio.Lock()
         self._store = store
         self._database = store.server.database
         self._init_task = None

@@ -6,7 +6,9 @@ for each scope, which is Graphiti's own with what the adapter needs besides.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +16,7 @@ from typing import Any, Protocol
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.write import Write
 
-__all__ = ["FACTS_OF_KUZU", "STORES", "ScopeGraph", "ServerGraph", "Store", "equip", "make_store"]
+__all__ = ["FACTS_OF_KUZU", "STORES", "ScopeGraph", "ServerGraph", "Store", "changes", "equip", "make_store"]
 
 STORES = {name: f"memory.backends.graphiti.{name}" for name in ("kuzu", "falkordb", "neo4j")}
 """Driver -> module. Each imports its SDK and has ``make(options, directory, deadlines)``."""
@@ -27,6 +29,12 @@ FACTS_OF_SERVERS: Mapping[str, str] = {**_NODES, "RELATES_TO": "()-[n:RELATES_TO
 """What a scope's graph is made of on FalkorDB and Neo4j: label -> Cypher pattern."""
 FACTS_OF_KUZU: Mapping[str, str] = {**_NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
 """The same on Kuzu, which keeps facts as nodes."""
+_CHANGE = re.compile(r"\b(CREATE|MERGE|SET|DELETE|REMOVE)\b")
+
+
+def changes(cypher: str) -> bool:
+    """Whether a query of Graphiti's, whose values are parameters, changes the graph."""
+    return _CHANGE.search(cypher) is not None
 
 
 class ScopeGraph(Protocol):
@@ -34,8 +42,17 @@ class ScopeGraph(Protocol):
 
     counted: Mapping[str, str]
 
+    @property
+    def writing(self) -> asyncio.Lock:
+        """Held by one write of this scope after the other."""
+        ...
+
     async def open(self) -> None:
         """Make the graph usable, indexes included. Idempotent."""
+        ...
+
+    async def probe(self) -> None:
+        """Whether it still is; raises where it is not."""
         ...
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
@@ -50,8 +67,8 @@ class ScopeGraph(Protocol):
         """Wait for queries that go on although they were abandoned."""
         ...
 
-    async def renew(self) -> None:
-        """Called once nothing is left of the scope: remove what deleting leaves behind."""
+    async def clear(self, group_id: str) -> None:
+        """Remove all there is of the scope, also of a graph that could not be opened, which then is open."""
         ...
 
     async def close(self) -> None:
@@ -66,6 +83,7 @@ class ServerGraph:
     """
 
     counted = FACTS_OF_SERVERS
+    writing: asyncio.Lock
     _database: str
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
@@ -74,7 +92,7 @@ class ServerGraph:
         Raises:
             Abandoned: nobody waits for this write any more.
         """
-        Write.check()
+        Write.save() if changes(cypher_query_) else Write.check()
         native: Any = super()
         return await native.execute_query(cypher_query_, **kwargs)
 
@@ -91,8 +109,20 @@ class ServerGraph:
     async def idle(self) -> None:
         """A query that is abandoned ends on the server by itself, unheard."""
 
-    async def renew(self) -> None:
-        """Nothing is left: servers delete what they are told to."""
+    async def probe(self) -> None:
+        """The cheapest query there is."""
+        await self.execute_query("RETURN 1 AS one")
+
+    async def clear(self, group_id: str) -> None:
+        """Delete all of the group."""
+        from graphiti_core.utils.maintenance.graph_data_operations import clear_data
+
+        await self.open()
+        await clear_data(self, [group_id])
+
+    async def open(self) -> None:
+        """Make the graph usable."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """The connections are the store's."""

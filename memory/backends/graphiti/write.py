@@ -21,7 +21,7 @@ class Abandoned(Exception):
 
 
 class NotSaved(Exception):
-    """The write failed, for the reason that is its cause, before anything was stored."""
+    """The write failed, for the reason that is its cause, and nothing of it is stored."""
 
 
 class Write:
@@ -29,6 +29,10 @@ class Write:
 
     Args:
         early_saves: how often it saves what it takes back should it fail, before it saves for good.
+
+    Attributes:
+        abandoned: nobody waits for it any more.
+        saving: it has begun to save, and goes to its end, abandoned or not: half of it saved would be worse.
     """
 
     current: ContextVar[Write | None] = ContextVar("memslot_graphiti_write", default=None)
@@ -42,46 +46,54 @@ class Write:
     def abandon(self) -> None:
         """Let the write end as soon as it can."""
         self.abandoned = True
-        for call in self._calls:
-            call.cancel()
+        if not self.saving:
+            for call in self._calls:
+                call.cancel()
 
     @classmethod
     def check(cls) -> None:
         """Raise :class:`Abandoned` in a write that was."""
-        turn = cls.current.get()
-        if turn is not None and turn.abandoned and not turn.saving:
+        write = cls.current.get()
+        if write is not None and write.abandoned and not write.saving:
             raise Abandoned
 
     @classmethod
     def save(cls) -> None:
-        """From here on the write goes to its end, abandoned or not: half of it saved would be worse.
+        """Called before something is saved that cannot be undone.
 
         Raises:
             Abandoned: it was abandoned before.
         """
         cls.check()
-        turn = cls.current.get()
-        if turn is None:
+        cls.saved()
+
+    @classmethod
+    def saved(cls) -> None:
+        """From here on the write goes to its end."""
+        write = cls.current.get()
+        if write is None:
             return
-        turn.saving = turn._early_saves == 0
-        turn._early_saves -= 1
+        if write._early_saves:
+            write._early_saves -= 1
+        else:
+            write.saving = True
 
     @classmethod
     async def call(cls, request: Coroutine[Any, Any, T]) -> T:
         """A request that ends with the write it belongs to."""
-        turn = cls.current.get()
-        if turn is None:
+        write = cls.current.get()
+        if write is None:
             return await request
-        if turn.abandoned and not turn.saving:
+        if write.abandoned and not write.saving:
             request.close()
             raise Abandoned
         call = asyncio.ensure_future(request)
-        turn._calls.add(call)
+        write._calls.add(call)
         try:
             return await call
         except asyncio.CancelledError:
-            if turn.abandoned:
+            if write.abandoned:
                 raise Abandoned from None
             raise
         finally:
-            turn._calls.discard(call)
+            write._calls.discard(call)

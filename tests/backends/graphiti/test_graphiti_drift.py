@@ -179,7 +179,7 @@ def neo4j_pair() -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("pair", "ours_elsewhere"),
     [
-        (kuzu_pair, {"client"}),
+        (kuzu_pair, {"client", "db"}),
         pytest.param(falkordb_pair, set(), marks=NEEDS_FALKORDB),
         (neo4j_pair, {"client"}),
     ],

@@ -26,6 +26,7 @@ from graphiti_support import (
 )
 
 from memory import (
+    BackendError,
     BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
@@ -242,6 +243,11 @@ async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: Scripte
             async with opened(llm, tmp_path):
                 pass
         other.communicate("")
+    with pytest.raises(BackendError, match="was changed from outside; if that was meant, remove ") as raised:
+        async with opened(llm, tmp_path):
+            pass
+    (path.parent / "state").unlink()
+    assert str(path.parent / "state") in str(raised.value)
     async with opened(llm, tmp_path) as slot:
         assert await found(slot, "anything") == []
 

@@ -169,26 +169,6 @@ async def test_a_lost_answer_is_settled_by_a_look_up(
     assert entry.native_id in receipt.native_ids
 
 
-async def test_a_save_that_fails_half_way_is_undone(tmp_path: Path, llm: ScriptedLLM) -> None:
-    from memory.backends.graphiti.kuzu import ScopeDriver
-
-    native = ScopeDriver.execute_query
-
-    async def fails_late(self: Any, cypher: str, **parameters: Any) -> Any:
-        if "RelatesToNode_" in cypher and "MERGE" in cypher:
-            raise RuntimeError("disk full")
-        return await native(self, cypher, **parameters)
-
-    async with opened(llm, tmp_path) as slot:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ScopeDriver, "execute_query", fails_late)
-            with pytest.raises(BackendError):
-                await slot.record_event(event("I keep my passport in the drawer."))
-        assert set((await listed(slot, "count")).values()) == {0}
-        await slot.record_event(event("I keep my passport in the drawer."))
-        assert await found(slot, "passport")
-
-
 async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
         with graph_fault("down"):

@@ -131,9 +131,9 @@ async def test_a_write_that_was_given_up_asks_no_server(
 ) -> None:
     adapter: Any = MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path)))
     graph = adapter._store.graph("any")
-    turn = Write()
-    turn.abandon()
-    token = Write.current.set(turn)
+    write = Write()
+    write.abandon()
+    token = Write.current.set(write)
     with pytest.raises(Abandoned):
         await graph.execute_query("RETURN 1")
     with pytest.raises(Abandoned):
@@ -245,9 +245,8 @@ async def test_scopes_that_share_a_database_do_not_meet(
                     await bob.remove(native_id)
             stored = await bob.add_episode(told, "user: I keep my passport in the drawer.")
             assert not {episode, fact} & set(stored.ids)
-            monkeypatch.setattr(
-                type(alice.driver), "renew", Neo4jGraph.renew
-            )  # a shared file is not replaced
+            # A shared file is not replaced.
+            monkeypatch.setattr(type(alice.driver), "clear", Neo4jGraph.clear)
             assert (await bob.clear())[1]
             assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 

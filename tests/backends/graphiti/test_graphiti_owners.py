@@ -1,0 +1,397 @@
+"""Who may have an embedded graph, what becomes of it when its file is destroyed, and writes given up in a save."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from graphiti_support import (
+    ALICE,
+    NEEDS_GRAPHITI,
+    anyio_backend,
+    ask,
+    config,
+    event,
+    found,
+    listed,
+    llm,
+    opened,
+)
+
+from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIngest, open_memory
+from memory.testing import ScriptedLLM
+
+__all__ = ["anyio_backend", "llm"]  # fixtures
+
+pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+
+HERE = Path(__file__).parent
+
+
+def keeps(thing: str, who: str = "Ada") -> Any:
+    """An event of one fact, written without a model."""
+    fact = {"source": who, "relation": "KEEPS", "target": thing, "fact": f"{who} keeps the {thing}"}
+    return event("unused", metadata={"triplets": [fact]})
+
+
+async def kept(slot: MemorySlot) -> set[str]:
+    """Things kept, as the tables say, each of which a search for its word must find."""
+    things = {row["fact"].rpartition(" ")[2] for row in (await listed(slot, "edges"))["edges"]}
+    for thing in things:
+        facts = await found(slot, thing, max_items=3)
+        assert any(fact.endswith(thing) for fact in facts), f"{thing} is stored and not found"
+    return things
+
+
+def graph_file(data_dir: Path, slot: MemorySlot) -> Path:
+    return data_dir / "graphiti" / slot.native_scope(ALICE)["group_id"] / "graph.kuzu"
+
+
+# -- one owner ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_to_close", [0, 1])
+async def test_two_slots_of_a_process_share_a_graph(
+    tmp_path: Path, llm: ScriptedLLM, first_to_close: int
+) -> None:
+    """Each with a database of its own destroyed it for good, also where the second only read."""
+    base = config(llm.base_url, tmp_path, ingest="triplet")
+    everything = {"teapot", "violin", "kayak", "lantern", "atlas"}
+    async with open_memory(base, scope=ALICE) as one, open_memory(base, scope=ALICE) as two:
+        slots = (one, two)
+        await one.record_event(keeps("teapot"))
+        assert await kept(two) == {"teapot"}
+        async with anyio.create_task_group() as tasks:
+            for slot, things in zip(slots, (("violin", "kayak"), ("lantern", "atlas")), strict=True):
+                for thing in things:
+                    tasks.start_soon(slot.record_event, keeps(thing))
+        assert [await kept(slot) for slot in slots] == [everything] * 2
+        await slots[first_to_close].aclose()
+        assert in_another_process(tmp_path).startswith("BackendUnavailable"), "the other slot still has it"
+        last = slots[1 - first_to_close]
+        await last.record_event(keeps("camera"))
+        assert (await last.health()).status == "ok"
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == {*everything, "camera"}
+
+
+async def test_a_slot_may_reset_what_another_one_of_the_process_has_open(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with (
+        opened(llm, tmp_path, ingest="triplet") as first,
+        opened(llm, tmp_path, ingest="triplet") as second,
+    ):
+        await second.record_event(keeps("teapot"))
+        assert (await first.reset_scope(ALICE)).verified
+        assert await kept(second) == set()
+        await second.record_event(keeps("violin"))
+        assert await kept(first) == {"violin"}
+
+
+async def test_another_event_loop_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
+    told: list[str] = []
+
+    def other() -> None:
+        async def run() -> None:
+            async with opened(llm, tmp_path, ingest="triplet"):
+                pass
+
+        try:
+            asyncio.run(run())
+        except BackendUnavailable as error:
+            told.append(str(error))
+
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        thread = threading.Thread(target=other)
+        thread.start()
+        await anyio.to_thread.run_sync(thread.join)
+        assert await kept(slot) == {"teapot"}
+        await slot.record_event(keeps("violin"))
+        directory = graph_file(tmp_path, slot).parent
+    (message,) = told
+    assert f"the graph at {directory} is open elsewhere in this process; close the other user" in message
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == {"teapot", "violin"}
+
+
+OTHER = """
+import asyncio, sys
+from pathlib import Path
+from memory import MemslotError
+from graphiti_support import ScriptedLLM, opened
+from test_graphiti_owners import keeps, kept
+
+async def main():
+    with ScriptedLLM() as llm:
+        try:
+            print("ready", flush=True)
+            sys.stdin.readline()
+            async with opened(llm, Path(sys.argv[1]), ingest="triplet") as slot:
+                for thing in sys.argv[2:]:
+                    await slot.record_event(keeps(thing))
+                    print("kept", thing, flush=True)
+                print("found", *sorted(await kept(slot)), flush=True)
+        except MemslotError as error:
+            print(type(error).__name__, error, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def start(data_dir: Path, *things: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(data_dir), *things],
+        cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def in_another_process(data_dir: Path, *things: str) -> str:
+    """What another process that opens the scope says last."""
+    with start(data_dir, *things) as other:
+        said, _ = other.communicate("go\n")
+    return said.splitlines()[-1]
+
+
+async def test_another_process_is_refused_and_told_why(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        said = in_another_process(tmp_path)
+        directory = graph_file(tmp_path, slot).parent
+        assert said.startswith(f"BackendUnavailable the graph at {directory} is open elsewhere in process ")
+        assert "one process at a time owns an embedded graph" in said
+        await slot.record_event(keeps("teapot"))
+    assert in_another_process(tmp_path, "violin") == "found teapot violin"
+
+
+async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path: Path) -> None:
+    """One replaced the file under the other, whose writes went on into a file without a name."""
+    others = [start(tmp_path, f"thing{letter}", f"item{letter}") for letter in "ab"]
+    for other in others:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+    for other in others:
+        assert other.stdin is not None
+        other.stdin.write("go\n")
+        other.stdin.flush()
+    said = "".join(other.communicate()[0] for other in others)
+    told = {line.removeprefix("kept ") for line in said.splitlines() if line.startswith("kept ")}
+    assert told, said
+    assert set(in_another_process(tmp_path).split()[1:]) == told
+
+
+# -- a file that was destroyed ------------------------------------------------------------------------------
+
+
+def _hole(file: Path) -> None:
+    good = file.read_bytes()
+    third = len(good) // 3
+    file.write_bytes(good[:third] + bytes(third) + good[2 * third :])
+
+
+DESTROYED: dict[str, Callable[[Path], object]] = {
+    "emptied": lambda file: file.write_bytes(b""),
+    "zeroed": lambda file: file.write_bytes(bytes(file.stat().st_size)),
+    "torn": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "with a hole": _hole,
+    "removed": lambda file: file.unlink(),
+    "another file": lambda file: file.write_bytes(b"hello"),
+    "without its end": lambda file: file.write_bytes(file.read_bytes()[:-4096]),
+}
+
+
+@pytest.mark.parametrize("how", DESTROYED)
+async def test_a_destroyed_graph_is_never_empty_and_healthy(
+    tmp_path: Path, llm: ScriptedLLM, how: str
+) -> None:
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        file = graph_file(tmp_path, slot)
+    DESTROYED[how](file)
+    left = file.read_bytes() if file.exists() else None
+    async with open_memory(
+        config(llm.base_url, tmp_path, ingest="triplet", deadlines={"setup_s": 9})
+    ) as slot:
+        for _ in range(2):
+            with pytest.raises(BackendError, match="reset_scope") as raised:
+                await slot.setup_scope(ALICE)
+            assert str(file.parent) in str(raised.value)
+        assert (file.read_bytes() if file.exists() else None) == left, "whoever restores it may need it"
+        assert (await slot.reset_scope(ALICE)).verified
+        await slot.setup_scope(ALICE)
+        assert await kept(slot) == set()
+        await slot.record_event(keeps("violin"))
+        assert (await slot.health()).status == "ok"
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == {"violin"}
+
+
+@pytest.mark.parametrize("how", ["emptied", "removed", "replaced"])
+async def test_a_graph_destroyed_while_it_is_open(tmp_path: Path, llm: ScriptedLLM, how: str) -> None:
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        file = graph_file(tmp_path, slot)
+        if how == "replaced":
+            other = file.with_name("other")
+            other.write_bytes(bytes(10_000))
+            other.replace(file)
+        else:
+            DESTROYED[how](file)
+        health = await slot.health()
+        assert health.status == "unavailable"
+        assert "reset_scope" in health.warnings[0]
+        with pytest.raises(BackendError, match="reset_scope") as raised:
+            await slot.record_event(keeps("violin"))
+        assert not raised.value.ambiguous
+        assert (await slot.reset_scope(ALICE)).verified
+        assert (await slot.health()).status == "ok"
+        await slot.record_event(keeps("kayak"))
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == {"kayak"}
+
+
+@pytest.mark.parametrize("left", ["new.kuzu", ""])
+async def test_a_reset_that_was_killed_is_carried_out(tmp_path: Path, llm: ScriptedLLM, left: str) -> None:
+    """Before or after the blank file took its place, and before the old one's log was gone."""
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        directory = graph_file(tmp_path, slot).parent
+        kept_log = (directory / "graph.kuzu.wal").read_bytes()
+        assert kept_log, "or this test proves nothing"
+        await slot.reset_scope(ALICE)
+    blank = directory / "graph.kuzu"
+    if left:
+        blank = blank.rename(directory / left)
+        (directory / "graph.kuzu").write_bytes(b"KUZU, an old one")
+    (directory / "graph.kuzu.wal").write_bytes(kept_log)
+    state = directory / "state"
+    indexed = json.loads(state.read_bytes())["indexed"]
+    state.write_text(json.dumps({"state": "replace", "indexed": indexed}))
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == set()
+        await slot.record_event(keeps("violin"))
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == {"violin"}
+
+
+# -- given up while it saves --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_write_suffers_from_one_that_was_given_up(
+    tmp_path: Path, llm: ScriptedLLM, seed: int
+) -> None:
+    """A save that was interrupted left rows that could not be written again, while health was well."""
+    chance = random.Random(seed)
+    things = ["teapot", "violin", "kayak", "lantern", "atlas", "camera"]
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        committed = set()
+        for at in range(24):
+            two = chance.sample(things, 2)
+            facts = [
+                {"source": "Ada", "relation": "KEEPS", "target": one, "fact": f"Ada keeps {one}"}
+                for one in two
+            ]
+            with anyio.move_on_after(chance.uniform(0, 0.4) if at % 4 else None):
+                receipt = await slot.record_event(event("unused", metadata={"triplets": facts}))
+                assert receipt.status == "committed"
+                committed.update(two)
+        assert await kept(slot) >= committed
+
+
+@pytest.mark.parametrize("ingest", ["message", "triplet"])
+async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM, ingest: str) -> None:
+    """Kuzu's rollback leaves updated rows that cannot be written again: the database is opened anew."""
+    from memory.backends.graphiti.database import Connection
+
+    native = Connection.rows
+
+    def fails_late(self: Any, query: str, parameters: Any) -> Any:
+        if "RelatesToNode_" in query and "MERGE" in query:
+            native(self, query, parameters)
+            raise RuntimeError("disk full")
+        return native(self, query, parameters)
+
+    def told(thing: str) -> Any:
+        return keeps(thing) if ingest == "triplet" else event(f"I keep my {thing} at home.")
+
+    async with opened(llm, tmp_path, ingest=ingest) as slot:
+        await slot.record_event(told("teapot"))
+        before = await listed(slot, "count")
+        for _ in range(3):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Connection, "rows", fails_late)
+                with pytest.raises(BackendError) as raised:
+                    await slot.record_event(told("violin"))
+            assert not raised.value.sent
+            assert await listed(slot, "count") == before
+            assert (await slot.health()).status == "ok"
+        await slot.record_event(told("kayak"))
+        assert len(await found(slot, "teapot kayak violin")) == 2
+    async with opened(llm, tmp_path, ingest=ingest) as slot:
+        assert len(await found(slot, "teapot kayak violin")) == 2
+
+
+async def test_an_event_of_many_facts_is_stored_whole_or_not_at_all(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Each fact is saved by itself: one that fails takes the ones before it back."""
+    from memory.backends.graphiti.database import Connection
+
+    native, saved = Connection.rows, []
+
+    def fails_third(self: Any, query: str, parameters: Any) -> Any:
+        if "RelatesToNode_" in query and "MERGE" in query:
+            saved.append(query)
+            if len(saved) == 3:
+                raise RuntimeError("disk full")
+        return native(self, query, parameters)
+
+    facts = [{"source": "Ada", "relation": "KEEPS", "target": one} for one in ("teapot", "violin", "kayak")]
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        before = await listed(slot, "count")
+        told = event("unused", metadata={"triplets": facts})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Connection, "rows", fails_third)
+            with pytest.raises(BackendError) as raised:
+                await slot.record_event(told)
+        assert not raised.value.sent
+        assert await listed(slot, "count") == before
+        receipt = await slot.record_event(told)
+        assert len(receipt.native_ids) == 4
+
+
+async def test_a_batch_given_up_is_taken_back_or_whole(tmp_path: Path, llm: ScriptedLLM) -> None:
+    chance = random.Random(7)
+    async with opened(llm, tmp_path, bulk="native") as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        for at in range(6):
+            told = [event(f"I keep my {thing} in room {at}.") for thing in ("teapot", "violin")]
+            with anyio.move_on_after(chance.uniform(0, 0.5)):
+                await bulk.record_events(told)
+            await bulk.record_events([event(f"I own my boat number {at} gladly.")])
+            names = {row["name"] for row in (await listed(slot, "episodes"))["episodes"]}
+            assert len(names & {one.event_id for one in told}) in (0, 2)
+
+
+async def test_closing_that_is_cancelled_still_frees_the_graph(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        adapter: Any = slot._adapter
+        closing = asyncio.ensure_future(adapter.aclose())
+        await anyio.lowlevel.checkpoint()
+        closing.cancel()
+        await asyncio.wait([closing])
+        with anyio.fail_after(10):
+            async with opened(llm, tmp_path, ingest="triplet") as again:
+                assert (await again.retrieve(ask("teapot"))).entries
