@@ -33,7 +33,7 @@ from graphiti_core.graph_queries import get_fulltext_indices
 from memory import BackendError, BackendUnavailable
 from memory.adapter import FileLock
 
-__all__ = ["Connection", "Database", "Statement"]
+__all__ = ["Connection", "Database", "Statement", "give_memory_back"]
 
 Statement = tuple[str, dict[str, Any]]
 """A query and its parameters."""
@@ -71,6 +71,7 @@ class Database:
         self._native: kuzu.Database | None = None
         self._connection: Connection | None = None
         self._file: os.stat_result | None = None
+        self._changed = False
 
     def open(self, tables: Iterable[str] = ()) -> None:
         """Open the database, or make it; idempotent.
@@ -154,6 +155,7 @@ class Database:
         """
         connection = self._ready()
         self.check()
+        self._changed = True
         with self._or_let_go():
             connection.rows("BEGIN TRANSACTION", {})
             rows = [connection.rows(query, parameters) for query, parameters in statements][-1:]
@@ -188,7 +190,6 @@ class Database:
         """Write everything down, close, and give the directory back. Idempotent."""
         self._let_go(checkpoint=True)
         self._lock.release()
-        _give_memory_back()
 
     @contextmanager
     def _or_let_go(self) -> Iterator[None]:
@@ -202,13 +203,15 @@ class Database:
         written = False
         if checkpoint and self._connection is not None:
             with suppress(RuntimeError, BackendError):  # whoever opens it next looks
-                self._connection.rows("CHECKPOINT", {})
+                if self._changed:
+                    self._connection.rows("CHECKPOINT", {})
                 self.check()
                 written = True
         for handle in (self._connection, self._native):
             if handle is not None:
                 handle.close()
         self._connection = self._native = self._file = None
+        self._changed = False
         if written:
             with suppress(OSError):
                 self._note("closed", indexed=sorted(self._tables), **_fingerprint(self._path))
@@ -410,7 +413,7 @@ def _fingerprint(path: Path) -> dict[str, int]:
     return {"bytes": size, "crc32": found}
 
 
-def _give_memory_back() -> None:
+def give_memory_back() -> None:
     """What Kuzu frees stays with glibc otherwise, for each thread that has used it."""
     if sys.platform == "linux" and (trim := _trim()) is not None:
         trim(0)

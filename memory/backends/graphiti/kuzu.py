@@ -6,6 +6,7 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker
-from memory.backends.graphiti.database import Database, Statement
+from memory.backends.graphiti.database import Database, Statement, give_memory_back
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.stores import FACTS_OF_KUZU, changes, equip
 from memory.backends.graphiti.write import Write
@@ -71,6 +72,8 @@ class KuzuStore:
 
 _KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDictionary()
 """Loop and directory -> what is open there."""
+_CLOSINGS = itertools.count(1)
+_KEPT = 4  # graphs whose memory is kept for the next ones
 
 
 class SharedDatabase:
@@ -127,10 +130,17 @@ class SharedDatabase:
     async def _leave(self) -> None:
         self._users -= 1
         if not self._users:
+            last = not any(one._users for one in _KNOWN.values())
             try:
-                await self._worker.aclose(self._database.close)
+                await self._worker.aclose(lambda: self._close(last))
             finally:
                 self._closed = True
+
+    def _close(self, last: bool) -> None:
+        self._database.close()
+        # Each page given back costs a fault when it is used again, and the next graph to be opened would use it.
+        if last or next(_CLOSINGS) % _KEPT == 0:
+            give_memory_back()
 
     async def run(self, call: Callable[[Database], T]) -> T:
         """A call of the database, after those that came before it."""
