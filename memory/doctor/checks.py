@@ -26,7 +26,8 @@ Outcome = tuple[CheckStatus, str]
 
 _POLL_S = 0.5
 _WORST = ("ready", "unknown", "pending", "failed")
-_BY_HAND = "clear the scopes named memslot-doctor-* by hand"
+_BY_HAND = "see whether the backend's workers run, and clear the scopes named memslot-doctor-* by hand"
+_LEAST_RESET_S = 5.0
 
 
 class CheckFailed(MemslotError):
@@ -66,12 +67,14 @@ class SlotChecks:
     async def health(self) -> Outcome:
         """Whether the backend says that it works."""
         health, mended = await self._ask_health(), ""
-        if health.status == "unavailable" and not unreached(health.details):
-            # A server that answers may lack only what a set-up makes anew.
+        silent = unreached(health.details) or "deadline_s" in health.details
+        if health.status != "ok" and not silent:
+            # A server that answers may lack only what a set-up makes.
+            before = health.status
             with suppress(MemslotError):
                 await self._set_up(self._trials[0])
-                mended = "unavailable until a scope was set up; now "
-            health = await self._ask_health() if mended else health
+                health = await self._ask_health()
+            mended = f"{before} until a scope was set up; now " if health.status != before else ""
         notes = "; ".join(health.warnings)
         if health.status == "unavailable":
             seen = notes or "the backend says that it is unavailable, and not why"
@@ -218,11 +221,18 @@ class SlotChecks:
         ours = [trial for trial in self._trials if trial.set_up]
         left: set[str] = set()
         problems: list[MemslotError] = []
+        ends = anyio.current_time() + self._slot.deadlines.reset_s
         for trial in ours:
-            try:
-                left.update(await self._reset(trial))
-            except MemslotError as error:
-                problems.append(error)
+            # Where no worker clears the first, the second is not waited for as long again.
+            patience_s = max(_LEAST_RESET_S, ends - anyio.current_time())
+            with anyio.move_on_after(patience_s):
+                try:
+                    left.update(await self._reset(trial, patience_s))
+                except MemslotError as error:
+                    problems.append(error)
+            if trial.set_up:
+                trial.set_up = False
+                problems.append(CheckFailed(f"{trial.name} was not cleared in {patience_s:.0f} s", _BY_HAND))
         if problems:
             raise problems[0]
         stays = f"; stays: {', '.join(sorted(left))}" if left else ""
@@ -293,18 +303,18 @@ class SlotChecks:
             with self._patience.waiting_for("what was written to be found", self._ready_timeout_s):
                 await anyio.sleep(_POLL_S)
 
-    async def _reset(self, trial: Trial) -> tuple[str, ...]:
+    async def _reset(self, trial: Trial, patience_s: float) -> tuple[str, ...]:
         """Reset one persona, and look at all of them; what the backend cannot clear.
 
         Raises:
             CheckFailed: it is not empty, or another one is.
         """
-        with self._patience.waiting_for("a reset", self._slot.deadlines.reset_s):
+        with self._patience.waiting_for("a reset", patience_s):
             try:
                 receipt = await self._slot.reset_scope(trial.scope)
             except BackendTimeout as error:
                 trial.set_up = False
-                raise CheckFailed(str(error), f"see whether the backend's workers run; {_BY_HAND}") from error
+                raise CheckFailed(str(error), _BY_HAND) from error
             except Exception:
                 trial.set_up = False
                 raise

@@ -77,6 +77,8 @@ class Hints:
             return self.install
         if unreached(diagnostics):
             return self._nobody_there()
+        if "deadline_s" in diagnostics:
+            return f"see whether it runs, at {self._places()}; or raise memory.deadlines.health_s"
         status = diagnostics.get("status") or 0
         if status in (401, 403):
             return self._key()
@@ -108,8 +110,10 @@ class Hints:
         return None
 
     def _nobody_there(self, model: str = "") -> str:
-        addresses = ", ".join(self._addresses(model))
-        return f"nobody answers: start it, or correct {addresses or 'its address in ' + self._block(model)}"
+        return f"start it, or correct {self._places(model)}"
+
+    def _places(self, model: str = "") -> str:
+        return ", ".join(self._addresses(model)) or f"its address in {self._block(model)}"
 
     def _key(self, model: str = "") -> str:
         return f"correct the key in {self._block(model)}: it is missing, wrong, expired, or may not do this"

@@ -36,7 +36,7 @@ _NEEDS = {
 }
 """Check -> the one without which it shows nothing."""
 
-_LEAST_RESET_S = 30.0
+_LEAST_RESET_S = 10.0
 _CLEAN_UP_S = 15.0
 
 
@@ -58,7 +58,7 @@ async def run_doctor(
         on_check: called with each result as it comes.
         on_wait: called while a call takes longer than two seconds, and every five seconds from then on.
         on_error: called with each error behind a failed check, for its traceback.
-        ready_timeout_s: longest wait for what is derived later, seconds; a reset gets as long, but at least 30 s.
+        ready_timeout_s: longest wait for what is derived later, seconds; the resets together get as long, but 10 s.
         data_dir: in place of ``memory.data_dir``.
 
     Returns:
