@@ -134,8 +134,8 @@ class SlotChecks:
         warnings = dict.fromkeys(text for receipt in receipts for text in receipt.warnings)
         if any(receipt.status == "unknown" for receipt in receipts):
             raise CheckFailed(
-                "; ".join(("a write got no answer, so it may or may not be stored", *warnings)),
-                "the backend's own log may say what kept it; else raise memory.deadlines.write_s",
+                "; ".join(("a write was sent, and nothing says whether it is stored", *warnings)),
+                "the backend's own log may say what became of it; if it was late, raise memory.deadlines.write_s",
             )
         statuses = " and ".join(dict.fromkeys(receipt.status for receipt in receipts))
         return "passed", "; ".join((f"an event for each persona: {statuses}", *warnings))

@@ -76,7 +76,7 @@ def test_a_long_wait_is_said_on_stderr(add_plugin, tmp_path: Path, monkeypatch: 
 
 
 def test_debug_shows_the_traceback_behind_a_failed_check(add_plugin, tmp_path: Path) -> None:
-    add_plugin("down", fake_plugin("down", then="store.faults.add('500', times=None, endpoint='insert')"))
+    add_plugin("down", fake_plugin("down", then="store.faults.add('401', times=None, endpoint='insert')"))
     assert "Traceback" not in invoke("doctor", config_for("down", tmp_path)).output
     result = invoke("doctor", config_for("down", tmp_path), "--debug")
     assert "FakeNativeError" in result.stderr

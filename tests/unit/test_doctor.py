@@ -135,7 +135,7 @@ async def test_a_write_without_an_answer_is_not_written() -> None:
     }
     report = await examine(on(store), config=config)
     assert status(report, "write") == "failed"
-    assert "no answer" in found(report, "write").evidence
+    assert "nothing says whether it is stored" in found(report, "write").evidence
 
 
 async def test_committed_is_looked_at_again() -> None:
