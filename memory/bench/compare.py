@@ -19,7 +19,8 @@ from memory.contract.errors import ConfigError, MemslotError, PluginLoadError
 from memory.doctor import Waiting
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.plugins.yaml import load_yaml
+from memory.plugins.variables import Problems
+from memory.plugins.yaml import Lines, load_yaml
 
 __all__ = ["Comparison", "comparison_configs", "run_many"]
 
@@ -59,15 +60,14 @@ def comparison_configs(
     Raises:
         ConfigError: there are none to compare, or a block cannot be used.
     """
-    if providers is None:
-        content = source if isinstance(source, Mapping) else load_yaml(Path(source))[0]
-        run = content.get("run")
-        providers = (run or {}).get("compare") if isinstance(run, Mapping | None) else None
-    names = [providers] if isinstance(providers, str) else providers
+    content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
+    run = content.get("run")
+    named = run.get("compare") if isinstance(run, Mapping) and providers is None else providers
+    names = [named] if isinstance(named, str) else named
     if not names or not isinstance(names, Sequence):
-        raise ConfigError(
-            "run.compare: names no provider; list those to compare, e.g. [no_memory, full_history]"
-        )
+        problem = Problems("config" if isinstance(source, Mapping) else str(source), lines)
+        what = "names no provider; list those to compare, e.g. [no_memory, full_history]"
+        raise problem(("run", "compare"), what)
     return [load_config(source, env=env, provider=str(name)) for name in dict.fromkeys(names)]
 
 
@@ -91,6 +91,7 @@ async def run_many(
     finished: Callable[[RunOutcome | NotRun], None] | None = None,
     on_wait: Callable[[Waiting], None] | None = None,
     on_error: Callable[[Exception], None] | None = None,
+    on_directory: Callable[[Path], None] | None = None,
 ) -> Comparison:
     """Run providers one after another over the same timelines, and write a combined report.
 
@@ -100,7 +101,7 @@ async def run_many(
     Args:
         configs: one for each provider; see :func:`comparison_configs`.
         settings: in place of the first configuration's ``run:`` block; the same for all.
-        registry, progress, on_wait, on_error: as for :func:`memory.bench.run_benchmark`.
+        registry, progress, on_wait, on_error, on_directory: as for :func:`memory.bench.run_benchmark`.
         finished: called with each provider's outcome.
 
     Raises:
@@ -116,7 +117,8 @@ async def run_many(
             PluginLoadError
         ):  # a name that nobody offers is a slip, and is said before the first hour
             registry.selected(config)
-    data = load_timelines(settings)
+    with configs[0].problem.placing():
+        data = load_timelines(settings)
     created = datetime.now(UTC)
     comparison_id = new_run_id(f"compare-{data.name}", created)
     outcomes: list[RunOutcome] = []
@@ -132,6 +134,7 @@ async def run_many(
                 progress=progress,
                 on_wait=on_wait,
                 on_error=on_error,
+                on_directory=on_directory,
             )
             outcomes.append(result)
         except Exception as error:  # one plugin's defect must not cost the others their night
@@ -142,7 +145,8 @@ async def run_many(
         if finished is not None:
             finished(result)
     directory = settings.directory / comparison_id
-    make_directory(directory)
+    with configs[0].problem.placing():
+        make_directory(directory)
     record = ComparisonRecord(
         comparison_id=comparison_id,
         created_at=created,

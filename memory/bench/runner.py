@@ -97,6 +97,7 @@ async def run_benchmark(
     progress: ProgressCallback | None = None,
     on_wait: Callable[[Waiting], None] | None = None,
     on_error: Callable[[Exception], None] | None = None,
+    on_directory: Callable[[Path], None] | None = None,
 ) -> RunOutcome:
     """Run one provider over a timeline set and write ``<output>/<run id>/``.
 
@@ -108,6 +109,7 @@ async def run_benchmark(
         progress: called after every write, wait and probe; must be quick.
         on_wait: called while the doctor, or a wait for readiness, takes its time.
         on_error: called with each error that becomes a line of the manifest, for its traceback.
+        on_directory: called with the run's directory once it is made.
 
     Raises:
         ConfigError, PluginError: the run cannot begin; nothing was written.
@@ -118,9 +120,12 @@ async def run_benchmark(
     """
     chosen = load_config(config)
     settings = settings or run_settings(chosen)
-    timelines = data or load_timelines(settings)
-    run = _Run(chosen, settings, timelines, registry or MemoryAdapterRegistry(), progress)
+    with chosen.problem.placing():
+        timelines = data or load_timelines(settings)
+        run = _Run(chosen, settings, timelines, registry or MemoryAdapterRegistry(), progress)
     run.patience, run.on_error = Patience(on_wait), on_error
+    if on_directory is not None:
+        on_directory(run.files.path)
     return await run.go()
 
 

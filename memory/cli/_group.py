@@ -29,6 +29,7 @@ from memory.contract.errors import (
     ScopeError,
 )
 from memory.plugins.commands import command_names, load_command
+from memory.plugins.console import complain
 
 __all__ = ["CommandGroup", "FAILED", "INTERRUPTED", "UNUSABLE", "tracebacks"]
 
@@ -128,7 +129,7 @@ def _explain(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     line, code = _line_and_code(error)
-    typer.echo(f"error: {' '.join(line.split())}", err=True)
+    complain(f"error: {line}")
     return code
 
 

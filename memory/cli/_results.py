@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from memory.bench.page import count, milliseconds, share
 from memory.cli._group import FAILED
-from memory.plugins.console import Report, print_table, say
+from memory.plugins.console import Report, complain, print_table, say
 
 if TYPE_CHECKING:
     from memory.bench import Comparison, NotRun, Progress, ProgressCallback, RunMetrics, RunOutcome
     from memory.bench.figures import CostScores, Estimate, EvidenceScores, PreferenceScores
     from memory.bench.manifest import RunManifest
 
-__all__ = ["end_badly", "run_json", "show_comparison", "show_run", "told"]
+__all__ = ["comparison_json", "end_badly", "run_json", "saying_where", "show_comparison", "show_run", "told"]
 
 
 def told(report: Report) -> ProgressCallback:
@@ -43,7 +45,7 @@ def show_run(manifest: RunManifest, metrics: RunMetrics) -> None:
     say(_cost(metrics.cost))
     say(_doctor(manifest))
     for warning in manifest.warnings:
-        say(f"note: {warning}", "dim")
+        say(f"warning: {warning}", "yellow")
     for problem in _problems(manifest):
         say(problem, "bold red")
 
@@ -139,6 +141,30 @@ def show_comparison(table: tuple[Sequence[str], Sequence[Sequence[str]]], not_ru
     print_table(columns, rows)
     for one in not_run:
         say(f"failed: {one.provider} did not run: {one.error.message}", "bold red")
+
+
+def comparison_json(
+    report: Path, outcomes: Sequence[RunOutcome], not_run: Sequence[NotRun]
+) -> dict[str, Any]:
+    """Several runs for ``--json``."""
+    return {
+        "report": str(report),
+        "runs": [run_json(outcome) for outcome in outcomes],
+        "not_run": [one.model_dump(mode="json") for one in not_run],
+    }
+
+
+@contextmanager
+def saying_where() -> Iterator[Callable[[Path], None]]:
+    """Told of every directory that is made; should the work be ended, says on stderr where its files are."""
+    made: list[Path] = []
+    try:
+        yield made.append
+    except BaseException:
+        for directory in filter(Path.exists, made):
+            state = "finished" if (directory / "report.html").exists() else "incomplete"
+            complain(f"{state}: {directory}", warning=True)
+        raise
 
 
 def run_json(outcome: RunOutcome) -> dict[str, Any]:

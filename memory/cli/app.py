@@ -17,7 +17,6 @@ app = typer.Typer(
     cls=CommandGroup,
     context_settings={"max_content_width": 110},
     help="The memory slot for AI agents: list, check, run and compare memory backends.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )

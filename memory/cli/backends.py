@@ -9,7 +9,7 @@ from memory.plugins.console import AsJson, print_json, print_table, say
 if TYPE_CHECKING:
     from memory.plugins.registry import PluginRow
 
-__all__ = ["backends", "status_of"]
+__all__ = ["backends", "complete_provider", "status_of"]
 
 
 def status_of(row: PluginRow) -> str:
@@ -19,6 +19,13 @@ def status_of(row: PluginRow) -> str:
     if row.missing:
         return (row.info.install if row.info else "") or f"missing: {', '.join(row.missing)}"
     return "installed"
+
+
+def complete_provider(incomplete: str) -> list[str]:
+    """Names for the shell's completion; imports no plugin."""
+    from memory.plugins.registry import MemoryAdapterRegistry
+
+    return [name for name in MemoryAdapterRegistry().names() if name.startswith(incomplete)]
 
 
 def backends(as_json: AsJson = False) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory.cli._group import tracebacks
+from memory.cli.backends import complete_provider, status_of
 from memory.cli.doctor import tell_of_waiting
 from memory.cli.run import Data, Limit, NoDoctor, Out, settings_of
 from memory.plugins.console import AsJson, print_json, progress, say
@@ -56,11 +57,16 @@ def compare(
     config: Annotated[
         Path,
         typer.Argument(
-            metavar="CONFIG", help="A YAML file with a block for each provider.", show_default=False
+            metavar="CONFIG",
+            help="The YAML file; providers without a block run with defaults.",
+            show_default=False,
         ),
     ],
     providers: Annotated[
-        list[str] | None, typer.Argument(help="Providers, in place of run.compare.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="Providers, in place of run.compare.", show_default=False, autocompletion=complete_provider
+        ),
     ] = None,
     data: Data = None,
     out: Out = None,
@@ -82,30 +88,40 @@ def compare(
 
 
 def demo(context: typer.Context, out: Out = None, as_json: AsJson = False) -> None:
-    """Play the quickstart with every memory that needs no key, no server and no network."""
+    """Play the quickstart with every memory that is installed and needs no key, no server and no network."""
     from memory.bench import comparison_configs
+    from memory.plugins.registry import MemoryAdapterRegistry
 
     started = time.monotonic()
-    configs = comparison_configs(DEMO)
+    wanted = DEMO["run"]["compare"]
+    rows = {row.name: row for row in MemoryAdapterRegistry().rows()}
+    absent = {name: status_of(rows[name]) for name in wanted if name in rows and not rows[name].installed}
+    configs = comparison_configs(DEMO, [name for name in wanted if name in rows and name not in absent])
     if not as_json:
         say(
             "Three people state, change and contradict their preferences over 16 sessions; each memory is then "
             "asked for the one in force. Generated data, nothing leaves this machine."
         )
     try:
-        _compare(context, configs, settings_of(configs[0], output=out), as_json)
+        _compare(context, configs, settings_of(configs[0], output=out), as_json, left_out=absent)
     finally:
         if not as_json:
+            for name, why in absent.items():
+                say(f"left out: {name}, which needs: {why}", "yellow")
             say(f"took {time.monotonic() - started:.0f} s", "dim")
 
 
 def _compare(
-    context: typer.Context, configs: Sequence[MemslotConfig], settings: RunSettings, as_json: bool
+    context: typer.Context,
+    configs: Sequence[MemslotConfig],
+    settings: RunSettings,
+    as_json: bool,
+    **more: Any,
 ) -> None:
     import anyio
 
     from memory.bench import run_many
-    from memory.cli._results import end_badly, run_json, show_comparison, told
+    from memory.cli._results import comparison_json, end_badly, saying_where, show_comparison, told
 
     async def go() -> Comparison:
         with progress() as bars:
@@ -113,15 +129,16 @@ def _compare(
                 configs,
                 settings=settings,
                 progress=told(bars),
+                on_directory=made,
                 on_wait=tell_of_waiting,
                 on_error=tracebacks(context),
             )
 
-    comparison = anyio.run(go)
+    with saying_where() as made:
+        comparison = anyio.run(go)
     if as_json:
-        not_run = [one.model_dump(mode="json") for one in comparison.not_run]
-        runs = [run_json(outcome) for outcome in comparison.outcomes]
-        print_json({"report": str(comparison.report), "runs": runs, "not_run": not_run})
+        shown = comparison_json(comparison.report, comparison.outcomes, comparison.not_run)
+        print_json({**shown, **more})
     else:
         show_comparison(comparison.table, comparison.not_run)
         say(f"report: {comparison.report}")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory.plugins.console import say
+from memory.cli.backends import complete_provider
+from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from memory.contract.receipts import ConditionKind
@@ -19,12 +20,20 @@ def init(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
     backend: Annotated[
         str | None,
-        typer.Option(help="Backend or condition to configure; see 'memslot backends'. Default: mem0."),
+        typer.Option(
+            help="Backend or condition to configure; see 'memslot backends'. Default: mem0.",
+            autocompletion=complete_provider,
+        ),
     ] = None,
     condition: Annotated[
-        str | None, typer.Option(help="Condition to configure, where a backend has the same name.")
+        str | None,
+        typer.Option(
+            help="Condition to configure, where a backend has the same name.",
+            autocompletion=complete_provider,
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a commented configuration: every option of the chosen backend, with its default."""
     from memory.cli._template import render
@@ -45,12 +54,17 @@ def init(
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
-    say(f"wrote {path}")
+    told: dict[str, str] = {"wrote": str(path)}
     try:
         load_config(path).parse_options(info.options)
     except ConfigError as error:
-        say(f"to be filled in: {error}")
+        told["to be filled in"] = str(error)
     missing = next((row.missing for row in registry.rows() if (row.name, row.kind) == (name, info.kind)), ())
     if missing:
-        say(f"to be installed: {info.install or ', '.join(missing)}")
-    say(f"next: memslot doctor {path}")
+        told["to be installed"] = info.install or ", ".join(missing)
+    told["next"] = f"memslot doctor {path}"
+    if as_json:
+        print_json({key.replace(" ", "_"): text for key, text in told.items()})
+        return
+    for key, text in told.items():
+        say(f"{key} {text}" if key == "wrote" else f"{key}: {text}")

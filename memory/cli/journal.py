@@ -197,6 +197,7 @@ def export(
         typer.Option("--out", "-o", help="The file; standard output by default.", show_default=False),
     ] = None,
     persona: Persona = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the journal as JSON lines: a head, then one event a line, as it was recorded. Holds what was said."""
     with journal_of(config) as journal:
@@ -220,13 +221,17 @@ def export(
                 file.write(line + "\n")
                 count += 1
         part.replace(out)
-    say(f"{count} events in {out}")
+    if as_json:
+        print_json({"file": str(out), "events": count})
+    else:
+        say(f"{count} events in {out}")
 
 
 @commands.command("import")
 def import_(
     config: Config,
     file: Annotated[Path, typer.Argument(help="JSON lines of 'memslot journal export'.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Take over the events of an export; those known already stay as they are. Nothing is sent anywhere."""
     from memory.plugins.config import load_config
@@ -239,7 +244,10 @@ def import_(
         pass
     with open_journal(loaded.journal, loaded.data_dir) as journal:
         new, known = journal.add(_read(file))
-    say(f"{new} events taken over, {known} known before")
+    if as_json:
+        print_json({"new": new, "known": known})
+    else:
+        say(f"{new} events taken over, {known} known before")
 
 
 def _read(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus]]:
@@ -279,6 +287,7 @@ def forget(
     keep_memory: Annotated[
         bool, typer.Option("--keep-memory", help="Do not reset the person's scopes in the backend.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove a person's events from disk for good, and reset their scopes in the configuration's backend."""
     import anyio
@@ -304,6 +313,9 @@ def forget(
         if theirs and not keep_memory:
             anyio.run(reset)  # first, so that a backend that is down leaves the list of what to reset
         journal.forget(persona)
+    if as_json:
+        print_json({"persona": persona, "scopes": len(theirs), "left": left})
+        return
     say(
         f"forgot {persona}: {len(theirs)} scopes"
         + (f"; left in the backend: {'; '.join(left)}" if left else "")

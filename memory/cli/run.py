@@ -63,7 +63,7 @@ def run(
     import anyio
 
     from memory.bench import run_benchmark
-    from memory.cli._results import end_badly, run_json, show_run, told
+    from memory.cli._results import end_badly, run_json, saying_where, show_run, told
     from memory.plugins.config import load_config
 
     loaded = load_config(config)
@@ -75,11 +75,13 @@ def run(
                 loaded,
                 settings=settings,
                 progress=told(bars),
+                on_directory=made,
                 on_wait=tell_of_waiting,
                 on_error=tracebacks(context),
             )
 
-    outcome = anyio.run(go)
+    with saying_where() as made:
+        outcome = anyio.run(go)
     if as_json:
         print_json(run_json(outcome))
     else:
@@ -93,25 +95,36 @@ def report(
         Path,
         typer.Argument(help="Directory of a run or a comparison.", metavar="RUN_DIR", show_default=False),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Show the figures of a run or a comparison again, and write its report anew."""
-    from memory.bench import read_metrics, summary_table, write_comparison_report, write_report
-    from memory.bench.comparison_report import ComparisonRecord
+    from memory.bench import RunOutcome, read_metrics, summary_table, write_comparison_report, write_report
+    from memory.bench.comparison_report import read_comparison
     from memory.bench.manifest import read_manifest
-    from memory.cli._results import show_comparison, show_run
+    from memory.cli._results import comparison_json, run_json, show_comparison, show_run
 
     directory = _newest(directory)
-    compared = directory / "comparison.json"
-    if compared.exists():
+
+    def outcome(of: Path) -> RunOutcome:
+        return RunOutcome(of, read_manifest(of), read_metrics(of))
+
+    if (directory / "comparison.json").exists():
         page = write_comparison_report(directory)
-        record = ComparisonRecord.model_validate_json(compared.read_text(encoding="utf-8"))
-        runs = [read_metrics(directory.parent / run_id) for run_id in record.runs]
-        show_comparison(summary_table(runs), record.not_run)
+        record = read_comparison(directory)
+        outcomes = [outcome(directory.parent / run_id) for run_id in record.runs]
+        if as_json:
+            print_json(comparison_json(page, outcomes, record.not_run))
+        else:
+            show_comparison(summary_table([one.metrics for one in outcomes]), record.not_run)
+            say(f"report: {page}")
+        return
+    one = outcome(directory)
+    page = write_report(directory, one.manifest, one.metrics)
+    if as_json:
+        print_json(run_json(one))
     else:
-        manifest, metrics = read_manifest(directory), read_metrics(directory)
-        page = write_report(directory, manifest, metrics)
-        show_run(manifest, metrics)
-    say(f"report: {page}")
+        show_run(one.manifest, one.metrics)
+        say(f"report: {page}")
 
 
 def _newest(directory: Path) -> Path:

@@ -160,10 +160,8 @@ class MemslotConfig:
         Raises:
             ConfigError: it cannot be imported.
         """
-        try:
+        with self.problem.placing():
             return load_token_counter(self.memory.token_counter)
-        except ConfigError as error:
-            raise self.problem.placed(error) from error
 
     def redacted(self, options: BaseModel, run: BaseModel | None = None) -> dict[str, Any]:
         """The configuration as it may be published, JSON-ready; see :mod:`memory.plugins.redaction`.

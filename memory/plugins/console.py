@@ -7,6 +7,7 @@ something is to be laid out: hooks that print a line of JSON start without it.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["STYLES", "AsJson", "Report", "print_json", "print_table", "progress", "say"]
+__all__ = ["STYLES", "AsJson", "Report", "complain", "print_json", "print_table", "progress", "say"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 """The option ``--json`` of every command that prints a result."""
@@ -42,6 +43,12 @@ def say(text: str, style: str = "") -> None:
     from rich.text import Text
 
     _console().print(Text(text, style), soft_wrap=True)
+
+
+def complain(text: str, *, warning: bool = False) -> None:
+    """One line on stderr, which is no result; a terminal shows warnings in yellow and errors in red."""
+    colour = None if os.environ.get("NO_COLOR") else "yellow" if warning else "red"
+    typer.secho(" ".join(text.split()), fg=colour, err=True)
 
 
 def _console(stderr: bool = False) -> Console:

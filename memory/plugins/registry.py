@@ -16,7 +16,7 @@ from typing import Any
 import pluggy
 
 from memory.contract.adapter import MemoryAdapter, missing_methods
-from memory.contract.errors import ConfigError, MemslotError, PluginLoadError, PluginNotFound
+from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
 from memory.contract.receipts import ConditionKind
 from memory.contract.tokens import TokenCounter
 from memory.plugins import hookspecs
@@ -147,9 +147,8 @@ class MemoryAdapterRegistry:
             where=config.where,
         )
         try:
-            adapter: object = manager.hook.memslot_create(settings=settings)
-        except ConfigError as error:
-            raise config.problem.placed(error) from error
+            with config.problem.placing():
+                adapter: object = manager.hook.memslot_create(settings=settings)
         except MemslotError:
             raise
         except ImportError as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +42,17 @@ class Problems:
         file = f"{self.source}:{line}: " if line else f"{self.source}: " if self.source else ""
         return f"{file}{shown(path)}"
 
-    def placed(self, error: ConfigError) -> ConfigError:
-        """An error whose message begins with a path, with file and line before it."""
-        path, separator, what = str(error).partition(": ")
-        names = tuple(path.split("."))
-        return self(names, what) if separator and names[0] in ("memory", "run") else error
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """Puts file and line before errors from within that begin with a path."""
+        try:
+            yield
+        except ConfigError as error:
+            path, separator, what = str(error).partition(": ")
+            names = tuple(path.split("."))
+            if not separator or names[0] not in ("memory", "run"):
+                raise
+            raise self(names, what) from error
 
 
 class Resolver:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -220,34 +218,6 @@ def test_output_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
     command = [*MEMSLOT, "init", str(tmp_path / "茶.yaml")]
     done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=60)
     assert rb"\u8336.yaml" in done.stdout
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(
-        "memory: {condition: simple_rag, conditions: {simple_rag: {}}}\nrun: {users: 6, sessions: 60}",
-        encoding="utf-8",
-    )
-    out = tmp_path / "runs"
-    running = subprocess.Popen(
-        [*MEMSLOT, "run", str(path), "--out", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A test run in the background of a shell hands on that it ignores interrupts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 60
-    while not list(out.glob("*/manifest.json")):
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    running.send_signal(signal.SIGINT)
-    shown, complaints = running.communicate(timeout=60)
-    assert running.returncode == 130, (shown, complaints)
-    assert b"Traceback" not in complaints
-    (manifest,) = out.glob("*/manifest.json")
-    assert json.loads(manifest.read_text(encoding="utf-8"))["status"] == "incomplete"
 
 
 def test_a_failing_plugin_never_shows_what_was_said(add_plugin, tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ ALICE = MemoryScope(run_id="run", persona_id="alice")
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No pauses, and no summaries of another test."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 

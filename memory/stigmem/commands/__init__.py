@@ -78,8 +78,10 @@ def _ending() -> Iterator[None]:
         if strict.get():
             raise
         if not isinstance(error, BrokenPipeError):
+            from memory.plugins.console import complain
+
             with suppress(OSError):
-                typer.echo(f"warning: {' '.join(_line(error).split())}", err=True)
+                complain(f"warning: {_line(error)}", warning=True)
         raise typer.Exit(0) from None
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from memory import InputError
-from memory.plugins.console import AsJson, print_json, print_table
+from memory.plugins.console import AsJson, complain, print_json, print_table
 from memory.stigmem.commands._shared import Wait, from_stdin, within
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ def list_intents(
     if rows:
         print_table(("id", "from", "to", "expires", "goal"), rows)
     for entity, problem in found.unreadable.items():
-        typer.echo(f"warning: {entity} cannot be read: {problem}", err=True)
+        complain(f"warning: {entity} cannot be read: {problem}", warning=True)
     if found.truncated:
-        typer.echo("warning: the node may hold more envelopes than it shows at once", err=True)
+        complain("warning: the node may hold more envelopes than it shows at once", warning=True)
 
 
 @app.command()
@@ -152,7 +152,7 @@ def show(
     envelope = _on_node(wait, look)
     print_json(envelope.body())
     for violation in envelope.violations:
-        typer.echo(f"warning: {violation}", err=True)
+        complain(f"warning: {violation}", warning=True)
 
 
 def _on_node(wait: float, call: Callable[[IntentClient, str], Awaitable[T]], hint: str = "") -> T:

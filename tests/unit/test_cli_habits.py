@@ -1,0 +1,222 @@
+"""What people expect of any command: completion, --json, colour on terminals alone, and a word on what was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from cli_support import error_line, invoke
+from typer.testing import CliRunner
+
+from memory.cli.app import app
+from memory.cli.compare import DEMO
+
+MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
+SMALL = "memory: {backend: full_history}\nrun: {doctor: false, users: 1, sessions: 8}\n"
+NO_RESULT = {
+    "scripted-llm",  # a server, or another command beside it
+    "stigmem intent show",  # JSON, and nothing else
+}
+
+
+def commands(command: Any, path: str = "") -> dict[str, Any]:
+    """Every command by the words that call it."""
+    if not hasattr(command, "list_commands"):
+        return {path: command}
+    found: dict[str, Any] = {}
+    for name in command.list_commands(None):
+        found |= commands(command.get_command(None, name), f"{path} {name}".strip())
+    return found
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "memory.yaml"
+    path.write_text(SMALL, encoding="utf-8")
+    return path
+
+
+# -- completion -------------------------------------------------------------------------------------------
+
+
+def shell(instruction: str, words: str = "") -> Any:
+    """What the command answers the shell's completion."""
+    told = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    return CliRunner().invoke(app, [], env={"_MEMSLOT_COMPLETE": instruction, **told}, prog_name="memslot")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("memslot co", ["compare", "config"]),
+        ("memslot config ", ["show"]),
+        ("memslot stig", ["stigmem"]),
+        ("memslot init --backend hon", ["honcho"]),
+        ("memslot init --condition full", ["full_history"]),
+        ("memslot compare some.yaml no", ["no_memory"]),
+        ("memslot run --no", ["--no-doctor"]),
+    ],
+)
+def test_the_shell_completes(words: str, expected: list[str]) -> None:
+    assert shell("complete_bash", words).stdout.split() == expected
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_for_a_shell_is_printed(name: str) -> None:
+    assert "_MEMSLOT_COMPLETE" in shell(f"source_{name}").stdout
+
+
+def test_help_says_how_to_install_completion() -> None:
+    assert "--install-completion" in invoke("--help").stdout
+
+
+# -- --json -----------------------------------------------------------------------------------------------
+
+
+def test_every_command_that_prints_a_result_prints_it_as_json() -> None:
+    every = commands(typer.main.get_command(app))
+    assert {"run", "compare", "report", "demo", "init", "doctor", "backends", "config show"} <= every.keys()
+    for name, command in every.items():
+        offered = any("--json" in parameter.opts for parameter in command.params)
+        assert offered != (name in NO_RESULT), name
+
+
+def test_a_report_as_json_is_what_the_run_said(config: Path, tmp_path: Path) -> None:
+    said = json.loads(invoke("run", config, "--out", tmp_path / "out", "--json").stdout)
+    assert json.loads(invoke("report", tmp_path / "out", "--json").stdout) == said
+    compared = invoke("compare", config, "no_memory", "full_history", "--out", tmp_path / "two", "--json")
+    assert json.loads(invoke("report", tmp_path / "two", "--json").stdout) == json.loads(compared.stdout)
+
+
+def test_init_as_json_says_what_is_next(tmp_path: Path) -> None:
+    told = json.loads(invoke("init", tmp_path / "new.yaml", "--json").stdout)
+    assert told == {"wrote": str(tmp_path / "new.yaml"), "next": f"memslot doctor {tmp_path / 'new.yaml'}"}
+
+
+# -- the demo ---------------------------------------------------------------------------------------------
+
+
+def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """As if a module was not installed."""
+    real = __import__("importlib.util").util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *rest: None if name == module else real(name, *rest)
+    )
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    without(monkeypatch, "mem0")
+    monkeypatch.setitem(DEMO, "run", {**DEMO["run"], "users": 1, "sessions": 8})
+    result = invoke("demo", "--out", tmp_path, *(["--json"] if as_json else []))
+    assert result.exit_code == 0, result.output
+    if as_json:
+        about = json.loads(result.stdout)
+        assert about["left_out"] == {"simple_rag": "pip install 'memslot[mem0]'"}
+        assert about["not_run"] == []
+        assert len(about["runs"]) == 5
+    else:
+        assert "left out: simple_rag, which needs: pip install 'memslot[mem0]'" in result.stdout
+        assert "simple_rag" not in result.stdout.split("left out")[0]
+
+
+# -- interrupts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "memory.yaml"
+    run = "run: {doctor: false, users: 6, sessions: 60, compare: [no_memory, full_history]}\n"
+    path.write_text(f"memory: {{backend: full_history}}\n{run}", encoding="utf-8")
+    out = tmp_path / "runs"
+    running = subprocess.Popen(
+        [*MEMSLOT, command, str(path), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 120
+    while not list(out.glob("*full_history*/manifest.json")):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    running.send_signal(signal.SIGINT)
+    shown, complaints = running.communicate(timeout=60)
+    assert running.returncode == 130, (shown, complaints)
+    assert "Traceback" not in complaints
+    told = dict(re.findall(r"^(finished|incomplete): (.*)$", complaints, re.M))
+    assert "full_history" in told["incomplete"]
+    manifest = json.loads((Path(told["incomplete"]) / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["status"] == "incomplete"
+    if command == "compare":
+        assert "no_memory" in told["finished"]
+        assert invoke("report", told["finished"]).exit_code == 0
+
+
+# -- places and colours -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("memory:\n  backend: full_history\nrun:\n  sessions: 2\n", ":4: run.sessions: "),
+        ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n  data: gone.json\n", ":5: run.data: "),
+        ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n", ":3: run.data: "),
+        ("memory:\n  backend: full_history\nrun:\n  output: memory.yaml\n", ":4: run.output: "),
+        ("memory:\n  backend: full_histroy\n", ":2: memory.backend: "),
+        ("memory:\n  backend: full_history\n  token_counter: none\n", ":3: memory.token_counter: "),
+        ("memory:\n  backend: full_history\n  budget: {max_tokens: -1}\n", ":3: memory.budget.max_tokens: "),
+    ],
+)
+def test_every_place_is_told_in_one_form(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "memory.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert error_line(invoke("run", path), 2).startswith(f"{path}{expected}")
+
+
+def on_a_terminal(*arguments: object, **environment: str) -> str:
+    """What a command shows on a terminal."""
+    leader, follower = pty.openpty()
+    given = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    running = subprocess.Popen(
+        [*MEMSLOT, *map(str, arguments)],
+        stdin=follower, stdout=follower, stderr=follower,
+        env={**given, "TERM": "xterm-256color", **environment},
+    )  # fmt: skip
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(leader)
+    running.wait(timeout=60)
+    return shown.decode()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
+def test_colours_are_for_terminals(config: Path, tmp_path: Path) -> None:
+    warned = ("run", config, "--out", tmp_path / "out")
+    assert re.search(r"\x1b\[\d*;?33mwarning: ", on_a_terminal(*warned))
+    assert "\x1b[31merror: " in on_a_terminal("run", tmp_path / "nowhere.yaml")
+    assert "\x1b[31m" not in on_a_terminal("run", tmp_path / "nowhere.yaml", NO_COLOR="1")
+    piped = invoke(*warned)
+    assert "warning: " in piped.stdout
+    assert "\x1b" not in piped.output
+    assert "\x1b" not in invoke("run", tmp_path / "nowhere.yaml").output
