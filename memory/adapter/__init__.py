@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from memory.adapter.address import server_address
-from memory.adapter.base import BaseAdapter, SequentialBulk
+from memory.adapter.base import BaseAdapter, SequentialBulk, release
 from memory.adapter.lockfile import FileLock
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
@@ -25,6 +25,7 @@ from memory.contract.adapter import (
     SupportsModelProbe,
     SupportsTrialScopes,
 )
+from memory.contract.admission import pause, queued
 from memory.contract.errors import (
     BackendAuthError,
     BackendProtocolError,
@@ -124,6 +125,9 @@ __all__ = [
     "hookimpl",
     "normalise",
     "normalise_error",
+    "pause",
+    "queued",
+    "release",
     "render_entry",
     "render_section",
     "route",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -18,9 +18,30 @@ from memory.contract.receipts import ModeReceipt, RetrieveResult, Trace, WriteRe
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 
-__all__ = ["BaseAdapter", "SequentialBulk"]
+__all__ = ["BaseAdapter", "SequentialBulk", "release"]
 
 _CLOSE_S = 8.0
+_STEP_S = 30.0
+
+
+async def release(*steps: Callable[[], Awaitable[object]]) -> None:
+    """Take every step of a closing, whatever becomes of the others, and cancelled or not.
+
+    Args:
+        steps: each has half a minute.
+
+    Raises:
+        Exception: the first that a step raised, once all were taken.
+    """
+    failures: list[Exception] = []
+    for step in steps:
+        try:
+            with anyio.fail_after(_STEP_S, shield=True):
+                await step()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 class BaseAdapter:
@@ -62,17 +83,25 @@ class BaseAdapter:
     async def aclose(self) -> None:
         """Wait for calls under way, at most eight seconds; close what the SDK holds, end the worker. Idempotent.
 
-        :meth:`close_native` runs on the worker once its calls have ended; an asynchronous SDK is closed by an
-        override that calls this first.
+        :meth:`close_native` runs on the worker once its calls have ended, :meth:`aclose_native` after that; each
+        step is taken whatever becomes of the others, and cancelled or not.
         """
+        await release(self._end_shielded, self._end_worker, self.aclose_native)
+
+    async def _end_shielded(self) -> None:
         if self.shielded is not None:
             with anyio.move_on_after(_CLOSE_S):
                 await self.shielded.idle()
+
+    async def _end_worker(self) -> None:
         if self.worker is not None:
             await self.worker.aclose(self.close_native)
 
+    async def aclose_native(self) -> None:
+        """Release what an asynchronous SDK holds: clients, connections."""
+
     def close_native(self) -> None:
-        """Release what the SDK holds: clients, locks, files. Runs on the worker, where there is one."""
+        """Release what a synchronous SDK holds: clients, locks, files. Runs on the worker."""
 
     def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
         """A trace naming the native call; the slot completes it."""

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 import anyio
 
 from memory.contract._loops import on_trio
+from memory.contract.admission import queued
 from memory.contract.errors import BackendUnavailable
 
 __all__ = ["ShieldedCalls"]
@@ -44,8 +45,9 @@ class ShieldedCalls:
         Raises:
             BackendUnavailable: the event loop ended before ``call`` did.
         """
-        while key in self._running:
-            await self._running[key].wait()
+        with queued():
+            while key in self._running:
+                await self._running[key].wait()
         outcome: _Outcome[T] = _Outcome()
         done = self._running[key] = anyio.Event()
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import anyio
 from anyio.lowlevel import current_token
 
+from memory.contract.admission import Admission
 from memory.contract.errors import BackendUnavailable
 
 __all__ = ["NativeWorker"]
@@ -39,6 +40,7 @@ class NativeWorker:
         self._threads: list[threading.Thread] = []
         self._running: set[_Job] = set()
         self._closed = False
+        self._last: _Job | None = None
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run ``call`` on a worker and return what it returns.
@@ -54,21 +56,29 @@ class NativeWorker:
         return await self._submit(call)
 
     async def _submit(self, call: Callable[[], T]) -> T:
-        if not self._threads:
-            self._start()
-        done = anyio.Event()
-        job = _Job(call, _thread_safe(done.set))
-        self._running.add(job)
-        self._jobs.put(job)
+        admission, done = Admission.current(), anyio.Event()
+        job = self._put(call, _thread_safe(done.set))
         try:
             await done.wait()
         except BaseException:
             if job.claim():  # no worker has begun it, and none will
                 self._running.discard(job)
+                admission.drop()
+            else:
+                admission.begin()
             raise
+        admission.begin()
         if job.error is not None:
             raise job.error
         return cast(T, job.result)
+
+    def _put(self, call: Callable[[], Any], notify: Callable[[], None]) -> _Job:
+        if not self._threads:
+            self._start()
+        job = _Job(call, notify)
+        self._running.add(job)
+        self._jobs.put(job)
+        return job
 
     async def idle(self) -> None:
         """Wait until every call made so far, abandoned ones included, has ended, and for no later one."""
@@ -84,16 +94,20 @@ class NativeWorker:
             timeout_s: how long to wait for running calls and for ``last``, in seconds.
 
         Returns:
-            Whether everything ended in time. Idempotent: ``last`` runs with the first call only.
+            Whether everything ended in time. Idempotent: ``last`` runs once, unless it failed; where calls did not
+            end in time, it runs when a thread is free.
         """
-        first, self._closed = not self._closed, True
-        try:
-            with anyio.move_on_after(timeout_s, shield=True):
-                await self.idle()
-                if first and last is not None:
-                    await self._submit(last)
-        finally:
-            finished = self._end()
+        self._closed = True
+        with anyio.move_on_after(timeout_s, shield=True) as limit:
+            await self.idle()
+        if last is not None and (self._last is None or self._last.error is not None):
+            done = anyio.Event()
+            self._last = self._put(last, _thread_safe(done.set))
+            with anyio.CancelScope(deadline=limit.deadline, shield=True):
+                await done.wait()
+        finished = self._end()
+        if last is not None and self._last is not None and self._last.error is not None:
+            raise self._last.error
         return finished
 
     def _end(self) -> bool:

@@ -71,13 +71,17 @@ class AdapterTraits:
             (``soft``), or have no effect (``none``).
         filter_operators: what ``RetrieveRequest.filters`` may use; empty refuses every filter.
         recalls_writes: False for conditions whose context does not come from what was written.
-        max_concurrency: native calls at a time over all scopes; None is unlimited.
+        max_concurrency: native calls at a time over all scopes, whatever their kind; None is unlimited. A call that
+            waits for a place has no deadline yet; one that looks again and again gives its place back in between
+            by :func:`memory.adapter.pause`.
         max_scope_concurrency: native calls at a time within one scope. Writes of a scope are always one at a
             time and in order.
         write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only where the
             backend deduplicates by event id, or the adapter offers :class:`SupportsEventLookup`.
         bulk_size: events handed over in one bulk call; None is all of them. Every call has a deadline of its own,
             and what earlier calls wrote keeps its receipts whatever becomes of later ones.
+        setup_writes: whether ``setup_scope`` may make or change something natively. The slot then sets no new scope
+            up while it is read-only.
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
     """
 
@@ -90,6 +94,7 @@ class AdapterTraits:
     max_scope_concurrency: int | None = None
     write_retries: int = 0
     bulk_size: int | None = None
+    setup_writes: bool = True
     asyncio_only: bool = False
 
     def __post_init__(self) -> None:
@@ -145,7 +150,10 @@ class MemoryAdapter(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release clients, threads, locks, sockets and processes. Idempotent."""
+        """Release clients, threads, locks, sockets and processes, once nothing is under way. Idempotent.
+
+        Called again where it failed: an error must not keep the rest from being released.
+        """
         ...
 
 

@@ -6,8 +6,10 @@ A view is handed out only where the adapter has the capability, so that no slot 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
+
+import anyio
 
 from memory.contract.adapter import (
     SupportsBulkIngest,
@@ -18,7 +20,7 @@ from memory.contract.adapter import (
     SupportsReadiness,
     capabilities_of,
 )
-from memory.contract.errors import BackendTimeout, InputError, MemslotError
+from memory.contract.errors import BackendError, BackendTimeout, InputError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
     BackendReadiness,
@@ -36,7 +38,7 @@ from memory.contract.requests import (
 )
 from memory.contract.scope import MemoryScope
 from memory.slot.delivery import Delivery
-from memory.slot.rules import Rules, without_recalled_context
+from memory.slot.rules import Rules, Span, without_recalled_context
 
 __all__ = ["guard"]
 
@@ -49,21 +51,55 @@ class _View:
         self._adapter: Any = rules.adapter
         self._delivery = delivery
 
-
-class _Feedback(_View):
-    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+    async def _read(
+        self, operation: str, scope: MemoryScope, native: Callable[[], Awaitable[T]], answer: type[T]
+    ) -> T:
         rules = self._rules
-        rules.check_scope(feedback.scope)
-        feedback = without_recalled_context(feedback)
-        return await rules.write(
-            "apply_feedback",
-            feedback.scope,
-            lambda: rules.call(
-                "apply_feedback", rules.deadlines.write_s, lambda: self._adapter.apply_feedback(feedback)
-            ),
-            lambda: FeedbackReceipt(feedback_id=feedback.feedback_id, status="skipped_read_only"),
-            session_id=feedback.session_id,
-        )
+        with rules.span(operation, scope) as span:
+            rules.check_scope(scope)
+            return rules.traced(span, await rules.call(span, rules.deadlines.query_s, native, answer))
+
+
+ReceiptT = TypeVar("ReceiptT", FeedbackReceipt, NativeMutationReceipt)
+
+
+class _Changes(_View):
+    """A write other than of an event: one that may have been carried out is ``unknown`` here, too."""
+
+    async def _change(
+        self, span: Span, scope: MemoryScope, native: Callable[[], Awaitable[ReceiptT]], receipt: ReceiptT
+    ) -> ReceiptT:
+        rules = self._rules
+
+        async def perform() -> ReceiptT:
+            try:
+                return await rules.call(span, rules.deadlines.write_s, native, type(receipt))
+            except BackendError as error:
+                if not error.ambiguous:
+                    raise
+                rules.unknown_writes += 1
+                warning = f"{error}; it may or may not have been carried out"
+                return receipt.model_copy(update={"status": "unknown", "warnings": (warning,)})
+
+        return await rules.write(span, scope, perform, lambda: receipt)
+
+
+class _Feedback(_Changes):
+    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+        scope = feedback.scope
+        with self._rules.span("apply_feedback", scope, session_id=feedback.session_id) as span:
+            feedback = without_recalled_context(feedback)
+            skipped = FeedbackReceipt(feedback_id=feedback.feedback_id, status="skipped_read_only")
+            return await self._change(span, scope, lambda: self._adapter.apply_feedback(feedback), skipped)
+
+
+class _NativeMutation(_Changes):
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        skipped = NativeMutationReceipt(status="skipped_read_only")
+        with self._rules.span("native_mutation", request.scope) as span:
+            return await self._change(
+                span, request.scope, lambda: self._adapter.native_mutation(request), skipped
+            )
 
 
 class _BulkIngest(_View):
@@ -74,12 +110,9 @@ class _BulkIngest(_View):
             MemslotError: the backend failed, or refused an event; ``error.receipts`` holds those of the events that
                 are stored, also where an answer was lost and the backend could be asked.
         """
-        by_scope: dict[MemoryScope, list[MemoryEvent]] = {}
-        for event in events:
-            self._rules.check_scope(event.scope)
-            by_scope.setdefault(event.scope, []).append(without_recalled_context(event))
-        if len({(event.scope, event.event_id) for event in events}) != len(events):
-            raise InputError("record_events: two events of a scope share an event_id; give each its own")
+        with self._rules.span("record_events") as span:
+            by_scope = self._by_scope(events)
+            span.finished = True  # from here on each scope's part has a trace of its own
         receipts: dict[tuple[MemoryScope, str], WriteReceipt] = {}
         for scope, group in by_scope.items():
             try:
@@ -90,22 +123,31 @@ class _BulkIngest(_View):
             receipts.update(((scope, receipt.event_id), receipt) for receipt in written)
         return [receipts[event.scope, event.event_id] for event in events]
 
+    def _by_scope(self, events: Sequence[MemoryEvent]) -> dict[MemoryScope, list[MemoryEvent]]:
+        by_scope: dict[MemoryScope, list[MemoryEvent]] = {}
+        for event in events:
+            self._rules.check_scope(event.scope)
+            by_scope.setdefault(event.scope, []).append(without_recalled_context(event))
+        if len({(event.scope, event.event_id) for event in events}) != len(events):
+            raise InputError("record_events: two events of a scope share an event_id; give each its own")
+        return by_scope
+
     async def _write(self, scope: MemoryScope, events: list[MemoryEvent]) -> list[WriteReceipt]:
-        return await self._rules.write(
-            "record_events",
-            scope,
-            lambda: self._delivery.many(events),
-            lambda: [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events],
-        )
+        with self._rules.span("record_events", scope) as span:
+            return await self._rules.write(
+                span,
+                scope,
+                lambda: self._delivery.many(span, events),
+                lambda: [
+                    WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events
+                ],
+            )
 
 
 class _Readiness(_View):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        rules = self._rules
-        answer = await rules.read(
-            "readiness",
-            scope,
-            lambda: rules.call("readiness", rules.deadlines.query_s, lambda: self._adapter.readiness(scope)),
+        answer = await self._read(
+            "readiness", scope, lambda: self._adapter.readiness(scope), BackendReadiness
         )
         return self._undelivered(scope) or answer
 
@@ -120,61 +162,42 @@ class _Readiness(_View):
         Raises:
             InputError: ``timeout_s`` is no finite number of seconds, 0 or more.
         """
-        if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s < math.inf:
-            raise InputError("timeout_s must be a finite number of seconds, 0 or more")
+        rules = self._rules
+        with rules.span("wait_until_ready", scope) as span:
+            if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s < math.inf:
+                raise InputError("timeout_s must be a finite number of seconds, 0 or more")
+            rules.check_scope(scope)
+            ends = anyio.current_time() + timeout_s
 
-        await self._delivery.deliver(scope)
+            def left_s() -> float:
+                return max(0.0, ends - anyio.current_time())
 
-        async def wait() -> BackendReadiness:
-            answer: BackendReadiness
+            with anyio.move_on_after(timeout_s):
+                await self._delivery.deliver(scope)
             try:
-                answer = await self._rules.call(
-                    "wait_until_ready",
+                answer = await rules.call(
+                    span,
                     timeout_s + 1.0,
-                    lambda: self._adapter.wait_until_ready(scope, timeout_s),
+                    lambda: self._adapter.wait_until_ready(scope, left_s()),
+                    BackendReadiness,
+                    patience_s=left_s(),
                 )
             except BackendTimeout:
                 answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
-            return answer
-
-        answer = await self._rules.read("wait_until_ready", scope, wait)
-        return self._undelivered(scope) or answer
-
-
-class _NativeMutation(_View):
-    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        rules = self._rules
-        return await rules.write(
-            "native_mutation",
-            request.scope,
-            lambda: rules.call(
-                "native_mutation", rules.deadlines.write_s, lambda: self._adapter.native_mutation(request)
-            ),
-            lambda: NativeMutationReceipt(status="skipped_read_only"),
-        )
+            return self._undelivered(scope) or answer
 
 
 class _Provenance(_View):
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        rules = self._rules
-        return await rules.read(
-            "provenance",
-            request.scope,
-            lambda: rules.call(
-                "provenance", rules.deadlines.query_s, lambda: self._adapter.provenance(request)
-            ),
+        return await self._read(
+            "provenance", request.scope, lambda: self._adapter.provenance(request), ProvenanceResult
         )
 
 
 class _NativeQuery(_View):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        rules = self._rules
-        return await rules.read(
-            "native_query",
-            request.scope,
-            lambda: rules.call(
-                "native_query", rules.deadlines.query_s, lambda: self._adapter.native_query(request)
-            ),
+        return await self._read(
+            "native_query", request.scope, lambda: self._adapter.native_query(request), NativeQueryResult
         )
 
 

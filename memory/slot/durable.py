@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence, Set
 
-from memory.contract.errors import BackendError, BackendRejected, MemslotError
+from memory.contract.errors import BackendError, BackendRejected, JournalError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.delivery import Delivery
 from memory.slot.journal import Journal, JournalEntry
-from memory.slot.rules import Rules
+from memory.slot.rules import Rules, Span
 
 __all__ = ["DurableDelivery"]
 
@@ -35,6 +35,7 @@ class DurableDelivery(Delivery):
     def __init__(self, rules: Rules, journal: Journal) -> None:
         super().__init__(rules)
         self.journal = journal
+        self._closed = False
         self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # until when, and how long the next one is
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
@@ -46,19 +47,21 @@ class DurableDelivery(Delivery):
         await self.journal.reset(scope)
 
     def close(self) -> None:
-        """Give the journal back."""
-        self.journal.close()
+        """Give the journal back. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self.journal.close()
 
-    async def one(self, event: MemoryEvent) -> WriteReceipt:
+    async def one(self, span: Span, event: MemoryEvent) -> WriteReceipt:
         """Keep an event and send it; ``queued`` where the backend cannot take it now.
 
         Raises:
             JournalError: it could not be kept; nothing was sent.
             BackendRejected: the backend refused this event for good.
         """
-        return (await self.many([event]))[0]
+        return (await self.many(span, [event]))[0]
 
-    async def many(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+    async def many(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """As :meth:`one`, for events of one scope.
 
         Raises:
@@ -72,15 +75,30 @@ class DurableDelivery(Delivery):
         first = [event for event, entry in zip(events, before, strict=True) if entry is None]
         scope = events[0].scope
         # An event that was handed over before and not confirmed is an older one: it goes first, and is looked up.
-        held = await self.catch_up(scope, {event.event_id for event in first})
+        held = await self.catch_up(span, scope, {event.event_id for event in first})
         for entry in before:
             if entry and not entry.delivered:
                 known[entry.event.event_id] = await self._state_of(scope, entry.event.event_id, held)
         if first and held:
             known.update({event.event_id: _kept(event.event_id, held) for event in first})
         elif first:
-            known.update({receipt.event_id: receipt for receipt in (await self._send(scope, first))[0]})
+            known.update({receipt.event_id: receipt for receipt in await self._sent(span, scope, first)})
         return [known[event.event_id] for event in events]
+
+    async def _sent(
+        self, span: Span, scope: MemoryScope, events: Sequence[MemoryEvent]
+    ) -> list[WriteReceipt]:
+        """Send events; a journal that cannot keep the receipts costs a warning, not what was written."""
+        try:
+            return (await self._send(span, scope, events))[0]
+        except JournalError as error:
+            if not error.receipts:
+                raise
+            warning = f"{error}; what was written may be asked for and sent again"
+            return [
+                receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
+                for receipt in error.receipts
+            ]
 
     async def _state_of(self, scope: MemoryScope, event_id: str, held: str | None) -> WriteReceipt:
         """What became of an event that was handed over before."""
@@ -99,16 +117,18 @@ class DurableDelivery(Delivery):
         """Deliver what waits for a scope, in its place in the order of writes; still down is no error here."""
 
         async def perform() -> list[WriteReceipt]:
-            await self.catch_up(scope)
+            await self.catch_up(span, scope)
             return []
 
         if self.waiting(scope):
-            await self._rules.write("deliver", scope, perform, list)
+            with self._rules.span("deliver", scope) as span:
+                await self._rules.write(span, scope, perform, list)
 
-    async def catch_up(self, scope: MemoryScope, but: Set[str] = frozenset()) -> str | None:
+    async def catch_up(self, span: Span, scope: MemoryScope, but: Set[str] = frozenset()) -> str | None:
         """Deliver what waits for a scope, oldest first; the caller holds the scope's place in the order of writes.
 
         Args:
+            span: of the call that it is done for.
             scope: whose events.
             but: ids of events the caller sends itself, next.
 
@@ -130,23 +150,22 @@ class DurableDelivery(Delivery):
                 self._pauses.pop(scope, None)
                 return None
             for entry in page:
-                held = await self._again(scope, entry)
+                held = await self._again(span, scope, entry)
                 if held is not None:
                     return held
 
-    async def _again(self, scope: MemoryScope, entry: JournalEntry) -> str | None:
+    async def _again(self, span: Span, scope: MemoryScope, entry: JournalEntry) -> str | None:
         """Deliver one older event; why it still waits, or None."""
         event = entry.event
-        found, absent = await self._look_up(
-            event
-        )  # it may have been sent, by us or by a process that died over it
+        # It may have been sent, by us or by a process that died over it.
+        found, absent = await self._look_up(span, event)
         if found is not None:
             await self.journal.record(scope, [found])
             return None
         if not absent:
             return self._pause(scope, "the backend could not be asked for an older event")
         try:
-            receipts, held = await self._send(scope, [event])
+            receipts, held = await self._send(span, scope, [event])
         except MemslotError:
             return None  # refused for good and recorded so; it holds nothing up
         if receipts[0].status != "unknown":
@@ -157,14 +176,21 @@ class DurableDelivery(Delivery):
         return self._pause(scope, "an older event got no answer")
 
     async def _send(
-        self, scope: MemoryScope, events: Sequence[MemoryEvent]
+        self, span: Span, scope: MemoryScope, events: Sequence[MemoryEvent]
     ) -> tuple[list[WriteReceipt], str | None]:
         """Receipts, and why some of the events wait; what the backend refused for good is raised."""
         try:
-            receipts = [await super().one(events[0])] if len(events) == 1 else await super().many(events)
+            if len(events) == 1:
+                receipts = [await super().one(span, events[0])]
+            else:
+                receipts = await super().many(span, events)
         except MemslotError as error:
             return await self._kept_back(scope, events, error)
-        await self.journal.record(scope, receipts)
+        try:
+            await self.journal.record(scope, receipts)
+        except JournalError as error:
+            error.receipts = tuple(receipts)
+            raise
         self._pauses.pop(scope, None)
         return receipts, None
 

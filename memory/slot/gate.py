@@ -1,112 +1,147 @@
-"""Mode gate and write order: who may call the backend now (DESIGN sections 5.1 and 5.5)."""
+"""Who may call the backend now: mode, write order, and how many calls at a time (DESIGN sections 5.1 and 5.5)."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import anyio
 
 from memory.contract.adapter import AdapterTraits
+from memory.contract.errors import BackendTimeout
 from memory.contract.scope import MemoryScope
 
-__all__ = ["Lanes", "ModeGate"]
+__all__ = ["InFlight", "Lanes", "ModeGate"]
+
+
+class InFlight:
+    """Counts what is under way, and waits until nothing is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._ended: anyio.Event | None = None
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        if self._ended is not None and not self.count:
+            self._ended.set()
+
+    async def ended(self) -> None:
+        """Wait until nothing is under way; for one at a time."""
+        while self.count:
+            self._ended = anyio.Event()
+            await self._ended.wait()
+
+
+class _Period:
+    """The time from one switch to the next, and the writes that arrived for it."""
+
+    def __init__(self) -> None:
+        self.read_only: bool | None = None  # None until the switch before it is done
+        self.begun = anyio.Event()
+        self.writes = InFlight()
+
+    def begin(self, read_only: bool) -> None:
+        self.read_only = read_only
+        self.begun.set()
 
 
 class ModeGate:
     """Lets writes through, or not. Becoming read-only drains what is in flight, then flips.
 
-    A write that arrives while draining waits for the flip and is then refused like any later one.
+    A write that arrives while a switch drains belongs to the time after it: it takes its place in the order of its
+    scope at once, and waits there.
     """
 
     def __init__(self) -> None:
+        self._period = _Period()
+        self._period.begin(read_only=False)
+        self._earlier: list[_Period] = []
+        self._switching = anyio.Lock(fast_acquire=True)
         self.read_only = False
-        self.in_flight = 0
-        self._draining = False
-        self._changed = anyio.Event()
-        self._switching = anyio.Lock()
+
+    @property
+    def in_flight(self) -> int:
+        """Writes that were let through, or wait for their turn."""
+        return sum(period.writes.count for period in (*self._earlier, self._period))
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[bool]:
-        """Hold the gate for one write; yields False where the slot is read-only."""
-        while self._draining:
-            await self._changed.wait()
-        if self.read_only:
+    async def writing(self, order: anyio.Lock) -> AsyncIterator[bool]:
+        """Hold the gate and the scope's turn for one write; yields False where the slot is read-only."""
+        period = self._period
+        if period.read_only:
             yield False
             return
-        self.in_flight += 1
-        try:
-            yield True
-        finally:
-            self.in_flight -= 1
-            if not self.in_flight:
-                self._announce()
+        with period.writes:
+            async with order:
+                if period.read_only is None:
+                    await period.begun.wait()
+                yield not period.read_only
 
     @asynccontextmanager
-    async def switching(self, read_only: bool) -> AsyncIterator[int]:
+    async def switching(self, read_only: bool, patience_s: float) -> AsyncIterator[int]:
         """Drain, run the body, then flip; yields how many writes were waited for.
 
-        Towards read-only the flip happens even if the body fails: the safe side of a half-made switch. Abandoned
+        Towards read-only the flip happens even if the body fails: the safe side of a half-made switch. Given up
         while still draining, nothing has changed.
+
+        Raises:
+            BackendTimeout: writes were still under way after ``patience_s`` seconds.
         """
         async with self._switching:
             waited_for = self.in_flight
-            self._draining = True
-            flip = False
+            last, self._period = self._period, _Period()
+            self._earlier.append(last)
             try:
-                while self.in_flight:
-                    await self._changed.wait()
-                flip = read_only
+                with anyio.move_on_after(patience_s) as limit:
+                    for period in self._earlier:
+                        await period.writes.ended()
+                if limit.cancelled_caught:
+                    left = sum(period.writes.count for period in self._earlier)
+                    raise BackendTimeout(
+                        f"{left} writes are still under way after {patience_s:g} s; the mode is as before",
+                        sent=False,
+                    )
+                self.read_only = self.read_only or read_only
                 yield waited_for
-                flip = True
+                self.read_only = read_only
             finally:
-                if flip:
-                    self.read_only = read_only
-                self._draining = False
-                self._announce()
-
-    def _announce(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+                self._earlier = [period for period in self._earlier if period.writes.count]
+                self._period.begin(self.read_only)
 
 
 class Lanes:
-    """Per-scope write order and the adapter's concurrency limits."""
+    """Per-scope write order, and how many native calls the adapter takes at a time."""
 
     def __init__(self, traits: AdapterTraits) -> None:
-        self._everywhere = _limit(traits.max_concurrency)
+        self._everywhere = _limits(traits.max_concurrency)
         self._per_scope = traits.max_scope_concurrency
         self._order: dict[MemoryScope, anyio.Lock] = {}
-        self._scope_limits: dict[MemoryScope, anyio.Semaphore] = {}
+        self._limits: dict[MemoryScope | None, tuple[anyio.Semaphore, ...]] = {None: self._everywhere}
 
-    def add(self, scope: MemoryScope) -> None:
-        if scope in self._order:
-            return
-        self._order[scope] = anyio.Lock(fast_acquire=True)
-        limit = _limit(self._per_scope)
-        if limit is not None:
-            self._scope_limits[scope] = limit
+    def order(self, scope: MemoryScope) -> anyio.Lock:
+        """The turn of this scope's writes, first come first served."""
+        if scope not in self._order:
+            self._order[scope] = anyio.Lock(fast_acquire=True)
+        return self._order[scope]
 
     def drop(self, scope: MemoryScope) -> None:
-        self._order.pop(scope, None)
-        self._scope_limits.pop(scope, None)
+        """Keep nothing for a scope that is not used any more; what is in use stays."""
+        if scope in self._order and not self._order[scope].locked():
+            del self._order[scope]
+        own = self._limits.get(scope, ())[: self._per_scope is not None]
+        if all(limit.value == self._per_scope for limit in own):
+            self._limits.pop(scope, None)
 
-    @property
-    def reads_are_free(self) -> bool:
-        """Whether reads never have to wait."""
-        return self._everywhere is None and self._per_scope is None
-
-    @asynccontextmanager
-    async def enter(self, scope: MemoryScope, *, write: bool) -> AsyncIterator[None]:
-        """Wait for this scope's turn. Writes are first come first served; reads pass by unless limited."""
-        async with AsyncExitStack() as held:
-            if write:
-                await held.enter_async_context(self._order[scope])
-            for limit in (self._scope_limits.get(scope), self._everywhere):
-                if limit is not None:
-                    await held.enter_async_context(limit)
-            yield
+    def limits(self, scope: MemoryScope | None) -> tuple[anyio.Semaphore, ...]:
+        """What limits native calls for this scope, or for none; empty where nothing does."""
+        if scope not in self._limits:
+            self._limits[scope] = (*_limits(self._per_scope), *self._everywhere)
+        return self._limits[scope]
 
 
-def _limit(size: int | None) -> anyio.Semaphore | None:
-    return None if size is None else anyio.Semaphore(size, fast_acquire=True)
+def _limits(size: int | None) -> tuple[anyio.Semaphore, ...]:
+    return () if size is None else (anyio.Semaphore(size, fast_acquire=True),)

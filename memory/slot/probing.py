@@ -30,14 +30,13 @@ async def probe_models(slot: MemorySlot) -> dict[str, MemslotError | None] | Non
         Role -> why it does not answer, or None where it does. None where the adapter names no models.
     """
     rules = slot._rules
-    rules.enter()
     if not isinstance(rules.adapter, SupportsModelProbe):
         return None
     answers: dict[str, MemslotError | None] = {}
-    async with rules.observed("probe_models", None):
+    with rules.span("probe_models") as span:
         for role, probe in rules.adapter.model_probes().items():
             try:
-                await rules.call(role, rules.deadlines.write_s, probe)
+                await rules.call(span, rules.deadlines.write_s, probe, operation=role)
                 answers[role] = None
             except MemslotError as error:
                 answers[role] = error

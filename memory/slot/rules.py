@@ -1,13 +1,15 @@
-"""The rules every call goes through: mode gate, write order, deadline, error mapping, trace (DESIGN section 5).
+"""The one way to a native call: place in the queue, deadline, error mapping, trace (DESIGN section 5).
 
 The slot and the guarded capabilities are both built on these, so that no rule exists twice.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, cast
 
@@ -17,8 +19,10 @@ from pydantic import BeforeValidator, Field
 from memory.contract._loops import on_trio, running_loop
 from memory.contract._model import Frozen, check_number
 from memory.contract.adapter import MemoryAdapter
+from memory.contract.admission import Admission
 from memory.contract.errors import (
     BackendError,
+    BackendProtocolError,
     BackendTimeout,
     ConfigError,
     InputError,
@@ -32,41 +36,58 @@ from memory.contract.formatting import strip_json
 from memory.contract.receipts import Trace
 from memory.contract.requests import MemoryFeedback
 from memory.contract.scope import MemoryScope
-from memory.slot.gate import Lanes, ModeGate
+from memory.slot.gate import InFlight, Lanes, ModeGate
 from memory.slot.tracing import TraceSink
 
-__all__ = ["Deadlines", "Rules", "without_recalled_context"]
+__all__ = ["Deadlines", "Rules", "Span", "without_recalled_context"]
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=Frozen)
 SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback)
+log = logging.getLogger(__name__)
 
 
 Seconds = Annotated[float, BeforeValidator(check_number), Field(gt=0, allow_inf_nan=False)]
 
 
 class Deadlines(Frozen):
-    """Seconds each kind of native call may take; SDK defaults run to 600 s."""
+    """Seconds each kind of native call may take, from its admission; SDK defaults run to 600 s.
+
+    A call of a bulk write has ``write_s`` for each of its events, at most ``bulk_s``; ``drain_s`` is how long a
+    switch of the mode waits for writes under way.
+    """
 
     setup_s: Seconds = 60.0
     write_s: Seconds = 60.0
+    bulk_s: Seconds = 1800.0
     retrieve_s: Seconds = 15.0
     reset_s: Seconds = 300.0
     health_s: Seconds = 15.0
     query_s: Seconds = 30.0
+    drain_s: Seconds = 120.0
     close_s: Seconds = 15.0
 
 
 class Span:
-    """A call being measured."""
+    """A call of the contract, measured from its admission; before, it waits for its turn.
 
-    __slots__ = ("fields", "finished", "operation", "scope", "started", "started_at")
+    Attributes:
+        attempts: at the native system; 0 while nothing was sent.
+        finished: its trace was emitted.
+    """
+
+    __slots__ = ("attempts", "fields", "finished", "operation", "scope", "started", "started_at")
 
     def __init__(self, operation: str, scope: MemoryScope | None, fields: dict[str, Any]) -> None:
         self.operation = operation
         self.scope = scope
         self.fields = fields
+        self.attempts = 0
         self.finished = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Measure from now on."""
         self.started_at = datetime.now(UTC)
         self.started = time.perf_counter()
 
@@ -82,6 +103,14 @@ class Rules:
         adapter: the backend or condition.
         deadlines: seconds per kind of native call.
         sink: receives the trace of every call, or None.
+
+    Attributes:
+        scopes: those that were tried to set up, and whether they are.
+        under_way: calls that were let in and have not ended.
+        closed: no call is let in any more.
+        released: nor is one admitted that was let in before.
+        lost_traces: traces that the sink did not take.
+        unknown_writes: writes so far that may have been carried out, of which nothing could be found out.
     """
 
     def __init__(self, adapter: MemoryAdapter, deadlines: Deadlines, sink: TraceSink | None) -> None:
@@ -91,11 +120,14 @@ class Rules:
         self.deadlines = deadlines
         self.gate = ModeGate()
         self.lanes = Lanes(self.traits)
-        self.closed = False
+        self.scopes: dict[MemoryScope, bool] = {}
+        self.under_way = InFlight()
+        self.closed = self.released = False
+        self.lost_traces = self.unknown_writes = 0
         self._sink = sink
-        self._scopes: set[MemoryScope] = set()
-        self._tried: set[MemoryScope] = set()
         self._loop: object | None = None
+        self._closing = anyio.Lock(fast_acquire=True)
+        self._clean = False  # the adapter has released everything
 
     def enter(self) -> None:
         """Refuse a call on a closed slot or from another event loop than the first one.
@@ -106,6 +138,9 @@ class Rules:
         """
         if self.closed:
             raise LifecycleError("this slot is closed; open a new one")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
         loop = running_loop()
         if self._loop is None:
             if self.traits.asyncio_only and on_trio():
@@ -116,108 +151,162 @@ class Rules:
                 "this slot was opened in another event loop; open one slot per loop, close it there"
             )
 
-    def try_scope(self, scope: MemoryScope) -> None:
-        """The scope is about to be set up: it may be reset from now on, should that fail."""
-        self.lanes.add(scope)
-        self._tried.add(scope)
+    def check_scope(self, scope: MemoryScope, *, tried: bool = False) -> None:
+        """Refuse a scope that is not set up; with ``tried``, one of which that was not even tried.
 
-    def add_scope(self, scope: MemoryScope) -> None:
-        """The scope is set up: calls for it are allowed from now on."""
-        self._scopes.add(scope)
-
-    def knows(self, scope: MemoryScope) -> bool:
-        """Whether the scope is set up."""
-        return scope in self._scopes
+        Raises:
+            ScopeError: it is not.
+        """
+        if not self.scopes.get(scope, False) and not (tried and scope in self.scopes):
+            raise ScopeError(f"scope {scope.label} is not set up; call setup_scope first")
 
     def drop_scope(self, scope: MemoryScope) -> None:
         """The scope is not used any more; calls for it are refused until it is set up again."""
-        self._scopes.discard(scope)
-        self._tried.discard(scope)
+        self.scopes.pop(scope, None)
         self.lanes.drop(scope)
 
-    def check_scope(self, scope: MemoryScope, *, tried: bool = False) -> None:
-        """Refuse a scope that was never set up; with ``tried``, one of which that was not even tried.
+    @contextmanager
+    def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Iterator[Span]:
+        """A call of the contract: let in, measured, and traced however it ends, refused ones included.
 
-        Raises:
-            ScopeError: it was not.
+        Args:
+            operation: the contract's name of the call.
+            scope: whose memory is meant.
+            fields: further fields of the trace.
         """
         self.enter()
-        if scope not in (self._tried if tried else self._scopes):
-            raise ScopeError(f"scope {scope.label} is not set up; call setup_scope first")
+        span = Span(operation, scope, fields)
+        with self.under_way:
+            try:
+                yield span
+            except BaseException as error:
+                told: dict[str, Any] = {"error": type(error).__name__}
+                if not isinstance(error, Exception):
+                    told["warnings"] = (f"given up {'after' if span.attempts else 'before'} it was sent",)
+                self.finish(span, None, **told)
+                raise
+            if not span.finished:
+                self.finish(span, None)
 
     async def write(
         self,
-        operation: str,
+        span: Span,
         scope: MemoryScope,
         perform: Callable[[], Awaitable[T]],
         skipped: Callable[[], T],
         *,
         tried: bool = False,
-        **fields: Any,
     ) -> T:
-        """A writing call: allowed by the mode, in the scope's order, traced.
+        """A writing call: allowed by the mode, in the scope's order.
 
         Args:
-            operation: the contract's name of the call.
+            span: of the call.
             scope: whose memory is written.
             perform: does it, through :meth:`call`.
             skipped: what to answer while read-only, instead.
-            tried: whether a scope will do whose set-up has failed.
-            fields: further fields of the trace.
+            tried: a scope will do whose set-up has failed.
         """
         self.check_scope(scope, tried=tried)
-        async with self.gate.writing() as allowed:
-            if not allowed:
-                return self._traced(Span(operation, scope, {**fields, "attempts": 0}), skipped())
-            async with self.lanes.enter(scope, write=True), self.observed(operation, scope, **fields) as span:
-                return self._traced(span, await perform())
+        async with self.gate.writing(self.lanes.order(scope)) as allowed:
+            return self.traced(span, await perform() if allowed else skipped())
 
-    async def read(
-        self, operation: str, scope: MemoryScope, perform: Callable[[], Awaitable[T]], **fields: Any
+    async def call(
+        self,
+        span: Span,
+        deadline_s: float,
+        native: Callable[[], Awaitable[T]],
+        answer: type[T] | None = None,
+        *,
+        operation: str | None = None,
+        patience_s: float = math.inf,
     ) -> T:
-        """A reading call: never waits for writes, traced."""
-        self.check_scope(scope)
-        async with self.observed(operation, scope, **fields) as span:
-            return self._traced(span, await perform())
+        """One call of the adapter: in its turn, within its deadline, its errors mapped. The only way there.
 
-    async def call(self, operation: str, deadline_s: float, native: Callable[[], Awaitable[T]]) -> T:
-        """One call of the adapter, within its deadline and with its errors mapped.
+        Args:
+            span: of the contract's call that it is made for.
+            deadline_s: seconds it may take once it is admitted; waiting for a place does not count.
+            native: makes it.
+            answer: the type it has to return, where that matters.
+            operation: what to call it in errors; by default the span's.
+            patience_s: how long to wait for a place.
 
         Raises:
             BackendError: what the adapter raised, mapped and chained; :class:`BackendTimeout` past the deadline.
+            LifecycleError: the slot was closed while the call waited.
         """
+        counts, operation = operation is None, operation or span.operation
+        admission = Admission(self.lanes.limits(span.scope))
+        if admission.limited:
+            with anyio.move_on_after(patience_s) as waiting:
+                await admission.enter()
+            if waiting.cancelled_caught:
+                what = f"found no place among other calls within {patience_s:g} s"
+                raise self._late(operation, what, sent=False)
         try:
-            with anyio.fail_after(deadline_s) as limit:
-                return await native()
+            if self.released:
+                raise LifecycleError("this slot was closed while the call waited; nothing was sent")
+            if not span.attempts:
+                span.begin()
+                span.attempts = 1
+            with self.mapping(operation), anyio.move_on_after(deadline_s):
+                told = await admission.run(native)
+                if answer is None or isinstance(told, answer):
+                    return told
+                raise BackendProtocolError(
+                    f"{operation} returned {type(told).__name__}, not {answer.__name__}"
+                )
+        finally:
+            admission.leave()
+            if counts and not admission.sent:
+                span.attempts -= 1
+        raise self._late(
+            operation, f"did not answer within {deadline_s:g} s", sent=admission.sent, deadline_s=deadline_s
+        ) from TimeoutError(f"{deadline_s:g} s")
+
+    async def close(self) -> None:
+        """Let no call in any more, wait for those under way, and release the adapter, even if cancelled.
+
+        Raises:
+            BackendError: the adapter could not release everything; the next call tries again.
+        """
+        if not self._clean:
+            self._check_loop()
+        self.closed, limit_s = True, self.deadlines.close_s
+        with anyio.CancelScope(shield=True):
+            async with self._closing:
+                if self._clean:
+                    return
+                with anyio.move_on_after(limit_s):
+                    await self.under_way.ended()
+                self.released = True
+                with self.mapping("aclose"), anyio.move_on_after(limit_s):
+                    await self.adapter.aclose()
+                    self._clean = True
+                    return
+        raise self._late("aclose", f"did not end within {limit_s:g} s", sent=True)
+
+    def _late(self, operation: str, what: str, *, sent: bool, **diagnostics: Any) -> BackendTimeout:
+        return BackendTimeout(
+            f"{self.backend_name}: {operation} {what}",
+            backend_name=self.backend_name,
+            operation=operation,
+            diagnostics=diagnostics,
+            sent=sent,
+        )
+
+    @contextmanager
+    def mapping(self, operation: str) -> Iterator[None]:
+        """What the adapter raises in here is one of our errors; a native one becomes its cause."""
+        try:
+            yield
         except BackendError as error:
             raise normalise_error(
                 error, backend_name=self.backend_name, operation=operation
             ) from error.__cause__
         except MemslotError:
             raise
-        except TimeoutError as error:
-            if not limit.cancelled_caught:
-                raise normalise_error(error, backend_name=self.backend_name, operation=operation) from error
-            raise BackendTimeout(
-                f"{self.backend_name}: {operation} did not answer within {deadline_s:g} s",
-                backend_name=self.backend_name,
-                operation=operation,
-                diagnostics={"deadline_s": deadline_s},
-            ) from error
         except Exception as error:
             raise normalise_error(error, backend_name=self.backend_name, operation=operation) from error
-
-    @asynccontextmanager
-    async def observed(self, operation: str, scope: MemoryScope | None, **fields: Any) -> AsyncIterator[Span]:
-        """Measure a call and trace it; a failed one with the class of its error."""
-        span = Span(operation, scope, fields)
-        try:
-            yield span
-        except BaseException as error:
-            self.finish(span, None, error=type(error).__name__)
-            raise
-        if not span.finished:
-            self.finish(span, None)
 
     def finish(self, span: Span, trace: Trace | None, **fields: Any) -> Trace:
         """Complete the adapter's trace with what was measured, and emit it."""
@@ -232,16 +321,22 @@ class Rules:
                 "cs_filtering": self.traits.cs_filtering,
                 "started_at": span.started_at,
                 "latency_ms": span.elapsed_ms,
+                "attempts": max(trace.attempts, span.attempts) if span.attempts else 0,
                 "read_only": self.gate.read_only,
                 **span.fields,
                 **fields,
             }
         )
         if self._sink is not None:
-            self._sink.emit(trace)
+            try:
+                self._sink.emit(trace)
+            except Exception as error:  # what was done is done, whoever cannot write it down
+                self.lost_traces += 1
+                if self.lost_traces == 1:
+                    log.warning("the trace sink failed (%s); health counts lost traces", type(error).__name__)
         return trace
 
-    def _traced(self, span: Span, answer: T) -> T:
+    def traced(self, span: Span, answer: T) -> T:
         """The answer (a receipt, or one per event of a bulk write) with the call's trace in it."""
         receipts: list[Any] = answer if isinstance(answer, list) else [answer]
         first = receipts[0] if receipts else None

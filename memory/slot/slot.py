@@ -1,47 +1,35 @@
 """MemorySlot: what a host holds. Every rule that holds for all adapters is applied here, once (DESIGN section 5).
 
-The way of an event: ``after_turn`` -> ``record_event`` (recalled context stripped) -> ``rules.Rules`` (scope
+The way of an event: ``after_turn`` -> ``record_event`` (recalled context stripped) -> ``rules.Rules`` (trace, scope
 check, mode gate, order of the scope) -> ``delivery.Delivery`` (journal, look-up, repetition) -> ``Rules.call``
-(deadline, error mapping) -> the adapter's ``record_event`` -> the native call; and back, a receipt with its trace.
+(place among other calls, deadline, error mapping) -> the adapter's ``record_event`` -> the native call; and back, a
+receipt with its trace. Every other call goes the same way, and none goes past ``Rules.call``.
 """
 
 from __future__ import annotations
 
-import math
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import anyio
-
 from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsEventLookup, capabilities_of
 from memory.contract.errors import (
     BackendError,
-    BackendProtocolError,
     CapabilityNotSupported,
     InputError,
-    IsolationError,
     ReadOnlyError,
     ScopeError,
 )
 from memory.contract.events import MemoryEvent, Message
-from memory.contract.formatting import (
-    fit_entries,
-    is_well_formed,
-    section_overhead,
-    strip_json,
-    surely_exceeds,
-)
+from memory.contract.formatting import strip_json
 from memory.contract.receipts import (
     BackendHealth,
     ModeReceipt,
     ResetReceipt,
     RetrieveResult,
     WriteReceipt,
-    summarise_entries,
 )
 from memory.contract.requests import AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
@@ -51,6 +39,7 @@ from memory.slot.delivery import Delivery
 from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
 from memory.slot.journal import Journal
+from memory.slot.rendering import Rendering
 from memory.slot.rules import Deadlines, Rules, without_recalled_context
 from memory.slot.tracing import TraceSink
 from memory.slot.view import Occupancy, ScopedMemory
@@ -98,6 +87,7 @@ class MemorySlot:
         self._rules = Rules(adapter, self.deadlines, trace_sink)
         self.occupancy = Occupancy(self, idle_scopes)
         self._delivery = DurableDelivery(self._rules, journal) if journal else Delivery(self._rules)
+        self._rendering = Rendering(adapter, self.token_counter)
 
     async def __aenter__(self) -> Self:
         try:
@@ -146,19 +136,25 @@ class MemorySlot:
     # -- the contract -----------------------------------------------------------------------------------
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Make a scope usable. Idempotent.
+        """Make a scope usable. Idempotent. While read-only only where ``traits.setup_writes`` is False.
 
         Raises:
             ScopeError: the adapter cannot represent the scope without sharing.
+            ReadOnlyError: the slot is read-only, and the scope was not set up before.
             BackendError: the backend failed.
         """
         rules = self._rules
-        rules.enter()
-        self._adapter.native_scope(scope)
-        rules.try_scope(scope)
-        async with rules.observed("setup_scope", scope):
-            await rules.call("setup_scope", self.deadlines.setup_s, lambda: self._adapter.setup_scope(scope))
-        rules.add_scope(scope)
+        with rules.span("setup_scope", scope) as span:
+            self._adapter.native_scope(scope)
+            async with rules.gate.writing(rules.lanes.order(scope)) as allowed:
+                if allowed or not rules.traits.setup_writes:
+                    rules.scopes.setdefault(scope, False)
+                    await rules.call(span, self.deadlines.setup_s, lambda: self._adapter.setup_scope(scope))
+                    rules.scopes[scope] = True
+                elif not rules.scopes.get(scope, False):
+                    raise ReadOnlyError(
+                        f"scope {scope.label} is not set up, which may write; set it up before set_mode(read_only)"
+                    )
         await self._delivery.deliver(scope)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
@@ -168,12 +164,12 @@ class MemorySlot:
             CapabilityNotSupported: this backend has no look-up.
             BackendError: the backend failed.
         """
-        adapter, rules = self._adapter, self._rules
-        if not isinstance(adapter, SupportsEventLookup):
-            raise CapabilityNotSupported(f"{self.backend_name} cannot look an event up by its id")
-        rules.check_scope(event.scope)
-        async with rules.observed("find_event", event.scope, event_id=event.event_id):
-            return await rules.call("find_event", self.deadlines.query_s, lambda: adapter.find_event(event))
+        rules, adapter = self._rules, self._adapter
+        with rules.span("find_event", event.scope, event_id=event.event_id) as span:
+            if not isinstance(adapter, SupportsEventLookup):
+                raise CapabilityNotSupported(f"{self.backend_name} cannot look an event up by its id")
+            rules.check_scope(event.scope)
+            return await rules.call(span, self.deadlines.query_s, lambda: adapter.find_event(event))
 
     @property
     def can_look_up(self) -> bool:
@@ -183,36 +179,40 @@ class MemorySlot:
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch between accumulation and read-only test sessions (spec 4.2).
 
-        Writes in flight are finished first; writes arriving meanwhile wait for the switch. Should the adapter
-        fail while becoming read-only, the slot is read-only all the same and the error is raised.
+        Writes in flight are finished first, for at most ``deadlines.drain_s``; writes arriving meanwhile wait for
+        the switch. Should the adapter fail while becoming read-only, the slot is read-only all the same.
+
+        Raises:
+            BackendTimeout: writes did not end in time, and the mode is as before; or the adapter did not answer.
+            BackendError: the adapter failed.
         """
         rules = self._rules
-        rules.enter()
-        async with rules.observed("set_mode", None), rules.gate.switching(mode.read_only) as drained:
-            await rules.call("set_mode", self.deadlines.write_s, lambda: self._adapter.set_mode(mode))
+        with rules.span("set_mode") as span, rules.mapping("set_mode"):
+            async with rules.gate.switching(mode.read_only, self.deadlines.drain_s) as drained:
+                await rules.call(span, self.deadlines.write_s, lambda: self._adapter.set_mode(mode))
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason, drained=drained)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Write one event. While read-only nothing is sent and the receipt says ``skipped_read_only``.
 
         Returns:
-            The receipt. ``unknown`` means sent without an answer (deadline, lost connection).
+            The receipt. ``unknown`` means that it was sent and may be stored: no answer, a failure of the server,
+            or an answer that cannot be read.
 
         Raises:
             ScopeError: the event's scope is not set up.
             InputError: nothing is left of the event once recalled context is stripped.
             BackendError: the backend failed, and the event is not stored.
         """
-        self._rules.check_scope(event.scope)
-        event = without_recalled_context(event)
-        return await self._rules.write(
-            "record_event",
-            event.scope,
-            lambda: self._delivery.one(event),
-            lambda: WriteReceipt(event_id=event.event_id, status="skipped_read_only"),
-            session_id=event.session_id,
-            event_id=event.event_id,
-        )
+        told = {"session_id": event.session_id, "event_id": event.event_id}
+        with self._rules.span("record_event", event.scope, **told) as span:
+            event = without_recalled_context(event)
+            return await self._rules.write(
+                span,
+                event.scope,
+                lambda: self._delivery.one(span, event),
+                lambda: WriteReceipt(event_id=event.event_id, status="skipped_read_only"),
+            )
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask the memory; the result holds the raw payload, the fitted context section and the trace.
@@ -223,28 +223,29 @@ class MemorySlot:
             BackendError: the backend failed. Empty is never an error, and an error never looks empty.
         """
         rules = self._rules
-        rules.check_scope(request.scope)
-        check_filters(request, rules.traits.filter_operators)
-
-        async def in_turn() -> RetrieveResult:
-            if rules.lanes.reads_are_free:
-                return await self._adapter.retrieve(request)
-            async with rules.lanes.enter(request.scope, write=False):
-                return await self._adapter.retrieve(request)
-
-        async with rules.observed("retrieve", request.scope, session_id=request.session_id) as span:
-            result = await rules.call("retrieve", self.deadlines.retrieve_s, in_turn)
-            self._check_rows(result)
-            if request.exclude_session:
-                others = tuple(one for one in result.entries if one.session_id != request.session_id)
-                result = result.model_copy(update={"entries": others})
-            result, section, measured = self._fitted(result)
+        with rules.span("retrieve", request.scope, session_id=request.session_id) as span:
+            rules.check_scope(request.scope)
+            check_filters(request, rules.traits.filter_operators)
+            result = await rules.call(
+                span, self.deadlines.retrieve_s, lambda: self._adapter.retrieve(request), RetrieveResult
+            )
+            with rules.mapping("format_context"):
+                self._rendering.check(result)
+                if request.exclude_session:
+                    others = tuple(one for one in result.entries if one.session_id != request.session_id)
+                    result = result.model_copy(update={"entries": others})
+                result, section, measured = self._rendering.fitted(result)
             trace = rules.finish(span, result.trace, **measured)
         return result.model_copy(update={"formatted_context": section, "trace": trace})
 
     def format_context(self, result: RetrieveResult) -> str:
-        """The result's context section; ``retrieve`` has already put it into ``formatted_context``."""
-        return result.formatted_context or self._adapter.format_context(result)
+        """The result's context section; ``retrieve`` has already put it into ``formatted_context``.
+
+        Raises:
+            BackendError: the adapter's own rendering failed.
+        """
+        with self._rules.mapping("format_context"):
+            return result.formatted_context or self._adapter.format_context(result)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear exactly this scope, after its writes in flight. The scope stays set up.
@@ -254,32 +255,29 @@ class MemorySlot:
         Raises:
             ReadOnlyError: the slot is read-only; a test session must not reset anything.
         """
+        rules = self._rules
 
         def refuse() -> ResetReceipt:
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
         async def perform() -> ResetReceipt:
-            receipt = await self._rules.call(
-                "reset_scope", self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope)
+            receipt = await rules.call(
+                span, self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope), ResetReceipt
             )
             await self._delivery.reset(scope)
             return receipt
 
-        return await self._rules.write(
-            "reset_scope",
-            scope,
-            perform,
-            refuse,
-            tried=True,
-        )
+        with rules.span("reset_scope", scope) as span:
+            return await rules.write(span, scope, perform, refuse, tried=True)
 
     async def health(self) -> BackendHealth:
         """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
-        rules = self._rules
-        rules.enter()
-        async with rules.observed("health", None) as span:
+        rules, within_s = self._rules, self.deadlines.health_s
+        with rules.span("health") as span:
             try:
-                health = await rules.call("health", self.deadlines.health_s, self._adapter.health)
+                health = await rules.call(
+                    span, within_s, self._adapter.health, BackendHealth, patience_s=within_s
+                )
             except BackendError as error:
                 health = BackendHealth(
                     status="unavailable",
@@ -289,9 +287,10 @@ class MemorySlot:
                     details=error.diagnostics,
                 )
         last = self._delivery.last_write_at
-        writes = {
+        told = {
             "writes_in_flight": rules.gate.in_flight,
-            "unknown_writes": self._delivery.unknown_writes,
+            "unknown_writes": rules.unknown_writes,
+            "lost_traces": rules.lost_traces,
             "last_write_at": last.isoformat() if last else None,
             "waiting_writes": self._delivery.waiting(),
         }
@@ -299,25 +298,22 @@ class MemorySlot:
             update={
                 "latency_ms": span.elapsed_ms,
                 "cs_filtering": rules.traits.cs_filtering,
-                "details": {**health.details, "slot": writes},
+                "details": {**health.details, "slot": told},
             }
         )
 
     async def aclose(self) -> None:
-        """Wait for writes in flight (at most ``deadlines.close_s``) and release the adapter. Idempotent."""
-        rules = self._rules
-        if rules.closed:
-            return
-        rules.enter()
-        rules.closed = True
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(self.deadlines.close_s):
-                async with rules.gate.switching(True):
-                    pass
-            try:
-                await rules.call("aclose", self.deadlines.close_s, self._adapter.aclose)
-            finally:
-                self._delivery.close()
+        """Wait for calls under way (at most ``deadlines.close_s``) and release the adapter. Idempotent.
+
+        Cancelled, it goes on to its end. A second closer waits for the first, and tries again where that failed.
+
+        Raises:
+            BackendError: the adapter could not release everything.
+        """
+        try:
+            await self._rules.close()
+        finally:
+            self._delivery.close()
 
     # -- many people ------------------------------------------------------------------------------------
 
@@ -349,7 +345,7 @@ class MemorySlot:
 
     def is_set_up(self, scope: MemoryScope) -> bool:
         """Whether :meth:`setup_scope` was called for it, and :meth:`release_scope` not since."""
-        return self._rules.knows(scope)
+        return self._rules.scopes.get(scope, False)
 
     def release_scope(self, scope: MemoryScope) -> None:
         """Forget that a scope was set up, with what is held for it in this process. Its memory stays."""
@@ -451,78 +447,6 @@ class MemorySlot:
         if chosen is None:
             raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
         return chosen
-
-    def _check_rows(self, result: RetrieveResult) -> None:
-        labelled = [entry.scope_ids for entry in result.entries if entry.scope_ids is not None]
-        expected = self._adapter.native_scope(result.request.scope) if labelled else {}
-        for scope_ids in labelled:
-            if scope_ids == expected:
-                continue
-            if not scope_ids:
-                raise IsolationError(
-                    f"{self.backend_name} returned a row that names no scope; the whole answer is withheld"
-                )
-            for name, value in scope_ids.items():
-                if expected.get(name) != value:
-                    raise IsolationError(
-                        f"{self.backend_name} returned a row whose {name} belongs to another scope; "
-                        "the whole answer is withheld"
-                    )
-
-    def _fitted(self, result: RetrieveResult) -> tuple[RetrieveResult, str, dict[str, Any]]:
-        """The result and its section, fitted to the budget, and what the trace is to say about it."""
-        budget = result.request.budget
-        included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
-        if surely_exceeds(result.entries, budget):
-            included = self._fit(result)
-        result, section, tokens = self._rendered(result, included)
-        most = math.inf if budget.max_tokens is None else budget.max_tokens
-        if tokens > most:
-            included = self._fit(result)
-            result, section, tokens = self._rendered(result, included)
-        if tokens > most:
-            # An adapter's own rendering may cost more than the shared one: as many entries as fit, from the first.
-            costs = range(1, len(included) + 1)
-            fits = bisect_right(costs, most, key=lambda count: self._rendered(result, included[:count])[2])
-            result, section, tokens = self._rendered(result, included[:fits])
-        if tokens > most:
-            raise self._misrendered(
-                f"returned more than the budget's {most} tokens, whatever entries it was given"
-            )
-        if not is_well_formed(section):
-            raise self._misrendered("did not return one well-formed <memory-context> section")
-        return result, section, self._measured(result, tokens)
-
-    def _misrendered(self, what: str) -> BackendProtocolError:
-        return BackendProtocolError(
-            f"{self.backend_name}: format_context {what}",
-            backend_name=self.backend_name,
-            operation="format_context",
-        )
-
-    def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
-        least, trace = result.request.budget.min_tokens, result.trace
-        left_out = len(result.entries) - len(result.included)
-        warnings = (f"{left_out} entries did not fit the budget",) if left_out else ()
-        return {
-            **summarise_entries(result.entries),
-            "native_ids": trace.native_ids
-            or tuple(entry.native_id for entry in result.entries if entry.native_id is not None),
-            "included_count": len(result.included),
-            "token_count": tokens,
-            "token_counter": self.token_counter.name,
-            "shortfall_tokens": max(0, least - tokens) if least else None,
-            "warnings": (*trace.warnings, *warnings),
-        }
-
-    def _fit(self, result: RetrieveResult) -> tuple[int, ...]:
-        overhead = section_overhead(self.backend_name, result.request.scope.label, self.token_counter)
-        return fit_entries(result.entries, result.request.budget, self.token_counter, overhead=overhead)
-
-    def _rendered(self, result: RetrieveResult, included: tuple[int, ...]) -> tuple[RetrieveResult, str, int]:
-        result = result.model_copy(update={"included": included})
-        section = self._adapter.format_context(result)
-        return result, section, self.token_counter.count(section) if section else 0
 
 
 def _check_text(name: str, said: object) -> None:

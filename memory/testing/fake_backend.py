@@ -42,6 +42,7 @@ from memory.adapter import (
     ProvenanceResult,
     ResetReceipt,
     ScopeEncoder,
+    pause,
 )
 from memory.contract.adapter import FILTER_OPERATORS
 from memory.testing.fake_store import FakeNativeStore
@@ -199,7 +200,7 @@ class FakeBackend(BaseAdapter):
             waited = anyio.current_time() - started
             if answer.state != "pending" or waited + self._poll_s > timeout_s:
                 return answer.model_copy(update={"waited_ms": waited * 1000})
-            await anyio.sleep(self._poll_s)
+            await pause(self._poll_s)
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """``update`` (with ``arguments={"text": ...}``) or ``delete`` of one row of this scope."""

@@ -113,8 +113,7 @@ class NotesAdapter(SequentialBulk):
             )
         return BackendHealth(backend_name="notes", status="ok", consistency_model="immediate")
 
-    async def aclose(self):
-        await super().aclose()
+    async def aclose_native(self):
         await self._http.aclose()
 
 

@@ -28,10 +28,10 @@ async def test_results_and_errors_come_back():
 
 
 async def test_a_call_that_was_given_up_goes_on_and_holds_back_the_next_of_its_key():
-    calls, seen = ShieldedCalls(), []
+    calls, seen, go_on = ShieldedCalls(), [], anyio.Event()
 
     async def slow():
-        await anyio.sleep(0.05)
+        await go_on.wait()
         seen.append("slow")
 
     async def note(name):
@@ -42,22 +42,21 @@ async def test_a_call_that_was_given_up_goes_on_and_holds_back_the_next_of_its_k
     assert limit.cancelled_caught
     assert calls.busy("a")
     await calls.run("b", lambda: note("other key"))
+    go_on.set()
     await calls.run("a", lambda: note("next"))
     assert seen == ["other key", "slow", "next"]
 
 
 async def test_a_call_given_up_while_waiting_never_starts():
-    calls, seen = ShieldedCalls(), []
-
-    async def slow():
-        await anyio.sleep(0.05)
+    calls, seen, go_on = ShieldedCalls(), [], anyio.Event()
 
     async def note():
         seen.append("started")
 
-    for call in (slow, note):
+    for call in (go_on.wait, note):
         with anyio.move_on_after(0.01):
             await calls.run("a", call)
+    go_on.set()
     await calls.idle()
     await anyio.sleep(0.01)
     assert seen == []

@@ -78,6 +78,7 @@ class HonchoAdapter(HonchoRecords):
             consistency="async_derived",
             cs_filtering="hard" if filters else "soft",
             filter_operators=filters,
+            setup_writes=False,
             write_retries=1,  # safe: find_event says what is stored, and the rest alone is sent again
         )
         self.shielded = ShieldedCalls()
@@ -336,9 +337,8 @@ class HonchoAdapter(HonchoRecords):
             return {}  # switched off there
         return {"honcho": str(info["version"])} if "version" in info else {}
 
-    async def aclose(self) -> None:
-        """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
-        await super().aclose()
+    async def aclose_native(self) -> None:
+        """Close the connections."""
         await self._connections.aclose()
 
 

@@ -43,6 +43,7 @@ from memory.adapter import (
     ProvenanceResult,
     ResetReceipt,
     normalise_error,
+    pause,
 )
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import (
@@ -110,6 +111,7 @@ class Mem0Adapter(BaseAdapter):
             consistency="immediate",
             cs_filtering=options.filters_cs,
             filter_operators=options.profile.operators,
+            max_concurrency=options.threads,
             write_retries=1 if options.profile.hard else 0,
             bulk_size=_BULK_SIZE,
         )
@@ -208,8 +210,8 @@ class Mem0Adapter(BaseAdapter):
         """
         if not self._options.profile.hard:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
-        while event.event_id in self._writing:  # noqa: ASYNC110 (changes on other threads)
-            await anyio.sleep(0.01)
+        while event.event_id in self._writing:
+            await pause(0.01)
         ids = self._ids.encode(event.scope)
         wanted = native_filters({"event_id": event.event_id}, self._options.profile)
         rows = await self._run(lambda: self._native.rows(ids, wanted))

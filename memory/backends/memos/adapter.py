@@ -414,7 +414,6 @@ class MemosAdapter(SequentialBulk):
             warnings=canary.warnings,
         )
 
-    async def aclose(self) -> None:
-        """Wait for writes under way, at most eight seconds, and close the transport. Idempotent."""
-        await super().aclose()
+    async def aclose_native(self) -> None:
+        """Close the transport."""
         await self._native.aclose()

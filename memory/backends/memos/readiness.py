@@ -15,7 +15,7 @@ from typing import Literal
 import anyio
 
 from memory import BackendError, BackendReadiness
-from memory.adapter import BackendProtocolError
+from memory.adapter import BackendProtocolError, pause
 from memory.backends.memos.native import Listing, Native
 from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted, untouched
 from memory.backends.memos.requests import MemosScope
@@ -150,15 +150,15 @@ class Readiness:
         answer = BackendReadiness(state="pending", detail="no answer yet")
         started = anyio.current_time()
         with anyio.move_on_after(timeout_s):
-            pause, doubts = _FIRST_PAUSE_S, 0
+            wait_s, doubts = _FIRST_PAUSE_S, 0
             while doubts < _DOUBTS:
                 answer = await self.ask(home)
                 if answer.state == "ready":
                     break
                 # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
                 doubts += answer.state in ("unknown", "failed")
-                await anyio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                await pause(wait_s)
+                wait_s = min(wait_s * 2, _LONGEST_PAUSE_S)
         return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})
 
     async def look_up(self, home: MemosScope, written: Written) -> tuple[Status, tuple[str, ...]]:

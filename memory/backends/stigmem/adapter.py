@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -76,6 +77,7 @@ class StigmemAdapter(SequentialBulk):
     def __init__(self, settings: AdapterSettings[StigmemOptions]) -> None:
         self.backend_name = settings.name
         self._options = settings.options
+        self.traits = replace(type(self).traits, setup_writes=settings.options.isolation == "tenant")
         self._scopes = Scopes(settings.options, f"memory.backends.{settings.name}")
         self.shielded = ShieldedCalls()
 
@@ -320,7 +322,6 @@ class StigmemAdapter(SequentialBulk):
         """With ``nodes``, which lists its scopes, the doctor's are placed on the listed nodes, one each."""
         return self._scopes.place_trials(scopes)
 
-    async def aclose(self) -> None:
-        """Wait for writes under way, at most eight seconds, and close the connections. Idempotent."""
-        await super().aclose()
+    async def aclose_native(self) -> None:
+        """Delete the scopes' keys and close the connections."""
         await self._scopes.aclose()

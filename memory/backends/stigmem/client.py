@@ -14,7 +14,7 @@ from typing import TypeVar
 import anyio
 
 from memory import BackendError, ConfigError, MemoryScope, ScopeError
-from memory.adapter import BackendAuthError
+from memory.adapter import BackendAuthError, release
 from memory.backends.stigmem.ids import ScopeIds, scope_id
 from memory.backends.stigmem.keys import TenantKeys
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
@@ -164,13 +164,14 @@ class Scopes:
 
     async def aclose(self) -> None:
         """Delete our keys, as far as the nodes answer soon, and close every connection. Idempotent."""
+        nodes, self._nodes = list(self._nodes.values()), {}
+        await release(self._leave_all, *(node.aclose for node in nodes))
+
+    async def _leave_all(self) -> None:
         with anyio.move_on_after(_CLOSING_S):
             for scope in list(self._opened):
                 await self.leave(scope)
         self._opened.clear()
-        while self._nodes:
-            _, node = self._nodes.popitem()
-            await node.aclose()
 
     def _node(self, address: NodeAddress) -> StigmemNode:
         if address.url not in self._nodes:

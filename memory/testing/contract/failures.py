@@ -7,7 +7,15 @@ import time
 import anyio
 import pytest
 
-from memory import BackendError, BackendTimeout, ContextBudget, Deadlines, MemorySlot
+from memory import (
+    BackendError,
+    BackendTimeout,
+    ContextBudget,
+    Deadlines,
+    MemoryEvent,
+    MemorySlot,
+    WriteReceipt,
+)
 from memory.adapter import SupportsEventLookup
 from memory.testing.conformance import not_tested
 from memory.testing.contract._base import ContractBase, NativeFault
@@ -85,11 +93,12 @@ class FailureContract(ContractBase):
                 await slot.retrieve(kit.question("blue", budget=ContextBudget(max_items=1)))
             assert raised.value.__cause__ is not None, "the timeout is not the cause"
             assert time.monotonic() - started < 0.45, "the deadline was 0.1 s"
-            receipt = await slot.record_event(kit.event(kit.fact("slow")))
-        if receipt.status != "unknown":
-            assert isinstance(kit.adapter, SupportsEventLookup), "only a look-up can settle a lost answer"
-            assert receipt.status in STORED, f"a write past its deadline was {receipt.status}"
-        assert receipt.warnings, "a write past its deadline must say so"
+            receipt = await _written(slot, kit.event(kit.fact("slow")))
+        if receipt is not None:
+            if receipt.status != "unknown":
+                assert isinstance(kit.adapter, SupportsEventLookup), "only a look-up can settle a lost answer"
+                assert receipt.status in STORED, f"a write past its deadline was {receipt.status}"
+            assert receipt.warnings, "a write past its deadline must say so"
         assert kit.traces.last("retrieve").error == "BackendTimeout", "the trace does not name the timeout"
         await kit.tell("green")
         assert await kit.recalls("green") == kit.recalls_writes, "the slot does not work again afterwards"
@@ -109,6 +118,16 @@ class FailureContract(ContractBase):
         while time.monotonic() - started < 0.8:
             await anyio.sleep(0.05)
             assert await kit.observe() == flipped, "a write landed while the slot was read-only"
+
+
+async def _written(slot: MemorySlot, event: MemoryEvent) -> WriteReceipt | None:
+    """The receipt; None for a write that never began, because it waited for a turn inside the adapter."""
+    try:
+        return await slot.record_event(event)
+    except BackendTimeout as error:
+        if error.ambiguous:
+            raise
+        return None
 
 
 def _assert_no_leak(kit: Kit, error: BackendError) -> None:

@@ -1,0 +1,103 @@
+"""A native call's place among others, as both sides know it: the slot that admits it, and the adapter's own queues.
+
+The slot cannot see whether a call that was given up had begun, or still waited for a turn inside the adapter. What
+waits for one says so by :func:`queued`; what merely sleeps gives its place to others meanwhile by :func:`pause`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import anyio
+
+__all__ = ["Admission", "pause", "queued"]
+
+T = TypeVar("T")
+_current: ContextVar[Admission | None] = ContextVar("memslot_admission", default=None)
+
+
+class Admission:
+    """One native call: the places it holds, and whether it may have reached the native system.
+
+    Args:
+        limits: of calls at a time; a place in each is held while the call runs.
+    """
+
+    __slots__ = ("_begun", "_dropped", "_held", "_limits")
+
+    def __init__(self, limits: Sequence[anyio.Semaphore] = ()) -> None:
+        self._limits = limits
+        self._held = 0
+        self._begun = self._dropped = False
+
+    @classmethod
+    def current(cls) -> Admission:
+        """Of the call that is being made; one that nobody asks, outside of any."""
+        return _current.get() or cls()
+
+    @property
+    def sent(self) -> bool:
+        """False where the call was given up in a queue of the adapter, and nothing of it had begun."""
+        return self._begun or not self._dropped
+
+    @property
+    def limited(self) -> bool:
+        """Whether it may have to wait for a place."""
+        return bool(self._limits)
+
+    def begin(self) -> None:
+        """Something of the call was handed to the native system."""
+        self._begun = True
+
+    def drop(self) -> None:
+        """Something of the call was given up before its turn."""
+        self._dropped = True
+
+    async def enter(self) -> None:
+        """Wait for a place in every limit, first come first served. Cancelled, none is held."""
+        try:
+            for limit in self._limits:
+                await limit.acquire()
+                self._held += 1
+        except BaseException:
+            self.leave()
+            raise
+
+    def leave(self) -> bool:
+        """Give the places back; whether there were any."""
+        held, self._held = self._held, 0
+        for limit in self._limits[:held]:
+            limit.release()
+        return held > 0
+
+    async def run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make the call as this one."""
+        token = _current.set(self)
+        try:
+            return await call()
+        finally:
+            _current.reset(token)
+
+
+@contextmanager
+def queued() -> Iterator[None]:
+    """Around a wait for a turn inside an adapter: a call given up in here was not sent."""
+    admission = Admission.current()
+    try:
+        yield
+    except BaseException:
+        admission.drop()
+        raise
+    admission.begin()
+
+
+async def pause(seconds: float) -> None:
+    """Sleep between two looks; where ``max_concurrency`` is limited, others have the call's place meanwhile."""
+    admission = Admission.current()
+    held = admission.leave()
+    await anyio.sleep(seconds)
+    if held:
+        await admission.enter()

@@ -1,0 +1,118 @@
+"""From rows to the section: rows of this scope alone, as many as the budget takes (DESIGN sections 5.2 and 8)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import Any
+
+from memory.contract.adapter import MemoryAdapter
+from memory.contract.errors import BackendProtocolError, IsolationError
+from memory.contract.formatting import fit_entries, is_well_formed, section_overhead, surely_exceeds
+from memory.contract.receipts import RetrieveResult, summarise_entries
+from memory.contract.tokens import TokenCounter
+
+__all__ = ["Rendering"]
+
+
+class Rendering:
+    """Makes sections of what an adapter returned.
+
+    Args:
+        adapter: renders entries its own way, or the shared one.
+        counter: measures the section.
+    """
+
+    def __init__(self, adapter: MemoryAdapter, counter: TokenCounter) -> None:
+        self._adapter = adapter
+        self._counter = counter
+
+    def check(self, result: RetrieveResult) -> None:
+        """Refuse an answer with a row that cannot be shown.
+
+        Raises:
+            IsolationError: a row of another scope, or of none.
+            BackendProtocolError: a time without a zone, which would be another moment on every machine.
+        """
+        for entry in result.entries:
+            if entry.timestamp is not None and entry.timestamp.utcoffset() is None:
+                raise BackendProtocolError(
+                    f"{self._adapter.backend_name} returned a row with a time without a zone; "
+                    "the adapter has to say which one it is"
+                )
+        labelled = [entry.scope_ids for entry in result.entries if entry.scope_ids is not None]
+        expected = self._adapter.native_scope(result.request.scope) if labelled else {}
+        for scope_ids in labelled:
+            if scope_ids == expected:
+                continue
+            if not scope_ids:
+                raise IsolationError(
+                    f"{self._adapter.backend_name} returned a row that names no scope; the whole answer is withheld"
+                )
+            for name, value in scope_ids.items():
+                if expected.get(name) != value:
+                    raise IsolationError(
+                        f"{self._adapter.backend_name} returned a row whose {name} belongs to another scope; "
+                        "the whole answer is withheld"
+                    )
+
+    def fitted(self, result: RetrieveResult) -> tuple[RetrieveResult, str, dict[str, Any]]:
+        """The result and its section, fitted to the budget, and what the trace is to say about it.
+
+        Raises:
+            BackendProtocolError: the adapter's own rendering is no section, or never fits.
+        """
+        budget = result.request.budget
+        included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
+        if surely_exceeds(result.entries, budget):
+            included = self._fit(result)
+        result, section, tokens = self._rendered(result, included)
+        most = math.inf if budget.max_tokens is None else budget.max_tokens
+        if tokens > most:
+            included = self._fit(result)
+            result, section, tokens = self._rendered(result, included)
+        if tokens > most:
+            # An adapter's own rendering may cost more than the shared one: as many entries as fit, from the first.
+            costs = range(1, len(included) + 1)
+            fits = bisect_right(costs, most, key=lambda count: self._rendered(result, included[:count])[2])
+            result, section, tokens = self._rendered(result, included[:fits])
+        if tokens > most:
+            raise self._misrendered(
+                f"returned more than the budget's {most} tokens, whatever entries it was given"
+            )
+        if not is_well_formed(section):
+            raise self._misrendered("did not return one well-formed <memory-context> section")
+        return result, section, self._measured(result, tokens)
+
+    def _misrendered(self, what: str) -> BackendProtocolError:
+        return BackendProtocolError(
+            f"{self._adapter.backend_name}: format_context {what}",
+            backend_name=self._adapter.backend_name,
+            operation="format_context",
+        )
+
+    def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
+        least, trace = result.request.budget.min_tokens, result.trace
+        left_out = len(result.entries) - len(result.included)
+        warnings = (f"{left_out} entries did not fit the budget",) if left_out else ()
+        return {
+            **summarise_entries(result.entries),
+            "native_ids": trace.native_ids
+            or tuple(entry.native_id for entry in result.entries if entry.native_id is not None),
+            "included_count": len(result.included),
+            "token_count": tokens,
+            "token_counter": self._counter.name,
+            "shortfall_tokens": max(0, least - tokens) if least else None,
+            "warnings": (*trace.warnings, *warnings),
+        }
+
+    def _fit(self, result: RetrieveResult) -> tuple[int, ...]:
+        overhead = section_overhead(self._adapter.backend_name, result.request.scope.label, self._counter)
+        return fit_entries(result.entries, result.request.budget, self._counter, overhead=overhead)
+
+    def _rendered(self, result: RetrieveResult, included: tuple[int, ...]) -> tuple[RetrieveResult, str, int]:
+        result = result.model_copy(update={"included": included})
+        section = self._adapter.format_context(result)
+        if not isinstance(section, str):
+            raise self._misrendered(f"returned {type(section).__name__}, not text")
+        return result, section, self._counter.count(section) if section else 0

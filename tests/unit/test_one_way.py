@@ -1,0 +1,508 @@
+"""One way to a native call: every kind of call has its turn, its deadline, its error and its trace (DESIGN 5.8)."""
+
+import threading
+
+import anyio
+import pytest
+from everything_support import ALICE, NAMES, READS, STRANGER, WRITES, Everything, calls, feedback
+from slot_support import BOB, Lookup, Obedient, Sink, anyio_backend, ask, event
+
+from memory import (
+    AdapterMode,
+    BackendReadiness,
+    BackendTimeout,
+    Deadlines,
+    InputError,
+    MemoryScope,
+    MemorySlot,
+    ReadOnlyError,
+    ScopeError,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsReadiness,
+    WriteReceipt,
+)
+from memory.adapter import BackendProtocolError, NativeWorker, ShieldedCalls, pause
+
+__all__ = ["anyio_backend"]  # fixtures
+
+pytestmark = pytest.mark.anyio
+
+NOTHING = "<memory-context> x </memory-context>"
+
+
+async def settle():
+    await anyio.wait_all_tasks_blocked()
+
+
+class Busy(Everything):
+    """Counts native calls at a time."""
+
+    def __init__(self, **traits):
+        super().__init__(**traits)
+        self.running = self.most = 0
+
+    async def native(self, name):
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await anyio.sleep(0.002)
+        self.running -= 1
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_declared_concurrency_is_kept_by_every_kind_of_call(most):
+    adapter = Busy(max_concurrency=most)
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        await slot.setup_scope(BOB)
+        async with anyio.create_task_group() as group:
+            for scope in (ALICE, BOB):
+                for call in calls(slot, scope).values():
+                    group.start_soon(call)
+    assert adapter.most == most
+
+
+async def test_declared_concurrency_of_a_scope_is_kept_by_every_kind_of_call():
+    adapter = Busy(max_scope_concurrency=1)
+    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
+        for name, call in calls(slot).items():
+            if name != "health":  # it asks for no scope
+                group.start_soon(call)
+    assert adapter.most == 1
+
+
+class Held(Everything):
+    """Holds calls of some names until they are released."""
+
+    def __init__(self, *names, **traits):
+        super().__init__(**traits)
+        self.names = names
+        self.release = anyio.Event()
+        self.seen = []
+
+    async def native(self, name):
+        self.seen.append(name)
+        if name in self.names:
+            await self.release.wait()
+
+
+async def test_a_deadline_starts_when_the_call_is_admitted():
+    """Four searches of a fifth of a second, one at a time, each within half a second."""
+    adapter = Everything(max_concurrency=1)
+    adapter.next_read = [lambda: anyio.sleep(0.2)] * 4
+    deadlines = Deadlines(retrieve_s=0.5)
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=deadlines, trace_sink=(sink := Sink()))
+    async with slot, anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(slot.retrieve, ask())
+    assert [trace.error for trace in sink] == [None] * 5
+    assert max(trace.latency_ms for trace in sink) < 500, "waiting for a turn is no latency of the backend"
+
+
+async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
+    adapter, order = Everything(max_concurrency=1, bulk_size=1), []
+
+    async def native(name):
+        order.append(name)
+        await anyio.sleep(0.1)
+
+    adapter.native = native
+    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(retrieve_s=0.5)) as slot:
+        await slot.setup_scope(BOB)
+        order.clear()
+        bulk = slot.capability(SupportsBulkIngest)
+        async with anyio.create_task_group() as group:
+            group.start_soon(bulk.record_events, [event(number) for number in range(8)])
+            await settle()
+            await slot.retrieve(ask(BOB))
+            assert order == ["record_events", "retrieve"] or order[:3].count("retrieve") == 1
+    assert order.count("record_events") == 8
+
+
+@pytest.mark.parametrize(
+    ("events", "bulk_s", "deadline_s"), [(3, 60.0, 0.06), (3, 0.03, 0.03), (1, 60, 0.02)]
+)
+async def test_a_bulk_write_has_a_deadline_for_each_event_up_to_a_bound(events, bulk_s, deadline_s):
+    adapter = Held("record_events")
+    deadlines = Deadlines(write_s=0.02, bulk_s=bulk_s)
+    async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines) as slot:
+        with pytest.raises(BackendTimeout) as raised:
+            await slot.capability(SupportsBulkIngest).record_events([event(n) for n in range(events)])
+    assert raised.value.diagnostics["deadline_s"] == pytest.approx(deadline_s)
+
+
+async def test_a_timeout_of_the_adapters_own_is_not_called_our_deadline():
+    adapter = Everything()
+    adapter.next_read = [TimeoutError("socket")]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        with pytest.raises(BackendTimeout) as raised:
+            await slot.retrieve(ask())
+    assert raised.value.diagnostics == {"exception": "TimeoutError"}
+    assert "did not answer within" not in str(raised.value)
+    assert str(raised.value.__cause__) == "socket"
+
+
+async def attempt(call):
+    try:
+        return await call(), None
+    except BackendProtocolError as error:
+        return None, error
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_kind_of_call_maps_and_traces_what_goes_wrong(name):
+    adapter, sink = Everything(), Sink()
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+
+        async def fail(_):
+            raise KeyError("secret words")
+
+        adapter.native = fail
+        answer, error = await attempt(calls(slot)[name])
+        if error is not None:
+            assert isinstance(error.__cause__, KeyError)
+            assert sink[-1].error == "BackendProtocolError"
+        else:
+            assert answer.status in ("unknown", "unavailable")
+            assert "KeyError" in answer.warnings[0]
+        assert (sink[-1].operation, sink[-1].attempts) == (name, 1)
+    assert "secret" not in "".join(trace.model_dump_json() for trace in sink)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "setup_scope"])
+async def test_an_answer_of_another_type_is_an_error_of_the_adapters(name):
+    """It is not the host that shall stumble over it; and a write that got this far may be stored."""
+    adapter = Everything()
+
+    async def nothing(*_):
+        return None
+
+    setattr(adapter, name, nothing)
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        answer, error = await attempt(calls(slot)[name])
+        assert error.ambiguous if error is not None else answer.status in ("unknown", "unavailable")
+
+
+# -- refused, given up --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*WRITES, *READS])
+async def test_a_refused_call_is_traced(name):
+    adapter, sink = Everything(), Sink()
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+        sink.clear()
+        adapter.native = None  # is not called
+        with pytest.raises(ScopeError, match="r:stranger is not set up"):
+            await calls(slot, STRANGER)[name]()
+    (trace,) = sink
+    assert (trace.operation, trace.error, trace.attempts) == (name, "ScopeError", 0)
+
+
+async def test_refusals_of_what_was_said_or_asked_are_traced():
+    adapter, sink = Everything(), Sink()
+    nothing = event(text=NOTHING)
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+        sink.clear()
+        for refused, error in (
+            (lambda: slot.record_event(nothing), InputError),
+            (lambda: slot.capability(SupportsBulkIngest).record_events([event(1), nothing]), InputError),
+            (lambda: slot.capability(SupportsBulkIngest).record_events([event(1), event(1)]), InputError),
+            (lambda: slot.capability(SupportsFeedback).apply_feedback(feedback(text=NOTHING)), InputError),
+            (lambda: slot.retrieve(ask(filters={"user_id": "bob"})), ScopeError),
+        ):
+            with pytest.raises(error):
+                await refused()
+        await slot.set_mode(AdapterMode(read_only=True))
+        with pytest.raises(ReadOnlyError):
+            await slot.reset_scope(ALICE)
+    told = [(trace.operation, trace.error, trace.attempts) for trace in sink]
+    assert told == [
+        ("record_event", "InputError", 0),
+        ("record_events", "InputError", 0),
+        ("record_events", "InputError", 0),
+        ("apply_feedback", "InputError", 0),
+        ("retrieve", "ScopeError", 0),
+        ("set_mode", None, 1),
+        ("reset_scope", "ReadOnlyError", 0),
+    ]
+    assert adapter.calls == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_call_given_up_in_the_queue_says_that_nothing_was_sent(name):
+    adapter, sink = Held("retrieve", max_concurrency=1), Sink()
+    slot = MemorySlot(adapter, scope=ALICE, trace_sink=sink)
+    async with slot, anyio.create_task_group() as group:
+        await slot.setup_scope(BOB)
+        group.start_soon(slot.retrieve, ask(BOB))
+        await settle()
+        adapter.seen.clear()
+        with anyio.move_on_after(0.005):
+            await calls(slot)[name]()
+        assert adapter.seen == []
+        assert (sink[-1].operation, sink[-1].attempts) == (name, 0)
+        assert sink[-1].warnings == ("given up before it was sent",)
+        adapter.release.set()
+    assert sink[-1].error is None
+
+
+async def test_a_bulk_write_leaves_one_trace_for_each_scope():
+    sink = Sink()
+    async with MemorySlot(Everything(), scope=ALICE, trace_sink=sink) as slot:
+        await slot.setup_scope(BOB)
+        sink.clear()
+        await slot.capability(SupportsBulkIngest).record_events([event(1), event(2, BOB), event(3)])
+    assert [(trace.operation, trace.scope, trace.attempts) for trace in sink] == [
+        ("record_events", ALICE, 1),
+        ("record_events", BOB, 1),
+    ]
+
+
+async def test_a_call_given_up_after_it_was_sent_says_so():
+    adapter, sink = Held("record_event"), Sink()
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+        with anyio.move_on_after(0.005):
+            await slot.record_event(event())
+    assert (sink[-1].attempts, sink[-1].warnings) == (1, ("given up after it was sent",))
+
+
+class OnWorker(Lookup):
+    """As of a synchronous SDK: one thread, which a call given up keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.worker = NativeWorker(name="memslot-one-way")
+        self.go_on = threading.Event()
+
+    async def record_event(self, event):
+        def write():
+            self.rows.append(event)
+            self.go_on.wait(5)
+
+        await self.worker.run(write)
+        return WriteReceipt(event_id=event.event_id, status="committed")
+
+    async def find_event(self, event):
+        raise RuntimeError("cannot be asked")
+
+    async def aclose(self):
+        self.go_on.set()
+        await super(Obedient, self).aclose()
+
+
+class InShield(OnWorker):
+    """As of an asynchronous SDK: one write of a scope at a time, also of those given up."""
+
+    def __init__(self):
+        super().__init__()
+        self.shielded = ShieldedCalls()
+        self.release = anyio.Event()
+
+    async def record_event(self, event):
+        async def write():
+            self.rows.append(event)
+            await self.release.wait()
+
+        await self.shielded.run(event.scope, write)
+        return WriteReceipt(event_id=event.event_id, status="committed")
+
+    async def aclose(self):
+        self.release.set()
+        await super().aclose()
+
+
+@pytest.mark.parametrize("kind", [OnWorker, InShield])
+async def test_a_write_that_waited_inside_the_adapter_was_not_sent(kind):
+    """The deadline of the first leaves its call running; the second's passes before it has begun."""
+    adapter, sink = kind(), Sink()
+    deadlines = Deadlines(write_s=0.25)
+    async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines, trace_sink=sink) as slot:
+        assert (await slot.record_event(event(1))).status == "unknown"
+        with pytest.raises(BackendTimeout) as raised:
+            await slot.record_event(event(2))
+        assert not raised.value.ambiguous
+        assert sink[-1].attempts == 0
+    assert [row.event_id for row in adapter.rows] == ["e1"]
+
+
+async def test_health_does_not_wait_for_ever_behind_others():
+    adapter = Held("retrieve", max_concurrency=1)
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(health_s=0.02))
+    async with slot, anyio.create_task_group() as group:
+        group.start_soon(slot.retrieve, ask())
+        await settle()
+        health = await slot.health()
+        assert health.status == "unavailable"
+        assert "no place among other calls within 0.02 s" in health.warnings[0]
+        readiness = await slot.capability(SupportsReadiness).wait_until_ready(ALICE, 0.02)
+        assert readiness.state == "pending"
+        adapter.release.set()
+
+
+async def test_a_wait_for_readiness_gives_others_its_place_between_two_looks():
+    looked_twice = anyio.Event()
+
+    class Slow(Everything):
+        looks = 0
+
+        async def wait_until_ready(self, scope, timeout_s):
+            while not self.rows:
+                self.looks += 1
+                if self.looks == 2:
+                    looked_twice.set()
+                await pause(0.001)
+            return BackendReadiness(state="ready")
+
+    adapter = Slow(max_concurrency=1)
+    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
+        answers = []
+
+        async def wait():
+            answers.append(await slot.capability(SupportsReadiness).wait_until_ready(ALICE, 5))
+
+        group.start_soon(wait)
+        await looked_twice.wait()
+        assert (await slot.record_event(event())).status == "committed"
+    assert answers[0].state == "ready"
+
+
+# -- mode and order -----------------------------------------------------------------------------------------
+
+
+async def test_a_switch_does_not_wait_for_ever_and_leaves_the_mode_as_it_was():
+    adapter = Held("record_event")
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(drain_s=0.02))
+    async with slot, anyio.create_task_group() as group:
+        group.start_soon(slot.record_event, event(1))
+        await settle()
+        with pytest.raises(BackendTimeout, match=r"1 writes are still under way after 0\.02 s") as raised:
+            await slot.set_mode(AdapterMode(read_only=True))
+        assert not raised.value.ambiguous
+        assert not slot.read_only
+        adapter.release.set()
+        assert (await slot.record_event(event(2))).status == "committed"
+        assert (await slot.set_mode(AdapterMode(read_only=True))).read_only
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_writes_that_wait_for_a_switch_keep_their_order(given_up):
+    """trio wakes tasks in any order, so twenty times."""
+    for _ in range(20):
+        adapter = Held("record_event")
+        async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
+            group.start_soon(slot.record_event, event(0))
+            await settle()
+
+            async def switch():
+                with anyio.move_on_after(0 if given_up else 5):
+                    await slot.set_mode(AdapterMode(read_only=False))
+
+            group.start_soon(switch)
+            if not given_up:
+                await settle()
+            for number in range(1, 8):
+                group.start_soon(slot.record_event, event(number))
+                await settle()
+            adapter.release.set()
+        assert adapter.calls == [f"e{number}" for number in range(8)]
+
+
+async def test_a_switch_waits_for_writes_that_waited_for_the_switch_before():
+    adapter, receipts = Held("record_event"), []
+
+    async def write(number):
+        receipts.append((await slot.record_event(event(number))).status)
+
+    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
+        group.start_soon(write, 0)
+        await settle()
+        group.start_soon(slot.set_mode, AdapterMode(read_only=False))
+        await settle()
+        for number in (1, 2):
+            group.start_soon(write, number)
+            await settle()
+        group.start_soon(slot.set_mode, AdapterMode(read_only=True))
+        await settle()
+        adapter.release.set()
+    assert receipts == ["committed"] * 3
+    assert adapter.calls == ["e0", "e1", "e2"]
+    assert slot.read_only
+
+
+async def test_a_switch_waits_for_writes_that_an_earlier_one_was_given_up_over():
+    adapter, order = Held("record_event"), []
+
+    async def noted(what, call, *arguments):
+        await call(*arguments)
+        order.append(what)
+
+    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
+        group.start_soon(noted, "written", slot.record_event, event())
+        await settle()
+        with anyio.move_on_after(0.005):
+            await slot.set_mode(AdapterMode(read_only=True))
+        group.start_soon(noted, "switched", slot.set_mode, AdapterMode(read_only=True))
+        await settle()
+        adapter.release.set()
+    assert order == ["written", "switched"]
+
+
+async def test_a_scope_whose_set_up_writes_nothing_may_be_set_up_read_only():
+    """Looking into an existing memory without touching it."""
+    async with MemorySlot(Everything(setup_writes=False)) as slot:
+        await slot.set_mode(AdapterMode(read_only=True))
+        await slot.setup_scope(ALICE)
+        assert (await slot.retrieve(ask())).entries == ()
+        assert (await slot.record_event(event())).status == "skipped_read_only"
+
+
+async def test_a_scope_is_not_set_up_while_read_only():
+    """Setting up may write: MemOS' canary, a tenant's key, a collection."""
+    adapter, sink = Everything(), Sink()
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+        await slot.set_mode(AdapterMode(read_only=True))
+        adapter.native = None  # is not called
+        await slot.setup_scope(ALICE)
+        assert (sink[-1].error, sink[-1].attempts) == (None, 0)
+        with pytest.raises(ReadOnlyError, match=r"r:bob is not set up.*before set_mode"):
+            await slot.setup_scope(BOB)
+        assert (sink[-1].error, sink[-1].attempts) == ("ReadOnlyError", 0)
+        with pytest.raises(ScopeError, match="not set up"):
+            await slot.retrieve(ask(BOB))
+
+
+async def test_a_switch_waits_for_a_scope_that_is_being_set_up():
+    adapter, order = Held("setup_scope"), []
+
+    async def noted(what, call, *arguments):
+        await call(*arguments)
+        order.append(what)
+
+    slot = MemorySlot(adapter)
+    async with slot, anyio.create_task_group() as group:
+        group.start_soon(noted, "set up", slot.setup_scope, ALICE)
+        await settle()
+        group.start_soon(noted, "switched", slot.set_mode, AdapterMode(read_only=True))
+        await settle()
+        assert order == []
+        adapter.release.set()
+    assert order == ["set up", "switched"]
+
+
+async def test_a_scope_whose_set_up_failed_may_be_reset_and_nothing_else():
+    adapter = Everything()
+
+    async def broken(scope):
+        raise RuntimeError("damaged")
+
+    adapter.setup_scope = broken
+    async with MemorySlot(adapter) as slot:
+        with pytest.raises(Exception, match="setup_scope failed"):
+            await slot.setup_scope(ALICE)
+        with pytest.raises(ScopeError):
+            await slot.retrieve(ask())
+        assert (await slot.reset_scope(ALICE)).verified
+        with pytest.raises(ScopeError):
+            await slot.reset_scope(MemoryScope(run_id="r", persona_id="never tried"))
+        del adapter.setup_scope
+        await slot.setup_scope(ALICE)
+        assert (await slot.retrieve(ask())).entries == ()

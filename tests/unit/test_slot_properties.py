@@ -1,0 +1,183 @@
+"""Any faults, any schedule: receipts are true, order and mode are kept, and nothing is lost."""
+
+import anyio
+import pytest
+from everything_support import ALICE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slot_support import BOB, Obedient, Sink, event
+
+from memory import AdapterMode, BackendError, MemorySlot, WriteReceipt
+from memory.slot import delivery
+
+LOOPS = pytest.mark.parametrize("loop", ["asyncio", "trio"])
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(delivery, "_RETRY_PAUSE_S", 0)
+
+
+# -- the truth of a write -----------------------------------------------------------------------------------
+
+AMBIGUOUS = (ConnectionResetError, TimeoutError, RuntimeError, ValueError, KeyError)
+ATTEMPTS = st.lists(
+    st.one_of(
+        st.just(("stored", None)),
+        st.tuples(st.sampled_from(["stored", "lost", "late"]), st.sampled_from(AMBIGUOUS)),
+        st.tuples(st.just("refused"), st.just(ConnectionRefusedError)),
+    ),
+    min_size=4,
+    max_size=4,
+)
+LOOKS = st.lists(st.sampled_from(["sees", "fails"]), min_size=6, max_size=6)
+
+
+class Server(Obedient):
+    """Carries writes out or not, answers or not, and may be late: after the look that follows."""
+
+    def __init__(self, attempts, retries):
+        super().__init__(write_retries=retries)
+        self.attempts = list(attempts)
+        self.stored, self.late = [], []
+
+    async def record_event(self, event):
+        fate, failure = self.attempts.pop(0)
+        if fate in ("stored", "late"):
+            (self.stored if fate == "stored" else self.late).append(event.event_id)
+        if failure is not None:
+            raise failure("words")
+        return WriteReceipt(event_id=event.event_id, status="committed")
+
+
+class Asked(Server):
+    """Can be asked for an event, unless that fails as well."""
+
+    def __init__(self, attempts, retries, looks):
+        super().__init__(attempts, retries)
+        self.looks = list(looks)
+
+    async def find_event(self, event):
+        found = ("n1",) if self.stored else None
+        self.stored += self.late
+        self.late.clear()
+        if self.looks.pop(0) == "fails":
+            raise ConnectionResetError
+        return found
+
+
+@LOOPS
+@settings(max_examples=150, deadline=None)
+@given(attempts=ATTEMPTS, looks=st.none() | LOOKS, retries=st.integers(0, 3))
+def test_a_receipt_is_true_whatever_the_server_does(loop, attempts, looks, retries):
+    adapter = Server(attempts, retries) if looks is None else Asked(attempts, retries, looks)
+    sink, raised, receipt = Sink(), False, None
+
+    async def write():
+        async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+            return await slot.record_event(event())
+
+    try:
+        receipt = anyio.run(write, backend=loop)
+    except BackendError:
+        raised = True
+    sent = attempts[: len(attempts) - len(adapter.attempts)]
+    assert sink[-1].attempts == len(sent) <= retries + 1
+    if raised:
+        assert not adapter.stored
+        assert not adapter.late
+    else:
+        assert receipt.status in ("committed", "unknown")
+        assert adapter.stored or receipt.status == "unknown"
+        assert receipt.warnings or receipt.status == "committed"
+    if looks is not None and all(fate != "late" for fate, _ in sent):
+        assert len(adapter.stored) <= 1, "what is stored was sent again"
+
+
+# -- order and mode -----------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.sampled_from([ALICE, BOB])),
+        st.tuples(st.just("switch"), st.booleans()),
+        st.tuples(st.just("answer"), st.integers(1, 3)),
+        st.tuples(st.just("give up"), st.integers(0, 20)),
+    ),
+    max_size=25,
+)
+
+
+class Slow(Obedient):
+    """Answers writes when told to, and remembers which mode it was in when one began or ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = anyio.Semaphore(0)
+        self.read_only = False
+        self.begun, self.done = [], []
+        self.breaches = 0
+
+    async def set_mode(self, mode):
+        self.read_only = mode.read_only
+        return await super().set_mode(mode)
+
+    async def record_event(self, event):
+        self.breaches += self.read_only
+        self.begun.append(event.event_id)
+        await self.answers.acquire()
+        self.breaches += self.read_only
+        self.done.append(event)
+        return await super().record_event(event)
+
+
+@LOOPS
+@settings(max_examples=100, deadline=None)
+@given(steps=STEPS)
+def test_any_schedule_keeps_order_and_mode(loop, steps):
+    anyio.run(play, steps, backend=loop)
+
+
+async def play(steps):
+    adapter, receipts, tasks = Slow(), {}, []
+
+    async def task(scope, call, *arguments):
+        with scope:
+            answer = await call(*arguments)
+            if isinstance(answer, WriteReceipt):
+                receipts[answer.event_id] = answer.status
+
+    slot = MemorySlot(adapter, scope=ALICE)
+    async with slot:
+        await slot.setup_scope(BOB)
+        written = {}
+        async with anyio.create_task_group() as group:
+            for number, (what, which) in enumerate(steps):
+                scope = anyio.CancelScope()
+                if what == "write":
+                    one = event(number, which)
+                    written[one.event_id] = one, scope
+                    group.start_soon(task, scope, slot.record_event, one)
+                elif what == "switch":
+                    group.start_soon(task, scope, slot.set_mode, AdapterMode(read_only=which))
+                elif what == "answer":
+                    for _ in range(which):
+                        adapter.answers.release()
+                elif tasks:
+                    tasks[which % len(tasks)].cancel()
+                if what in ("write", "switch"):
+                    tasks.append(scope)
+                await anyio.wait_all_tasks_blocked()
+            for _ in steps:
+                adapter.answers.release()
+        assert adapter.breaches == 0, "a write began or ended while read-only"
+        for one, scope in written.values():
+            status = receipts.get(one.event_id)
+            assert status in ("committed", "skipped_read_only") or scope.cancel_called
+            assert (status == "committed") <= (one in adapter.done)
+            assert (status == "skipped_read_only") <= (one.event_id not in adapter.begun)
+        for scope in (ALICE, BOB):
+            begun = [written[event_id][0] for event_id in adapter.begun]
+            numbers = [int(one.turn_id) for one in begun if one.scope == scope]
+            assert numbers == sorted(numbers)
+        health = await slot.health()
+        assert health.details["slot"]["writes_in_flight"] == 0
