@@ -57,7 +57,7 @@ class Trace(_Answer):
         operation: the contract's call, such as ``retrieve``.
         native_operation: the SDK's or server's, such as ``Memory.search``.
         native_ids: native records written or returned.
-        attempts: native attempts made, retries included.
+        attempts: native attempts made, retries included; 0 where the call was refused, or given up before its turn.
         consistency: state of a write or of the memory read; None where unknown or failed.
         token_count: tokens of the formatted section, by ``token_counter``.
         shortfall_tokens: how far the section stayed below ``budget.min_tokens``; None without one.

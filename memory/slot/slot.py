@@ -313,7 +313,8 @@ class MemorySlot:
         try:
             await self._rules.close()
         finally:
-            self._delivery.close()
+            if self._rules.released:
+                self._delivery.close()
 
     # -- many people ------------------------------------------------------------------------------------
 

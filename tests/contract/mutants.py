@@ -142,6 +142,14 @@ class IgnoresCsFields(FakeBackend):
         return await super().retrieve(request.model_copy(update=fields))
 
 
+class ClaimsAHarmlessSetup(FakeBackend):
+    """Says that setting a scope up writes nothing, and makes a space."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.traits = replace(self.traits, setup_writes=False)
+
+
 class WritesWhileReading(FakeBackend):
     """Remembers the question, as systems that learn from queries do."""
 
@@ -359,6 +367,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "careless_separator": Mutant(CarelessSeparator, (_LOOKALIKE,)),
     "folds_case": Mutant(FoldsCase, (_LOOKALIKE,)),
     "ignores_cs_fields": Mutant(IgnoresCsFields, ("test_cs_fields_act_as_declared",)),
+    "claims_a_harmless_setup": Mutant(
+        ClaimsAHarmlessSetup, ("test_setting_up_a_scope_writes_nothing_while_read_only",)
+    ),
     "writes_while_reading": Mutant(
         WritesWhileReading,
         ("test_reading_leaves_the_native_state_unchanged", "test_a_test_session_writes_nothing_into_memory"),

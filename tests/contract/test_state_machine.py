@@ -61,6 +61,10 @@ class SlotOverNativeStore(RuleBasedStateMachine):
 
     @rule(scope=scopes)
     def setup_scope(self, scope: MemoryScope) -> None:
+        if self.read_only and scope not in self.written:
+            with pytest.raises(ReadOnlyError):
+                self.run(self.slot.setup_scope, scope)
+            return
         self.run(self.slot.setup_scope, scope)
         self.written.setdefault(scope, [])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -114,6 +115,20 @@ class ReadOnlyContract(ContractBase):
         with pytest.raises(ReadOnlyError):
             await kit.slot.reset_scope(kit.scope)
         assert await kit.observe() == before, "a refused reset changed the native state"
+        await kit.read_only(False)
+        assert await kit.recalls("known") == kit.recalls_writes, (
+            "what was known before is not recalled as declared"
+        )
+
+    async def test_setting_up_a_scope_writes_nothing_while_read_only(self, kit: Kit) -> None:
+        """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False, and is."""
+        await kit.tell("known")
+        before = await kit.observe()
+        await kit.read_only()
+        with suppress(ReadOnlyError):
+            await kit.slot.setup_scope(kit.scope_of("newcomer"))
+        await kit.slot.setup_scope(kit.scope)
+        assert await kit.observe() == before, "setting a scope up changed the native state while read-only"
         await kit.read_only(False)
         assert await kit.recalls("known") == kit.recalls_writes, (
             "what was known before is not recalled as declared"
