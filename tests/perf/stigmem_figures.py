@@ -1,4 +1,4 @@
-"""Prints the Stigmem figures: rendering, the cost of a write surface, the bound of the queue. Not a timed test.
+"""Prints the Stigmem figures: rendering, write surfaces, the bound of the queue, hooks. Not a timed test.
 
 python tests/perf/stigmem_figures.py
 """
@@ -6,9 +6,12 @@ python tests/perf/stigmem_figures.py
 from __future__ import annotations
 
 import logging
+import os
 import random
+import resource
 import socket
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +32,7 @@ from memory.testing import LoopbackProcess
 
 AGENT = "stigmem://node.example/agent/"
 RENDERED, ROUNDS = 10_000, 15
+HOOKS = 9
 CALLS, FLOOD = 600, 5_000
 PAUSE_S = 0.001
 
@@ -149,9 +153,28 @@ def surfaces(name: str) -> bool:
     return met and bounded and counted
 
 
+def hooks() -> bool:
+    """A whole shell hook, in processor time: without a node it waits for nothing, and the machine may be busy."""
+
+    def run(*command: str, url: str = "") -> float:
+        env, before = {**os.environ, "STIGMEM_URL": url}, resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", *command], env=env, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    hook = ("from memory.cli import main; main()", "stigmem", "done", "PROJ-12")
+    with StigmemDouble() as double:
+        rounds = [(run("pass"), run(*hook), run(*hook, url=double.url)) for _ in range(HOOKS)]
+    bare, without, with_node = (statistics.median(each) * 1000 for each in zip(*rounds, strict=True))
+    met = without < 200
+    show("hook without a node", f"{without:.0f} ms, {bare:.0f} ms of it Python's", "< 200 ms", met)
+    show("hook with a node", f"{with_node:.0f} ms")
+    return met
+
+
 def main() -> int:
     logging.getLogger("memory.stigmem").setLevel(logging.CRITICAL)
-    results = [rendering(), *(surfaces(name) for name in NODES)]
+    results = [hooks(), rendering(), *(surfaces(name) for name in NODES)]
     return 0 if all(results) else 1
 
 

@@ -125,6 +125,7 @@ def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Reques
 
 
 def _checked(body: Any) -> dict[str, Any]:
+    body = body if isinstance(body, dict) else {}  # a client that gave up half-way has sent half a body
     missing = [name for name in ("entity", "relation", "value", "source") if name not in body]
     if missing:
         problems = [
