@@ -84,3 +84,30 @@ async def test_a_wrong_scope_or_low_confidence_does_not_reach_the_node() -> None
             with pytest.raises(InputError):
                 await carry_out(node, wrong)
         assert await node.query(entity=good.entity, include_contradicted=True) == []
+
+
+async def test_a_task_is_found_where_the_reference_hook_puts_it() -> None:
+    with agent(SENDER) as abi:
+        assert abi.checkout(f"PROJ-{TAG}").wait(60)
+    async with StigmemNode(URL or "", KEY) as node:
+        value = {"type": "string", "v": "done"}
+        body = {"entity": f"issue:PROJ-{TAG}", "relation": "paperclip:issue_status", "value": value}
+        await node.request("POST", "/v1/facts", json={**body, "source": "agent:hook", "scope": "company"})
+        found = await node.query(entity=f"issue:PROJ-{TAG}")
+    assert {fact.relation for fact in found} == {"paperclip:checkout", "paperclip:issue_status"}
+
+
+async def test_the_priorities_of_envelopes_do_not_hide_an_escalation() -> None:
+    with agent(SENDER) as abi:
+        raised = abi.escalate(RECEIVER, "on fire", "critical")
+        assert raised.wait(60)
+    async with StigmemNode(URL or "", KEY) as node:
+        escalation = {"escalate_to": RECEIVER, "priority": "low"}
+        body = {"from": SENDER, "to": [RECEIVER], "goal": "tidy up", "escalation": escalation}
+        for number in range(12):
+            own_id = {"id": f"x-{TAG}-{number}"} if number % 2 else {}
+            await node.request("POST", "/v1/intents", json={**body, **own_id})
+    context = await agent(RECEIVER).boot(f"stigmem://memslot.test/user/{TAG}")
+    shown = [fact for fact in context.facts if fact.relation == "intent:escalation"]
+    assert raised.entity in [fact.entity for fact in shown]
+    assert all("/escalation/" in fact.entity for fact in shown)

@@ -10,6 +10,8 @@ what it is told, so give it one that may be thrown away, and no quotas.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -24,6 +26,7 @@ from memory import (
     open_memory,
 )
 from memory.doctor import run_doctor
+from memory.stigmem.client import StigmemNode
 from memory.testing.contract import MemoryContract
 
 URL = os.environ.get("STIGMEM_URL")
@@ -113,6 +116,49 @@ async def test_one_node_for_each_scope() -> None:
         await memory.after_turn(session_id="1", user="I like oolong.")
         assert "oolong" in await memory.before_turn("oolong?", session_id="2")
         assert await memory.before_turn("oolong?", session_id="2", scope=bob) == ""
+
+
+@pytest.mark.anyio
+async def test_a_reset_by_another_host_is_noticed() -> None:
+    scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
+    async with open_memory(CONFIG, scope=scope) as here, open_memory(CONFIG, scope=scope) as there:
+        await here.after_turn(session_id="1", user="I like oolong.")
+        assert (await _ask(there, "oolong")).entries
+        assert (await here.reset_scope(scope)).verified
+        assert (await _ask(there, "oolong")).entries == ()
+        await there.after_turn(session_id="2", user="I like coffee.")
+        assert (await _ask(here, "coffee")).entries
+        await here.reset_scope(scope)
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(not ADMIN_KEY, reason="STIGMEM_ADMIN_KEY names no admin key, so there are no tenants")
+async def test_the_keys_of_a_killed_process_are_dropped() -> None:
+    made_by = f"/{_killed()}/"
+    assert any(made_by in described for described in await _keys())
+    async with open_memory(CONFIG, scope=MemoryScope(run_id=os.urandom(6).hex(), persona_id="bob")):
+        assert not any(made_by in described for described in await _keys())
+
+
+def _killed() -> int:
+    """The id of a process that was killed while it had a slot open."""
+    code = (
+        "import asyncio, sys\nfrom memory import MemoryScope, open_memory\nasync def main():\n"
+        f"    async with open_memory({CONFIG!r}) as memory:\n        print('ready', flush=True)\n"
+        "        await asyncio.to_thread(sys.stdin.readline)\nasyncio.run(main())"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.kill()
+    return child.pid
+
+
+async def _keys() -> list[str]:
+    async with StigmemNode(URL or "", ADMIN_KEY) as node:
+        found = await node.request("GET", "/v1/auth/keys/expiring-soon", params={"within_days": 365})
+        return [str(key["description"]) for key in found]
 
 
 async def _ask(memory: MemorySlot, query: str) -> Any:

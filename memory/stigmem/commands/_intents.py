@@ -74,12 +74,17 @@ def create(
             body["expires_at"] = _after(expires_in)
         return body
 
+    sent = ""
+
     async def send(intents: IntentClient, source: str) -> Any:
         from memory.stigmem.intents import IntentEnvelope
 
-        return await intents.submit(IntentEnvelope(**fields(source)))
+        nonlocal sent
+        envelope = IntentEnvelope(**fields(source))
+        sent = f"; the envelope {envelope.id} may exist, and 'intent show' tells"
+        return await intents.submit(envelope)
 
-    receipt = _on_node(wait, send, "; the envelope may exist, and the same id completes it")
+    receipt = _on_node(wait, send, lambda: sent)
     if as_json:
         print_json(
             {
@@ -155,7 +160,9 @@ def show(
         complain(f"warning: {violation}", warning=True)
 
 
-def _on_node(wait: float, call: Callable[[IntentClient, str], Awaitable[T]], hint: str = "") -> T:
+def _on_node(
+    wait: float, call: Callable[[IntentClient, str], Awaitable[T]], hint: Callable[[], str] = str
+) -> T:
     """What ``call`` makes of the node's envelopes and our own URI."""
 
     async def run() -> T:

@@ -27,11 +27,13 @@ _LONGEST_STDIN = 1 << 20
 T = TypeVar("T")
 
 
-def within(wait: float, call: Callable[[], Awaitable[T]], hint: str = "", *, grace_s: float = 0.0) -> T:
+def within(
+    wait: float, call: Callable[[], Awaitable[T]], hint: Callable[[], str] = str, *, grace_s: float = 0.0
+) -> T:
     """What ``call`` returns within ``wait`` seconds, or ``grace_s`` later where it keeps to them by itself.
 
     Raises:
-        BackendTimeout: it took longer; ``hint`` is added to the message.
+        BackendTimeout: it took longer; what ``hint`` says is added to the message.
         ConfigError: the HTTP client is not installed.
         InputError: ``wait`` is no time.
     """
@@ -41,7 +43,7 @@ def within(wait: float, call: Callable[[], Awaitable[T]], hint: str = "", *, gra
 
     if not 0 < wait <= _LONGEST_WAIT_S:  # nor is NaN
         raise InputError(f"--wait: must be more than 0 and at most {_LONGEST_WAIT_S} seconds")
-    late = f"stigmem: not finished within {wait:g} s{hint}"
+    late = f"stigmem: not finished within {wait:g} s"
 
     async def limited() -> T:
         with anyio.fail_after(wait + grace_s):
@@ -51,7 +53,7 @@ def within(wait: float, call: Callable[[], Awaitable[T]], hint: str = "", *, gra
         with _alarm(wait + grace_s + _CLOSING_S, late):
             return anyio.run(limited)
     except TimeoutError:
-        raise BackendTimeout(late, backend_name="stigmem") from None
+        raise BackendTimeout(late + hint(), backend_name="stigmem") from None
     except ModuleNotFoundError as error:
         if error.name != "httpx":
             raise

@@ -255,6 +255,14 @@ def test_an_intent_left_half_way_says_which_facts_exist() -> None:
     assert all(fact_id in result.stderr for fact_id in there), result.stderr
 
 
+def test_an_intent_that_was_sent_and_not_answered_is_named() -> None:
+    with FaultyNode({3: "stuck"}) as node:
+        result = run(*INTENT, "--wait", "1.5", url=node.url)
+        assert result.exit_code == 0
+        sent = node.requests[2].json["id"].removeprefix("intent:")
+        assert f"not finished within 1.5 s; the envelope {sent} may exist" in result.stderr
+
+
 # -- ping -------------------------------------------------------------------------------------------------
 
 
