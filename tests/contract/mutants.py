@@ -420,5 +420,13 @@ MUTANTS: Mapping[str, Mutant] = {
     "leaks_while_pending": Mutant(
         unseen.LeaksWhilePending, ("test_what_is_not_derived_yet_leaks_nowhere",), derivation_s=0.1
     ),
+    "sends_the_last_first": Mutant(
+        unseen.SendsTheLastFirst, ("test_writes_keep_their_order_across_a_mode_switch",)
+    ),
+    "breaks_its_limit": Mutant(
+        unseen.BreaksItsLimit,
+        ("test_declared_concurrency_holds_for_every_kind_of_call",),
+        healthy=unseen.Narrow,
+    ),
 }
 """Mutant name -> the broken adapter and the tests that must fail for it."""

@@ -59,7 +59,7 @@ class BlocksTheLoop(FakeBackend):
     """Calls a synchronous SDK where the event loop runs."""
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        time.sleep(0.1)  # noqa: ASYNC251 (the mistake itself)
+        time.sleep(0.3)  # noqa: ASYNC251 (the mistake itself)
         return await super().retrieve(request)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 __all__ = ["Concurrency", "LoopWatch"]
 
 _TICK_S = 0.005
+_INSIDE: ContextVar[bool] = ContextVar("memslot_kit_inside", default=False)
 
 
 class LoopWatch:
@@ -69,6 +71,7 @@ class Concurrency:
         peak: most calls at a time, over all scopes.
         peak_of: the same by scope label.
         kinds: names of the methods that were called.
+        together: names of those that ran at the peak.
     """
 
     METHODS = (
@@ -80,7 +83,8 @@ class Concurrency:
         self.peak = 0
         self.peak_of: dict[str, int] = {}
         self.kinds: set[str] = set()
-        self._now = 0
+        self.together: list[str] = []
+        self._now: list[str] = []
         self._now_of: dict[str, int] = {}
         for name in self.METHODS:
             if hasattr(adapter, name):
@@ -89,17 +93,22 @@ class Concurrency:
     def _counted(self, name: str, native: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @wraps(native)
         async def counted(*arguments: Any) -> Any:
+            if _INSIDE.get():  # one method of the adapter calls another
+                return await native(*arguments)
+            inside = _INSIDE.set(True)
             scope = _scope_label(arguments)
             self.kinds.add(name)
-            self._now += 1
+            self._now.append(name)
             self._now_of[scope] = self._now_of.get(scope, 0) + 1
-            self.peak = max(self.peak, self._now)
+            if len(self._now) > self.peak:
+                self.peak, self.together = len(self._now), sorted(self._now)
             self.peak_of[scope] = max(self.peak_of.get(scope, 0), self._now_of[scope])
             try:
                 await anyio.sleep(0.002)
                 return await native(*arguments)
             finally:
-                self._now -= 1
+                _INSIDE.reset(inside)
+                self._now.remove(name)
                 self._now_of[scope] -= 1
 
         return counted

@@ -28,7 +28,7 @@ from memory import (
 )
 from memory.testing.conformance import not_declared, not_tested
 from memory.testing.contract._base import ContractBase, NativeFault
-from memory.testing.contract._kit import Kit, as_json
+from memory.testing.contract._kit import Kit, as_json, marker
 from memory.testing.contract._watch import Concurrency, LoopWatch
 
 __all__ = ["ConcurrencyContract"]
@@ -46,12 +46,40 @@ class ConcurrencyContract(ContractBase):
     ) -> None:
         """DESIGN 5.5: one at a time and in the order they arrived, however many tasks write."""
         log = _watch_writes(kit, monkeypatch)
-        arrived: list[str] = []
+        arrived: dict[str, str] = {}
         async with anyio.create_task_group() as tasks:
             for number in range(6):
                 tasks.start_soon(_write, kit, f"number {number}", arrived)
         wanted = [(step, event_id) for event_id in arrived for step in ("start", "end")]
         assert log == wanted, "writes of one scope overlapped, or overtook each other"
+
+    async def test_writes_keep_their_order_across_a_mode_switch(
+        self, kit: Kit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """DESIGN 5.1: what waits for a switch goes on in the order it came, and before what came later."""
+        log = _watch_writes(kit, monkeypatch)
+        arrived: dict[str, str] = {}
+        names = [f"racer{number}" for number in range(9)]
+        async with anyio.create_task_group() as tasks:
+            for name in names[:3]:
+                tasks.start_soon(_write, kit, name, arrived)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(kit.read_only, False)
+            await anyio.lowlevel.checkpoint()
+            for name in names[3:6]:
+                tasks.start_soon(_write, kit, name, arrived)
+            await anyio.lowlevel.checkpoint()
+            for name in names[6:]:
+                await anyio.sleep(0.002)
+                tasks.start_soon(_write, kit, name, arrived)
+        started = [event_id for step, event_id in log if step == "start"]
+        assert started == list(arrived), "a write overtook one that waited for the mode switch"
+        if self.lists_in_order:
+            await kit.until_ready()
+            listed = await self._listed(kit)
+            came = list(arrived.values())
+            order = sorted(came, key=lambda name: listed.find(marker(name)))
+            assert order == came, "the backend holds the writes in another order"
 
     async def _listed(self, kit: Kit) -> str:
         query = kit.slot.capability(SupportsNativeQuery)
@@ -61,7 +89,7 @@ class ConcurrencyContract(ContractBase):
         request = NativeQueryRequest(scope=kit.scope, operation=operation, arguments=dict(arguments))
         return as_json((await query.native_query(request)).raw)
 
-    async def declared_concurrency_holds_for_every_kind_of_call(
+    async def test_declared_concurrency_holds_for_every_kind_of_call(
         self, kit: Kit, monkeypatch: pytest.MonkeyPatch, native_peak: Callable[[], int] | None
     ) -> None:
         """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
@@ -78,7 +106,10 @@ class ConcurrencyContract(ContractBase):
             for call in calls * max(1, (limit or of_scope or 1) // 4):
                 tasks.start_soon(_regardless, call)
         assert {"record_event", "retrieve", "health"} <= seen.kinds, "the calls did not reach the adapter"
-        assert limit is None or seen.peak <= limit, f"{seen.peak} calls at a time, and {limit} are declared"
+        together = ", ".join(dict.fromkeys(seen.together))
+        assert limit is None or seen.peak <= limit, (
+            f"{seen.peak} calls at a time, and {limit} are declared: {together}"
+        )
         for label, peak in seen.peak_of.items():
             within = of_scope is None or not label or peak <= of_scope
             assert within, f"{peak} calls at a time in one scope, and {of_scope} are declared"
@@ -156,9 +187,10 @@ async def _regardless(call: Callable[[], Awaitable[Any]]) -> None:
         pass
 
 
-async def _write(kit: Kit, name: str, arrived: list[str]) -> None:
+async def _write(kit: Kit, name: str, arrived: dict[str, str]) -> None:
+    """Write a fact, and note its event and its name in the order in which that happens."""
     event = kit.event(kit.fact(name))
-    arrived.append(event.event_id)
+    arrived[event.event_id] = name
     await kit.slot.record_event(event)
 
 
