@@ -10,6 +10,7 @@ import gc
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -363,6 +364,36 @@ async def concurrent_scopes() -> None:
         "turns per second at 1 / 8 / 64 concurrent scopes",
         " / ".join(f"{rate:.0f}" for rate in rates.values()),
     )
+
+
+KIT = """
+from fake_contract import FakeContract
+
+class TestFake(FakeContract):
+    anyio_backends = ("asyncio",)
+"""
+
+
+def _kit_run() -> str:
+    """What pytest prints of the kit over the in-memory backend."""
+    contract = Path(__file__).resolve().parents[1] / "contract"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(contract), os.environ.get("PYTHONPATH", ""))),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "test_kit_figure.py").write_text(KIT, encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+
+
+@figure
+async def kit() -> None:
+    """Pytest's own start is left out."""
+    told = re.search(r"TestFake: (\w+): (\d+) passed.*\(([\d.]+) s\)", _kit_run())
+    assert told is not None, "the kit said nothing"
+    name = f"kit over the in-memory backend: {told[1]}, {told[2]} promises"
+    show(name, f"{told[3]} s", "< 5 s", float(told[3]) < 5)
 
 
 async def main(wanted: list[str]) -> None:
