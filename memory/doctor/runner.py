@@ -150,12 +150,13 @@ class _Doctor:
         # A reset may be given 300 s in production; nobody sits through that here.
         deadlines = loaded.memory.deadlines
         reset_s = min(deadlines.reset_s, max(self._ready_timeout_s, _LEAST_RESET_S))
-        shorter = loaded.memory.model_copy(
-            update={"deadlines": deadlines.model_copy(update={"reset_s": reset_s})}
-        )
-        self._given, self._config = loaded, replace(loaded, memory=shorter)
+        shorter = deadlines.model_copy(update={"reset_s": reset_s})
+        # A journal would call a failed write queued, and send it again when the doctor is gone.
+        memory = loaded.memory.model_copy(update={"deadlines": shorter, "journal": None})
+        self._given, self._config = loaded, replace(loaded, memory=memory)
         self._hints = Hints(loaded)
-        return "passed", f"memory.{loaded.spelling} is {loaded.provider}"
+        journal = "; the journal is left out: nothing of this is kept" if loaded.journal else ""
+        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}"
 
     def _open(self) -> Outcome:
         assert self._config is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -143,6 +144,17 @@ async def test_committed_is_looked_at_again() -> None:
     assert status(report, "write_read") == "failed"
     assert status(report, "isolation") == "pending"
     assert status(report, "reset") == "pending"
+
+
+async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_path: Path) -> None:
+    file = tmp_path / "journal.db"
+    config = {"memory": {"backend": "fake", "journal": str(file), "backends": {"fake": {}}}}
+    store = FakeNativeStore()
+    store.faults.add("refuse", times=None, endpoint="insert")
+    report = await examine(on(store), config=config)
+    assert status(report, "write") == "failed", "a journal would call it queued"
+    assert not file.exists()
+    assert "the journal is left out" in found(report, "config").evidence
 
 
 # -- readiness ------------------------------------------------------------------------------------------
