@@ -14,6 +14,7 @@ import platform
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -77,7 +78,8 @@ class TenantKeys:
                 )
             if admin.url not in self._looked_at:
                 self._looked_at.add(admin.url)
-                key_id = key_id or await self._drop_abandoned(node, ids)
+                if await self._drop_abandoned(node, ids):
+                    continue
             return node, key_id
         raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
 
@@ -89,18 +91,16 @@ class TenantKeys:
         for one in found:
             await node.request("DELETE", f"{_ROUTE}/{one}")
 
-    async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> str | None:
-        """Delete what killed processes left; the id of the one that we use ourselves, if it is of those."""
-        ours = None
+    async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> bool:
+        """Delete what killed processes left, that which we use ourselves last; whether it was among them."""
         with anyio.move_on_after(_DROP_S), suppress(BackendError):
-            for key in await _listed(node):
-                if not _is_abandoned(key):
-                    continue
+            abandoned = [key for key in await _listed(node) if _is_abandoned(key)]
+            abandoned.sort(key=lambda key: _tenant(key) == ids.name)
+            for key in abandoned:
+                await node.request("DELETE", f"{_ROUTE}/{key['id']}")
                 if _tenant(key) == ids.name:
-                    ours = str(key["id"])
-                else:
-                    await node.request("DELETE", f"{_ROUTE}/{key['id']}")
-        return ours
+                    return True
+        return False
 
     async def _register(self, admin: StigmemNode, ids: ScopeIds, raw_key: str) -> str | None:
         """Register a key of the tenant and return its id; None where it is registered already."""
@@ -145,7 +145,15 @@ async def _listed(node: StigmemNode) -> list[dict[str, Any]]:
 
 
 def _process() -> str:
-    return f"{_MACHINE}/{os.getpid()}/{_TOKEN}"
+    return f"{_MACHINE}/{os.getpid()}/{_started(os.getpid())}/{_TOKEN}"
+
+
+def _started(pid: int) -> str:
+    """When a process began, in ticks since the machine did; empty where the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _tenant(key: dict[str, Any]) -> str:
@@ -157,9 +165,8 @@ def _is_abandoned(key: dict[str, Any]) -> bool:
     made_by = str(key.get("description")).rpartition(" ")[2]
     if made_by == _process():
         return False
-    machine, _, rest = made_by.partition("/")
-    pid = rest.partition("/")[0]
-    if machine == _MACHINE and pid.isdecimal() and not _is_alive(int(pid)):
+    machine, pid, started, _ = (made_by.split("/") + [""] * 4)[:4]
+    if machine == _MACHINE and pid.isdecimal() and not _is_alive(int(pid), started):
         return True
     try:
         made_at = datetime.fromisoformat(str(key.get("created_at")))
@@ -168,7 +175,7 @@ def _is_abandoned(key: dict[str, Any]) -> bool:
         return False
 
 
-def _is_alive(pid: int) -> bool:
+def _is_alive(pid: int, started: str) -> bool:
     if pid == os.getpid():
         return False  # an earlier process of our id
     if os.name != "posix":
@@ -178,5 +185,6 @@ def _is_alive(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    now = _started(pid)
+    return not (now and started) or now == started  # else its id was given to another
