@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from conditions._notebook import Line, Notebook
+from itertools import islice
 
-__all__ = ["cut_freeing", "cut_within", "earlier_sessions"]
+from conditions._notebook import Notebook
 
-
-def earlier_sessions(pending: list[Line]) -> int:
-    """How many messages stand before the last run of messages of one session."""
-    count = len(pending)
-    while count and pending[count - 1].session_id == pending[-1].session_id:
-        count -= 1
-    return count
+__all__ = ["cut_freeing", "cut_within"]
 
 
 def cut_freeing(notebook: Notebook, tokens: int) -> int:
@@ -21,7 +15,7 @@ def cut_freeing(notebook: Notebook, tokens: int) -> int:
     The last such place where there are too few; 0 where there is none.
     """
     cut = freed = 0
-    for index, cost in enumerate(notebook.costs(notebook.pending)):
+    for index, cost in enumerate(notebook.costs if notebook.last_user > 0 else ()):
         if index and notebook.pending[index].role == "user":
             cut = index
             if freed >= tokens:
@@ -35,9 +29,9 @@ def cut_within(notebook: Notebook, due: int, window: int) -> int:
 
     Where not all do, the cut is before a message of the user, if there is one.
     """
-    room = window - (notebook.tokens - notebook.pending_tokens)
+    room = window - notebook.memory_tokens
     fits = 0
-    for cost in notebook.costs(notebook.pending[:due]):
+    for cost in islice(notebook.costs, due):
         room -= cost
         if room < 0:
             break

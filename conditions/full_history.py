@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 from datetime import datetime
+from sys import intern
 from typing import Any
 
 from conditions._control import ControlCondition
-from conditions._event_log import EventLog, file_names
-from conditions._events import about, said
+from conditions._event_log import EventLog, OwnedDirectory
+from conditions._events import Known, said
 from memory import (
     BackendHealth,
     ContextBudget,
@@ -48,62 +49,70 @@ class FullHistoryOptions(PluginOptions):
     """The block ``memory.conditions.full_history``."""
 
     path: DataPath | None = None
-    """A directory for one JSONL file per scope. Default: ``<data_dir>/full_history``."""
+    """One JSONL file per scope, in a directory for one slot at a time. Default: ``<data_dir>/full_history``."""
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
-    """One message of the history."""
+class _Turn:
+    """One message of the history; its entry is made when it is shown."""
 
-    order: tuple[datetime, int]
-    entry: ContextEntry
+    of: Known
+    index: int
     role: str
-    event: dict[str, Any]
+    name: str | None
+    text: str
     cost: int | None = None
 
+    @property
+    def native_id(self) -> str:
+        return f"{self.of.event_id}/{self.index}"
+
+    def entry(self) -> ContextEntry:
+        return ContextEntry(
+            self.text,
+            labels=(("by", self.name or self.role),),
+            native_id=self.native_id,
+            timestamp=self.of.timestamp,
+            event_ids=(self.of.event_id,),
+            session_id=self.of.session_id,
+        )
+
     def raw(self) -> dict[str, Any]:
-        return {"id": self.entry.native_id, "role": self.role, "text": self.entry.text, **self.event}
+        return {"id": self.native_id, "role": self.role, "text": self.text, **self.of.raw()}
 
 
 @dataclass(slots=True)
 class _Transcript:
     """The history of one scope, sorted by time, and by arrival where the time is the same."""
 
-    turns: list[_Entry] = field(default_factory=list)
-    ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    turns: list[_Turn] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
     log: EventLog | None = None
 
     def add(self, event: MemoryEvent) -> None:
-        ids = []
-        known = about(event)
+        known = Known.of(event)
         for index, message in enumerate(event.messages):
-            native_id = f"{event.event_id}/{index}"
-            entry = ContextEntry(
-                said(message),
-                labels=(("by", message.name or message.role),),
-                native_id=native_id,
-                timestamp=event.timestamp,
-                event_ids=(event.event_id,),
-                session_id=event.session_id,
-            )
-            turn = _Entry((event.timestamp, len(self.turns)), entry, message.role, known)
-            insort(self.turns, turn, key=_order)
-            ids.append(native_id)
-        self.ids[event.event_id] = tuple(ids)
+            name = intern(str(message.name)) if message.name else None
+            insort(self.turns, _Turn(known, index, message.role, name, said(message)), key=_moment)
+        self.sizes[known.event_id] = len(event.messages)
 
-    def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Entry]:
+    def native_ids(self, event_id: str) -> tuple[str, ...]:
+        """Of the messages of an event that is known."""
+        return tuple(f"{event_id}/{index}" for index in range(self.sizes[event_id]))
+
+    def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Turn]:
         """The newest turns that fit, oldest first. One too large for any window is passed over."""
         most = len(self.turns) if budget.max_items is None else budget.max_items
         if budget.max_tokens is None:
             return self.turns[-most:]
         room = budget.max_tokens - overhead
-        chosen: list[_Entry] = []
+        chosen: list[_Turn] = []
         spent = passed_over = 0
         for turn in reversed(self.turns):
             if len(chosen) == most:
                 break
             if turn.cost is None:
-                turn.cost = entry_cost(turn.entry, counter)
+                turn.cost = entry_cost(turn.entry(), counter)
             if turn.cost > room:
                 passed_over += 1
                 if passed_over > _MOST_PASSED_OVER:
@@ -117,8 +126,8 @@ class _Transcript:
         return chosen
 
 
-def _order(turn: _Entry) -> tuple[datetime, int]:
-    return turn.order
+def _moment(turn: _Turn) -> datetime:
+    return turn.of.timestamp
 
 
 class FullHistory(ControlCondition):
@@ -126,32 +135,35 @@ class FullHistory(ControlCondition):
 
     def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter) -> None:
         super().__init__(name, AdapterTraits(kind="control"))
-        self._directory = options.path
+        self._directory = OwnedDirectory(options.path, name) if options.path else None
         self._counter = counter
-        self._names = file_names()
         self._transcripts: dict[MemoryScope, _Transcript] = {}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Read what an earlier process left of this scope.
 
         Raises:
-            BackendProtocolError: its file is damaged.
+            BackendProtocolError: its file is damaged or empty.
+            BackendUnavailable: someone else has the directory open.
             IsolationError: its file holds another scope's events.
         """
-        if scope in self._transcripts:
-            return
-        log = self._log(scope)
-        transcript = _Transcript(log=log)
-        for event in await _load(log) if log else ():
-            if event.event_id not in transcript.ids:
-                transcript.add(event)
-        self._transcripts.setdefault(scope, transcript)
+        await self._transcript(scope)
+
+    async def _transcript(self, scope: MemoryScope) -> _Transcript:
+        if scope not in self._transcripts:
+            log = self._log(scope)
+            transcript = _Transcript(log=log)
+            for event in await _load(log) if log else ():
+                if event.event_id not in transcript.sizes:
+                    transcript.add(event)
+            self._transcripts.setdefault(scope, transcript)
+        return self._transcripts[scope]
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Keep the event's messages. An event id that is already there is kept once, as it was first."""
-        transcript = self._transcripts.setdefault(event.scope, _Transcript(log=self._log(event.scope)))
+        transcript = await self._transcript(event.scope)
         warnings: tuple[str, ...] = ()
-        if event.event_id in transcript.ids:
+        if event.event_id in transcript.sizes:
             warnings = ("this event_id was recorded before; the first version is kept",)
         else:
             if transcript.log is not None:
@@ -160,7 +172,7 @@ class FullHistory(ControlCondition):
         return WriteReceipt(
             event_id=event.event_id,
             status="committed",
-            native_ids=transcript.ids[event.event_id],
+            native_ids=transcript.native_ids(event.event_id),
             warnings=warnings,
             trace=self.trace(event.scope, "history.append"),
         )
@@ -171,17 +183,19 @@ class FullHistory(ControlCondition):
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
         turns = transcript.newest(request.budget, self._counter, overhead)
         left_out = len(transcript.turns) - len(turns)
+        warnings = [f"the budget leaves out {left_out} older messages"] if left_out else []
+        problem = transcript.log.problem() if transcript.log else None
         return self.found(
             request,
             "history.tail",
-            tuple(turn.entry for turn in turns),
+            tuple(turn.entry() for turn in turns),
             {
                 "messages_total": len(transcript.turns),
                 "messages_left_out": left_out,
                 "messages": [turn.raw() for turn in turns],
             },
             consistency="committed",
-            warnings=(f"the budget leaves out {left_out} older messages",) if left_out else (),
+            warnings=(*warnings, *([problem] if problem else [])),
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
@@ -194,24 +208,33 @@ class FullHistory(ControlCondition):
         return ResetReceipt(
             scope=scope,
             verified=gone,
-            removed=len(transcript.turns) if transcript else 0,
+            removed=len(transcript.turns) if transcript else None if log else 0,
             trace=self.trace(scope, "history.clear"),
         )
 
     async def health(self) -> BackendHealth:
-        """``ok``, with where the history is kept and how much of it there is."""
-        kept = sum(len(transcript.turns) for transcript in self._transcripts.values())
+        """Where the history is kept and how much of it; ``degraded`` where a file is not as it was left."""
+        transcripts = list(self._transcripts.values())
+        logs = [transcript.log for transcript in transcripts if transcript.log]
         where = "process memory" if self._directory is None else "JSONL files"
-        return self.healthy(details={"kept_in": where, "messages": kept})
+        kept = sum(len(transcript.turns) for transcript in transcripts)
+        return self.healthy(
+            status="degraded" if any(log.problem() for log in logs) else "ok",
+            details={"kept_in": where, "messages": kept},
+            warnings=tuple(warning for log in logs for warning in log.warnings()),
+        )
 
     async def aclose(self) -> None:
         """Let the history go; files stay."""
         self._transcripts.clear()
+        if self._directory is not None:
+            self._directory.give_back()
 
     def _log(self, scope: MemoryScope) -> EventLog | None:
         if self._directory is None:
             return None
-        return EventLog(self._directory / f"{self._names.encode(scope)['id']}.jsonl", scope)
+        self._directory.take()
+        return EventLog(self._directory.at(scope, ".jsonl"), scope)
 
 
 async def _load(log: EventLog) -> list[MemoryEvent]:

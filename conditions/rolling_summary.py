@@ -18,9 +18,9 @@ import anyio
 from pydantic import Field, model_validator
 
 from conditions._control import ControlCondition
-from conditions._cuts import cut_freeing, cut_within, earlier_sessions
+from conditions._cuts import cut_freeing, cut_within
 from conditions._document import PackedDocument, pack_document
-from conditions._event_log import file_names
+from conditions._event_log import OwnedDirectory
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Notebook, Summariser
@@ -77,7 +77,7 @@ class RollingSummaryOptions(PluginOptions):
     llm: LlmOptions | None = None
     """The OpenAI-compatible endpoint of ``summariser: llm``."""
     path: DataPath | None = None
-    """A directory with MEMORY.md and HISTORY.md per scope. Default: ``<data_dir>/rolling_summary``."""
+    """MEMORY.md and HISTORY.md per scope, for one slot at a time. Default: ``<data_dir>/rolling_summary``."""
 
     @model_validator(mode="after")
     def _llm_where_needed(self) -> RollingSummaryOptions:
@@ -107,7 +107,7 @@ class RollingSummary(ControlCondition):
         self._counter = counter
         self._write_limit_s = math.inf if write_deadline_s is None else write_deadline_s * _WRITE_SHARE
         self._window = options.context_window_tokens - _RESERVED_TOKENS
-        self._names = file_names()
+        self._directory = OwnedDirectory(options.path, name) if options.path else None
         self._notebooks: dict[MemoryScope, Notebook] = {}
         self._read_only = False
 
@@ -115,27 +115,32 @@ class RollingSummary(ControlCondition):
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's label, and its directory below ``path`` where there is one."""
-        if self._options.path is None:
+        if self._directory is None:
             return super().native_scope(scope)
-        return {"scope": scope.label, "directory": self._names.encode(scope)["id"]}
+        return {"scope": scope.label, "directory": self._directory.name(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Take up what an earlier process left of this scope.
 
         Raises:
             BackendProtocolError: its files are damaged.
+            BackendUnavailable: someone else has the directory open.
             IsolationError: its files hold another scope's events.
         """
-        if scope in self._notebooks:
-            return
-        notebook = self._notebook(scope)
-        if self._options.path is not None:
-            worker = NativeWorker(name="memslot-summary")
-            try:
-                await worker.run(notebook.load)
-            finally:
-                await worker.aclose()
-        self._notebooks.setdefault(scope, notebook)
+        await self._opened(scope)
+
+    async def _opened(self, scope: MemoryScope) -> Notebook:
+        if scope not in self._notebooks:
+            notebook = self._notebook(scope)
+            if self._directory is not None:
+                self._directory.take()
+                worker = NativeWorker(name="memslot-summary")
+                try:
+                    await worker.run(notebook.load)
+                finally:
+                    await worker.aclose()
+            self._notebooks.setdefault(scope, notebook)
+        return self._notebooks[scope]
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Becoming read-only ends the sessions: what is pending is summarised first, if that can be done in time.
@@ -154,6 +159,8 @@ class RollingSummary(ControlCondition):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Forget the memory, the history and what is pending of this scope, files included."""
         notebook = self._notebook(scope)
+        if self._directory is not None:
+            self._directory.take()
         async with notebook.lock:
             removed = notebook.clear()
             empty = notebook.is_empty
@@ -170,9 +177,11 @@ class RollingSummary(ControlCondition):
             "modelled_on": "Nanobot v0.1.4.post5 MemoryConsolidator",
         }
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
-        return self.healthy(
-            status="unavailable" if problem else "ok", details=details, warnings=tuple(warnings)
-        )
+        notebooks = list(self._notebooks.values())
+        changed = any(notebook.problem() for notebook in notebooks)
+        warnings += [warning for notebook in notebooks for warning in notebook.warnings()]
+        status = "unavailable" if problem else "degraded" if changed else "ok"
+        return self.healthy(status=status, details=details, warnings=tuple(warnings))
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """The model of ``summariser: llm``."""
@@ -182,6 +191,8 @@ class RollingSummary(ControlCondition):
         """Close the summariser. What is still pending stays pending: on disk with ``path``, else it is gone."""
         await self._summariser.aclose()
         self._notebooks.clear()
+        if self._directory is not None:
+            self._directory.give_back()
 
     # -- the contract -----------------------------------------------------------------------------------
 
@@ -190,8 +201,7 @@ class RollingSummary(ControlCondition):
 
         The event is kept before anything is summarised, so a summariser that fails loses nothing.
         """
-        notebook = self._notebook(event.scope)
-        self._notebooks[event.scope] = notebook
+        notebook = await self._opened(event.scope)
         warnings: list[str] = []
         async with notebook.lock:
             if notebook.knows(event.event_id):
@@ -201,7 +211,6 @@ class RollingSummary(ControlCondition):
             before = notebook.progress
             with anyio.move_on_after(self._write_limit_s) as limit:
                 await self._summarise_due(notebook)
-        pending = any(line.event_id == event.event_id for line in notebook.pending)
         if limit.cancelled_caught:
             warnings.append("summarising took too long for a write; it is tried again with the next one")
         elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
@@ -209,7 +218,7 @@ class RollingSummary(ControlCondition):
         rewritten = notebook.progress.consolidations > before.consolidations
         return WriteReceipt(
             event_id=event.event_id,
-            status="pending" if pending else "committed",
+            status="pending" if notebook.waits(event.event_id) else "committed",
             native_ids=(event.event_id,),
             warnings=tuple(warnings),
             trace=self.trace(event.scope, "memory.consolidate" if rewritten else "session.append"),
@@ -233,6 +242,8 @@ class RollingSummary(ControlCondition):
             warnings.append(f"{len(notebook.pending)} messages are not summarised yet")
         if progress.raw_archived:
             warnings.append(f"{progress.raw_archived} messages could not be summarised")
+        if changed := notebook.problem():
+            warnings.append(changed)
         if packed.lines_left_out:
             warnings.append(f"the budget leaves out {packed.lines_left_out} lines of the summary")
         return self.found(
@@ -304,8 +315,7 @@ class RollingSummary(ControlCondition):
         """The scope's notebook; an empty one, not kept, where nothing was written."""
         if scope in self._notebooks:
             return self._notebooks[scope]
-        root = self._options.path
-        return Notebook(scope, self._counter, root / self._names.encode(scope)["id"] if root else None)
+        return Notebook(scope, self._counter, self._directory.at(scope) if self._directory else None)
 
     def _caveat(self) -> list[str]:
         extractive = self._options.summariser == "extractive"
@@ -327,7 +337,7 @@ class RollingSummary(ControlCondition):
 
     async def _summarise_due(self, notebook: Notebook) -> None:
         if self._options.update_policy == "after_accumulation_session":
-            while due := earlier_sessions(notebook.pending):
+            while due := notebook.earlier:
                 if not await self._summarise(notebook, due):
                     return
         elif notebook.tokens >= self._window:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -294,6 +295,51 @@ async def full_history_packing() -> None:
     )
     show(
         "full history unlimited: slowest over quickest per turn", f"{spread:.2f}x", "linear: < 2x", spread < 2
+    )
+
+
+@figure
+async def controls() -> None:
+    """What a turn of 100,000 costs the two conditions that keep them, in CPU time: disks and neighbours differ."""
+    turns = 100_000
+    events = [event(number) for number in range(turns)]
+    at_once = [one.model_copy(update={"session_id": "s"}) for one in events]
+    for name, said, how, target in (
+        ("rolling_summary", events, "sessions of 50", 0.2),
+        ("rolling_summary", at_once, "one session", 0.2),
+        ("rolling_summary", events, "sessions of 50, to files", None),
+        ("full_history", events, "to files", None),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"path": folder} if "files" in how else {}
+            config = {"memory": {"condition": name, "conditions": {name: options}}}
+            async with build_slot(config, scope=SCOPE) as slot:
+                started = time.process_time()
+                for one in said:
+                    await slot.record_event(one)
+                per_write = (time.process_time() - started) / turns * 1000
+        show(
+            f"{name}, {turns:,} turns, {how}: a write",
+            f"{per_write:.3f} ms",
+            f"< {target} ms" if target else "",
+            per_write < target if target else None,
+        )
+    config = {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
+    async with build_slot(config, scope=SCOPE) as slot:
+        await slot.record_event(event(turns))
+        tracemalloc.start()
+        for number in range(turns):
+            await slot.record_event(event(number))
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    text = sum(len(message.content.encode()) for one in events for message in one.messages)
+    kept = (held - text) / turns / 1024
+    show(
+        f"full_history, {turns:,} turns: memory beyond the text, a turn",
+        f"{kept:.2f} KB",
+        "<= 1.0 KB",
+        kept <= 1.0,
     )
 
 

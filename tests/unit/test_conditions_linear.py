@@ -11,14 +11,15 @@ import anyio
 import pytest
 from growth_support import RUNS, Run, assert_growth, assert_linear
 from hypothesis import HealthCheck, given, settings
-from rolling_support import COUNTER, START
+from rolling_support import ALICE, COUNTER, START, Host, event
 
-from conditions import _extractive
+from conditions import _extractive, full_history
 from conditions._document import pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Line, Source
-from memory import ContextBudget
+from conditions.rolling_summary import RollingSummary
+from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveRequest
 
 CHANCE = random.Random(7)
 WORDS = [f"w{number}" for number in range(40)]
@@ -105,3 +106,54 @@ async def test_long_texts_are_read_off_the_event_loop(monkeypatch: pytest.Monkey
     assert seen[0] is threading.current_thread()
     assert seen[1] is not seen[0]
     assert not seen[1].is_alive()
+
+
+SOME = 400
+
+
+@pytest.mark.parametrize("policy", ["after_accumulation_session", "token_threshold"])
+def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -> None:
+    """Replies alone are no place to cut, so under either policy all of them wait."""
+    adapters: dict[int, RollingSummary] = {}
+    events = [
+        event(number).with_messages([Message(role="assistant", content=f"I prefer a{number}.")])
+        for number in range(40_000)
+    ]
+
+    async def write(adapter: RollingSummary, some: list[MemoryEvent]) -> None:
+        for one in some:
+            await adapter.record_event(one)
+
+    def prepare(count: int) -> Callable[[], object]:
+        if count not in adapters:
+            adapters[count] = Host(update_policy=policy, context_window_tokens=5120 + 600).adapter
+            anyio.run(write, adapters[count], events[:count])
+        notebook = adapters[count]._notebooks[ALICE]
+        start = len(notebook.pending)
+        assert count <= start <= count + 30 * SOME
+        return lambda: anyio.run(write, adapters[count], events[start : start + SOME])
+
+    assert_growth(prepare, smallest=12_000, largest=24_000, most=1.5)
+
+
+def test_one_more_turn_costs_the_same_however_long_the_history_is() -> None:
+    adapter = full_history.FullHistory("full_history", full_history.FullHistoryOptions(), COUNTER)
+    scopes = {count: MemoryScope(run_id="run", persona_id=str(count)) for count in (10_000, 20_000)}
+    written = dict.fromkeys(scopes, 0)
+
+    async def turns(count: int, more: int) -> None:
+        for number in range(written[count], written[count] + more):
+            await adapter.record_event(event(number, "x", scope=scopes[count]))
+            if number % 50 == 0:
+                budget = ContextBudget(max_tokens=500)
+                await adapter.retrieve(
+                    RetrieveRequest(query="?", scope=scopes[count], session_id="t", budget=budget)
+                )
+        written[count] += more
+
+    def prepare(count: int) -> Callable[[], object]:
+        if not written[count]:
+            anyio.run(turns, count, count)
+        return lambda: anyio.run(turns, count, SOME)
+
+    assert_growth(prepare, smallest=10_000, largest=20_000, most=1.5)
