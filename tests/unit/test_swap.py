@@ -162,6 +162,8 @@ async def test_a_run_under_either_word_is_recorded_alike(home: Path) -> None:
             "backend: mem0\n  backends: {mem0: {}}\n  conditions: {mem0: {}}",
             ":4: memory.conditions.mem0: stands under memory.backends as well; keep one",
         ),
+        ("condition: static_profile", ":2: memory.conditions.static_profile: has no text"),
+        ("backend: static_profile", ":2: memory.backends.static_profile: has no text"),
         ("backend: mem0\n  token_counter: nowhere:count", ":3: memory.token_counter: cannot import"),
         (
             "backend: static_profile\n  backends: {static_profile: {path: gone.md}}",
@@ -206,6 +208,26 @@ async def test_paths_in_a_file_are_relative_to_it(home: Path) -> None:
     assert len(list((home / "mine").iterdir())) >= 1
     assert "oolong" in await asked(write(home, "backend: static_profile"))
     assert "oolong" in await asked(write(home, "backend: oracle_ipas"))
+
+
+async def test_a_journal_lies_where_the_file_says(home: Path) -> None:
+    for word, expected in (("true", ".memslot/journal.db"), ("mine.db", "mine.db")):
+        await one_turn(write(home, "backend: full_history", f"  journal: {word}\n"), "I like tea.")
+        assert (home / expected).is_file()
+        assert json.loads(invoke("journal", "list", home / "memory.yaml", "--json").stdout)
+
+
+def test_two_places_are_two_targets_though_their_hashes_are_alike(home: Path) -> None:
+    def of(more: str) -> tuple[str, str]:
+        config = load_config(write(home, "backend: mem0", more))
+        options = config.parse_options(REGISTRY.selected(config).options)
+        return config.config_hash(options), config.place(options)
+
+    default = of("")
+    places = [of(more) for more in ("  data_dir: other\n", "  backends: {mem0: {path: other}}\n")]
+    assert {known for known, _ in (default, *places)} == {default[0]}
+    assert len({place for _, place in (default, *places)}) == 3
+    assert of(f"  data_dir: {home}/.memslot\n") == default
 
 
 async def test_paths_in_a_mapping_are_relative_to_the_working_directory(home: Path) -> None:

@@ -376,7 +376,7 @@ def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:
         options.edge_types,
         options.edge_type_map,
         options.excluded_entity_types,
-        owner=f"memory.backends.{settings.name}",
+        owner=settings.where,
         protected=(EntityNode.model_fields, EntityEdge.model_fields),
     )
 

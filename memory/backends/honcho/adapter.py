@@ -85,7 +85,7 @@ class HonchoAdapter(HonchoRecords):
         self._reset_s = settings.deadlines.get("reset_s", _RESET_S)
         self._connections = Connections(settings.options, settings.name)
         self._open_to_us: HonchoScope | None = None
-        self._homes = Homes(settings.options, self._connections, f"memory.backends.{settings.name}")
+        self._homes = Homes(settings.options, self._connections, settings.where)
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``workspace_id``, and in it the user's ``peer_id``."""

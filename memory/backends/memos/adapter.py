@@ -101,7 +101,7 @@ class MemosAdapter(SequentialBulk):
         self._readiness = Readiness(
             self._native, redis=options.scheduler == "redis", replaces=options.async_mode == "async"
         )
-        self._canary = Canary(self._native, options, self.shielded, f"memory.backends.{settings.name}")
+        self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._checking = anyio.Lock()
         self._checked = False
 

@@ -78,7 +78,7 @@ class StigmemAdapter(SequentialBulk):
         self.backend_name = settings.name
         self._options = settings.options
         self.traits = replace(type(self).traits, setup_writes=settings.options.isolation == "tenant")
-        self._scopes = Scopes(settings.options, f"memory.backends.{settings.name}")
+        self._scopes = Scopes(settings.options, settings.where)
         self.shielded = ShieldedCalls()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
