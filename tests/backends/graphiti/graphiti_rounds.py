@@ -25,13 +25,11 @@ import anyio
 
 from memory import (
     BackendUnavailable,
-    ContextBudget,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
     Message,
     NativeQueryRequest,
-    RetrieveRequest,
     SupportsNativeQuery,
     open_memory,
 )
@@ -156,15 +154,18 @@ class Process:
             self.note("found", row["fact"].rpartition(" ")[2])
 
     async def _search(self, slot: MemorySlot, word: str) -> None:
-        asked = RetrieveRequest(
-            query=word, scope=self._scope, session_id="s", budget=ContextBudget(max_items=3)
-        )
-        entries = (await slot.retrieve(asked)).entries
-        self.note("recalled" if any(one.text.endswith(word) for one in entries) else "not_recalled", word)
+        """By the word alone: a vector would find it without its index."""
+        adapter: Any = slot._adapter
+        async with adapter.graph(self._scope) as graph:
+            rows, _, _ = await graph.driver.execute_query(
+                "CALL QUERY_FTS_INDEX('RelatesToNode_', 'edge_name_and_fact', $word) RETURN node.fact AS fact",
+                word=word,
+            )
+        self.note("recalled" if any(row["fact"].endswith(word) for row in rows) else "not_recalled", word)
 
     def _event(self, word: str, facts: list[dict[str, str]]) -> MemoryEvent:
         return MemoryEvent(
-            event_id=word,
+            event_id=f"{word} {time.monotonic_ns()}",  # a word may be told again
             scope=self._scope,
             session_id="s",
             turn_id=word,
