@@ -39,7 +39,18 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"graphiti: driver: {driver} needs {error.name}, which is not installed: "
                 f"pip install 'memslot[{extra}]'"
             ) from error
+    _make_linear()
     _quieten()
+
+
+def _make_linear() -> None:
+    """Whether a fact speaks of the future is asked on the host's loop, in a time that grew with a word's square.
+
+    ``[a-z]+'ll`` is only searched for, so one letter before it says the same.
+    """
+    module = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
+    native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
+    module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
 
 
 @contextmanager

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import inspect
+import math
 import re
+import time
 import warnings
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from graphiti_support import NEEDS_GRAPHITI
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.plugins.config import parse_block
@@ -61,6 +67,7 @@ CALLS = [
     ("graphiti_core.edges:EntityEdge.get_by_uuids", "driver uuids", ""),
     ("graphiti_core.edges:EntityEdge.get_by_group_ids", "driver group_ids", "limit"),
     ("graphiti_core.edges:EntityEdge.delete", "driver", ""),
+    ("graphiti_core.edges:Edge.delete_by_uuids", "driver uuids", ""),
     ("graphiti_core.nodes:EntityNode.get_by_group_ids", "driver group_ids", "limit"),
     ("graphiti_core.nodes:EpisodicNode.get_by_group_ids", "driver group_ids", "limit"),
     ("graphiti_core.nodes:SagaNode.get_by_group_ids", "driver group_ids", "limit"),
@@ -266,3 +273,47 @@ def test_ingest_modes_are_episode_types() -> None:
     from graphiti_core.nodes import EpisodeType
 
     assert {"message", "text", "json", "fact_triple"} <= set(EpisodeType.__members__)
+
+
+TEMPORAL = "graphiti_core.utils.maintenance.temporal_edge_utils"
+
+
+def test_why_a_pattern_of_graphiti_is_rewritten() -> None:
+    """Once its own no longer says this, ours can go."""
+    spec = importlib.util.find_spec(TEMPORAL)
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    assert "[a-z]+'ll" in fresh._FUTURE_ASSERTION_RE.pattern
+    assert "[a-z]+'ll" not in native(f"{TEMPORAL}:_FUTURE_ASSERTION_RE").pattern
+
+    @given(
+        st.lists(
+            st.sampled_from(["a", "I", "'ll", "'", "l", " ", "will", "set to", "é", "_", "9"]), max_size=9
+        )
+    )
+    @settings(max_examples=300)
+    def agree(parts: list[str]) -> None:
+        text = "".join(parts)
+        ours = native(f"{TEMPORAL}:_FUTURE_ASSERTION_RE").search(text)
+        assert (ours is None) == (fresh._FUTURE_ASSERTION_RE.search(text) is None), text
+
+    agree()
+
+
+@pytest.mark.parametrize("of", ["a", "a'l", "will", "'", " ", "a ", "1"])
+def test_a_fact_is_dated_in_a_time_that_grows_with_its_length(of: str) -> None:
+    """On the host's loop: a word of 40,000 letters took eight seconds."""
+    dated = native(f"{TEMPORAL}:normalize_future_temporal_bounds")
+
+    def took(length: int) -> float:
+        text, best = (of * length)[:length], math.inf
+        for _ in range(5):
+            started = time.perf_counter()
+            dated(text, datetime(2024, 1, 1, tzinfo=UTC), None, None)
+            best = min(best, time.perf_counter() - started)
+        return best
+
+    took(1_000)
+    assert took(16_000) < 24 * took(2_000) + 0.005, "64 times as long where it grows with the square"
