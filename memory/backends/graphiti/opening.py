@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from memory.adapter import PluginLoadError
 from memory.backends.graphiti.options import Driver
@@ -48,7 +49,7 @@ def _make_linear() -> None:
 
     ``[a-z]+'ll`` is only searched for, so one letter before it says the same.
     """
-    module = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
+    module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
     native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
     module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
 
