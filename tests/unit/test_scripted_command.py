@@ -46,7 +46,10 @@ def test_a_port_that_is_taken_is_one_line() -> None:
 
 def test_it_says_where_it_is_and_ends_when_interrupted() -> None:
     command = [*MEMSLOT, "scripted-llm", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    # Where this runs in the background, SIGINT is ignored, and a child would inherit that.
+    heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, preexec_fn=heeds, **pipes) as running:
         assert running.stdout is not None
         url = running.stdout.readline().removeprefix("export SCRIPTED_LLM_URL=").strip()
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello."}]}).encode()

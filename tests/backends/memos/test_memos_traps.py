@@ -7,7 +7,7 @@ import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, config, event, opened, question, ready
 
-from memory import AdapterMode, BackendUnavailable, ConfigError
+from memory import AdapterMode, BackendUnavailable, ConfigError, ReadOnlyError
 from memory.adapter import BackendProtocolError
 from memory.backends.memos.canary import CANARY
 from memory.plugins.opening import build_slot
@@ -134,8 +134,8 @@ async def test_while_read_only_nothing_is_stored_not_even_a_canary(double):
         assert (await ask(slot)).entries == ()
         fresh = build_slot(config(double.url))
         await fresh.set_mode(AdapterMode(read_only=True))
-        await fresh.setup_scope(ALICE)
-        assert (await fresh.retrieve(question())).entries == ()
+        with pytest.raises(ReadOnlyError, match="which may write"):
+            await fresh.setup_scope(ALICE)
         assert len(double.sent("/product/add")) == before
         assert double.sent("/product/delete_memory") == []
         await fresh.set_mode(AdapterMode(read_only=False))
@@ -161,7 +161,8 @@ async def test_a_redis_that_has_forgotten_its_tasks_is_asked_by_a_new_one():
         assert len(double.sent("/product/add")) == 2
         slot = build_slot(config(double.url, scheduler="redis"))
         await slot.set_mode(AdapterMode(read_only=True))
-        await slot.setup_scope(ALICE)
+        with pytest.raises(ReadOnlyError):
+            await slot.setup_scope(ALICE)
         assert len(double.sent("/product/add")) == 2
         await slot.aclose()
 

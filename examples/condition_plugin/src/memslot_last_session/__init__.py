@@ -79,7 +79,14 @@ class LastSession(BaseAdapter):
             said = said[-request.budget.max_items :]
         return RetrieveResult(
             request=request,
-            raw=[{"said": one.content, **event.model_dump(mode="json")} for event, one in said],
+            raw=[
+                {
+                    "by": one.name or one.role,
+                    "said": one.content,
+                    **event.model_dump(mode="json", exclude={"messages"}),
+                }
+                for event, one in said
+            ],
             entries=tuple(self._entry(event, message) for event, message in said),
             trace=self.trace(request.scope, "dict.values", consistency="committed"),
         )
