@@ -290,9 +290,10 @@ def test_kill_9_at_any_moment_loses_no_acknowledged_event_and_stores_none_twice(
         child = subprocess.Popen(
             [sys.executable, str(script), str(tmp_path), *span], stdout=subprocess.PIPE, text=True
         )
-        acknowledged += [child.stdout.readline().strip() for _ in range(number * 11 % 37)]
+        said = [child.stdout.readline() for _ in range(number * 11 % 37)]
         child.send_signal(signal.SIGKILL)
-        acknowledged += child.stdout.read().split()
+        said += child.stdout
+        acknowledged += [line.strip() for line in said if line.endswith("\n")]
         child.wait()
         child.stdout.close()
     last = subprocess.run([sys.executable, str(script), str(tmp_path), "0", "0"], check=True)

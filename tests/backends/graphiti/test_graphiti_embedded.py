@@ -231,10 +231,13 @@ async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: Scripte
     import sys
 
     async with opened(llm, tmp_path) as slot:
-        path = tmp_path / "graphiti" / slot.native_scope(ALICE)["group_id"] / "graph.kuzu"
+        group = slot.native_scope(ALICE)["group_id"]
+    path = tmp_path / "graphiti" / group / "graph.kuzu"
+    # Opening alone changes nothing, or an unused word of the header that Kuzu fills with what is in its memory.
+    create = f"CREATE (:Saga {{uuid: 'theirs', group_id: '{group}'}})"
     holder = (
         f"import kuzu, sys; held = kuzu.Database({str(path)!r}, max_db_size=1 << 30); "
-        "print('open', flush=True); sys.stdin.read()"
+        f"kuzu.Connection(held).execute({create!r}); print('open', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(  # noqa: ASYNC220 (nothing else runs on this loop)
         [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -252,6 +255,7 @@ async def test_a_graph_open_elsewhere_is_said_to_be(tmp_path: Path, llm: Scripte
     assert str(path.parent / "state") in str(raised.value)
     async with opened(llm, tmp_path) as slot:
         assert await found(slot, "anything") == []
+        assert (await listed(slot, "count"))["Saga"] == 1
 
 
 # -- the SDK's side effects ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -199,11 +200,20 @@ def _hole(file: Path) -> None:
     file.write_bytes(good[:third] + bytes(third) + good[2 * third :])
 
 
+def _one_byte(file: Path) -> None:
+    with file.open("r+b") as opened_file:
+        opened_file.seek(file.stat().st_size // 2 - 5000)
+        byte = opened_file.read(1)
+        opened_file.seek(-1, os.SEEK_CUR)
+        opened_file.write(bytes([byte[0] ^ 1]))
+
+
 DESTROYED: dict[str, Callable[[Path], object]] = {
     "emptied": lambda file: file.write_bytes(b""),
     "zeroed": lambda file: file.write_bytes(bytes(file.stat().st_size)),
     "torn": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
     "with a hole": _hole,
+    "by one bit": _one_byte,
     "removed": lambda file: file.unlink(),
     "another file": lambda file: file.write_bytes(b"hello"),
     "without its end": lambda file: file.write_bytes(file.read_bytes()[:-4096]),
