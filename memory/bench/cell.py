@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memory.bench.manifest import CellRecord, ErrorRecord
-from memory.bench.metrics import ProbeRecord
+from memory.bench.metrics import ProbeRecord, Readiness
 from memory.bench.quickstart_text import CONTEXTS
 from memory.bench.rundir import RunDirectory
 from memory.bench.scoring import score_evidence, score_preference
@@ -30,7 +30,8 @@ Phase = Literal["setup", "ingest", "wait", "probe"]
 
 _MOST_FAILURES = 5
 """Retrievals that may fail one after another before a cell is abandoned."""
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
+_SCORED_UNKNOWN = "probes are scored although the provider could not say whether memory was ready"
 
 
 def error_record(error: BaseException) -> ErrorRecord:
@@ -125,6 +126,8 @@ class Cell:
         self._counts: Counter[str] = Counter()
         self._writes: Counter[str] = Counter()
         self._readiness: Counter[str] = Counter()
+        self._state: Readiness = "not_offered"
+        self._known = True  # that memory is ready
         self._outcome: dict[str, Any] = {"status": "failed"}
 
     @property
@@ -159,6 +162,8 @@ class Cell:
         self._work.patience.check = self._timeline.persona_id
         start = time.perf_counter()
         try:
+            if self._slot.read_only:  # an earlier cell could not switch back
+                await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
             await self._slot.setup_scope(self._scope)
         finally:
             self._tally.setup_ms += _since(start)
@@ -206,9 +211,9 @@ class Cell:
         if not probes:
             return
         await self._wait()
-        if self._work.read_only:
-            await self._slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
         try:
+            if self._work.read_only:  # a switch that fails leaves the slot read-only all the same
+                await self._slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
             for probe in probes:
                 await self._ask(probe)
         finally:
@@ -220,8 +225,9 @@ class Cell:
         """Wait until what was written is retrievable, and say so where that is not certain."""
         waiting = self._slot.capability(SupportsReadiness)
         if waiting is None:
-            self._readiness["not_offered"] += 1
-            if self._slot.traits.consistency != "immediate":
+            self._readiness[self._state] += 1
+            self._known = self._slot.traits.consistency == "immediate"
+            if not self._known:
                 self._tally.warn(["writes become retrievable later, and the provider cannot say when"])
             return
         start, limit_s = time.perf_counter(), self._work.settings.wait_timeout_s
@@ -230,6 +236,7 @@ class Cell:
                 answer = await waiting.wait_until_ready(self._scope, limit_s)
         finally:
             self._tally.wait_ms += _since(start)
+        self._state, self._known = answer.state, answer.state == "ready"
         self._readiness[answer.state] += 1
         self._work.progress("wait", 0, 0)
         why = f": {answer.detail}" if answer.detail else ""
@@ -247,7 +254,8 @@ class Cell:
         )
         start = time.perf_counter()
         try:
-            result = await self._slot.retrieve(request)
+            with self._work.files.asking(probe.probe_id):
+                result = await self._slot.retrieve(request)
         except BackendError as error:
             self._failed(probe, error)
             return
@@ -263,7 +271,10 @@ class Cell:
         self._tally.context_tokens += result.trace.token_count or 0
         self._tally.warn(result.trace.warnings)
         self._counts["probes"] += 1
-        self._keep(self._scored(probe, result, spent, formatted))
+        self._work.files.add_texts(probe.probe_id, self._timeline.persona_id, probe.query, result)
+        self._keep(
+            self._answered(probe, **self._measured(result, spent, formatted), **self._judged(probe, result))
+        )
 
     def _tell(self, error: Exception) -> None:
         if self._work.on_error is not None:
@@ -273,7 +284,7 @@ class Cell:
         self._tell(error)
         self._failures_in_a_row += 1
         self._counts["probe_errors"] += 1
-        self._keep(self._answered(probe, error=type(error).__name__))
+        self._keep(self._answered(probe, status="failed", error=type(error).__name__))
         if self._failures_in_a_row == _MOST_FAILURES:
             raise error
 
@@ -282,25 +293,30 @@ class Cell:
         self._work.files.add_result(record)
         self._work.progress("probe", 0, 1)
 
-    def _scored(self, probe: Probe, result: RetrieveResult, spent: float, formatted: float) -> ProbeRecord:
+    def _judged(self, probe: Probe, result: RetrieveResult) -> dict[str, Any]:
+        """The score, or none: what an unready memory does not show is not what it would remember."""
+        if not self._known and self._state != "pending" and self._work.settings.score_unknown:
+            self._tally.warn([_SCORED_UNKNOWN])
+        elif not self._known:
+            self._counts["probes_not_ready"] += 1
+            return {"status": "not_ready"}
         truth = probe.truth
-        evidence = preference = None
         if isinstance(truth, EvidenceTruth):
-            evidence = score_evidence(truth, result, self._texts)
-        else:
-            other = next(name for name in CONTEXTS if name != probe.context)
-            preference = score_preference(truth, result, other_context=other, foreign=self._foreign)
-        return self._answered(
-            probe,
-            tokens=result.trace.token_count,
-            items=len(result.included),
-            retrieved=len(result.entries),
-            names_events=any(entry.event_ids for entry in result.entries),
-            retrieve_ms=round(spent, 3),
-            format_ms=round(formatted, 3),
-            evidence=evidence,
-            preference=preference,
-        )
+            return {"evidence": score_evidence(truth, result, self._texts)}
+        other = next(name for name in CONTEXTS if name != probe.context)
+        return {"preference": score_preference(truth, result, other_context=other, foreign=self._foreign)}
+
+    @staticmethod
+    def _measured(result: RetrieveResult, spent: float, formatted: float) -> dict[str, Any]:
+        return {
+            "tokens": result.trace.token_count,
+            "shortfall": result.trace.shortfall_tokens,
+            "items": len(result.included),
+            "retrieved": len(result.entries),
+            "names_events": any(entry.event_ids for entry in result.entries),
+            "retrieve_ms": round(spent, 3),
+            "format_ms": round(formatted, 3),
+        }
 
     def _answered(self, probe: Probe, **fields: Any) -> ProbeRecord:
         truth = probe.truth
@@ -314,6 +330,7 @@ class Cell:
             after=probe.after,
             context=probe.context,
             attribute=probe.attribute,
+            readiness=self._state,
             **known,
             **fields,
         )

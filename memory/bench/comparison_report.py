@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from memory.bench.figures import RunMetrics
+from memory.bench.figures import CostScores, RunMetrics
 from memory.bench.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
 from memory.bench.page import Block, Link, Page, count, milliseconds, share
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, lines
@@ -57,7 +57,7 @@ def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]
         columns += ["fit", "clean fit", "stale", "contamination", "noticed", "reversion"]
     if with_evidence:
         columns += ["evidence recall", "pooled", "all found"]
-    columns += ["tokens / query", "retrieve p50", "retrieve p95", "ingest", "errors"]
+    columns += ["tokens / query", "tokens, range", "retrieve p50", "retrieve p95", "ingest", "not scored"]
     return columns, [_summary(run, with_evidence, with_preferences) for run in runs]
 
 
@@ -81,11 +81,18 @@ def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> li
     return [
         *row,
         count(cost.tokens.mean),
+        token_range(cost),
         milliseconds(cost.retrieve_ms.p50),
         milliseconds(cost.retrieve_ms.p95),
         milliseconds(cost.ingest_ms),
-        str(run.probe_errors),
+        str(run.probe_errors + run.not_ready),
     ]
+
+
+def token_range(cost: CostScores) -> str:
+    """The shortest and the longest context, and how many stayed below what was wanted."""
+    short = f", {cost.short} short" if cost.short else ""
+    return f"{count(cost.tokens.least)} to {count(cost.tokens.most)}{short}"
 
 
 def read_comparison(directory: Path) -> ComparisonRecord:
@@ -140,10 +147,7 @@ def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: S
     blocks += meaning_blocks(metrics)
     problems = [f"{one.provider}: not run. {one.error.message}" for one in record.not_run]
     problems += [
-        f"{manifest.provider.name}: {cell.persona_id}: {cell.error.message}"
-        for manifest in manifests
-        for cell in manifest.cells
-        if cell.error
+        f"{manifest.provider.name}: {problem}" for manifest in manifests for problem in manifest.problems
     ]
     lines_above = [f"Comparison {record.comparison_id}, {record.created_at:%Y-%m-%d %H:%M} UTC"]
     if manifests:

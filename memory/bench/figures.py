@@ -46,6 +46,8 @@ class Spread(_Figures):
     mean: float | None
     p50: float | None
     p95: float | None
+    least: float | None = None
+    most: float | None = None
 
 
 class EvidenceRow(_Figures):
@@ -161,6 +163,10 @@ class CostScores(_Figures):
 
     tokens: Spread
     """Tokens of the context section, per query."""
+    short: int | None = None
+    """Contexts below the budget's ``min_tokens``; null where it wants none."""
+    shortfall: Spread = Spread(mean=None, p50=None, p95=None)
+    """Of those: tokens missing."""
     items: Spread
     """Entries in the section, per query."""
     retrieve_ms: Spread
@@ -192,6 +198,8 @@ class RunMetrics(_Figures):
     """Probes asked."""
     probe_errors: int
     """Probes whose retrieval failed; they are in no score."""
+    not_ready: int = 0
+    """Probes asked while memory was not known to be ready; they are in no score."""
     evidence: EvidenceScores | None
     """Evidence recall; null for timelines without evidence."""
     preferences: PreferenceScores | None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -175,9 +175,11 @@ class CellRecord(_Record):
     native_records: int = 0
     """Native records the receipts name; a backend that names none counts none."""
     probes: int = 0
-    """Probes answered."""
+    """Probes answered, scored or not."""
     probe_errors: int = 0
     """Probes whose retrieval failed; they are not scored."""
+    probes_not_ready: int = 0
+    """Of the probes answered: those asked while memory was not known to be ready; they are not scored."""
     readiness: dict[str, int] = Field(default_factory=dict)
     """Answers of the readiness waits by state; ``not_offered`` where the provider has no such capability."""
 
@@ -245,7 +247,8 @@ class RunManifest(_Record):
     finished_at: AwareDatetime | None = None
     """When it ended; null while incomplete."""
     status: Literal["incomplete", "completed", "failed"] = "incomplete"
-    """``incomplete`` until the last file is written; ``failed`` when any cell or probe failed."""
+    """``incomplete`` until the last file is written; ``failed`` when any cell or probe failed, or a probe was
+    asked while memory was not known to be ready."""
     error: ErrorRecord | None = None
     """What ended the run early, where something did."""
     provider: ProviderRecord
@@ -288,6 +291,28 @@ class RunManifest(_Record):
     """What a reader of the scores must know, each once."""
     not_run: tuple[str, ...] = ()
     """What was left out on purpose or by failure."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What failed, and what could not be scored, each in a line."""
+        return [
+            *([self.error.message] if self.error else []),
+            *(one for cell in self.cells for one in _problems(cell)),
+        ]
+
+
+def _problems(cell: CellRecord) -> Iterator[str]:
+    if cell.error:
+        yield f"{cell.persona_id}: {cell.error.message}"
+    if cell.probe_errors:
+        yield f"{cell.persona_id}: {cell.probe_errors} probes got no answer and are not scored"
+    if cell.probes_not_ready:
+        yield (
+            f"{cell.persona_id}: {cell.probes_not_ready} of {cell.probes} probes were asked while memory was not "
+            "known to be ready and are not scored"
+        )
+    if cell.status == "not_run":
+        yield f"{cell.persona_id}: not run"
 
 
 def manifest_schema() -> dict[str, Any]:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 from memory.bench.figures import (
     CostScores,
@@ -22,9 +23,10 @@ from memory.bench.figures import (
 )
 from memory.bench.scoring import EvidenceHit, PreferenceHit
 
-__all__ = ["ProbeRecord", "cost_scores", "evidence_scores", "percentile", "preference_scores"]
+__all__ = ["ProbeRecord", "Readiness", "cost_scores", "evidence_scores", "percentile", "preference_scores"]
 
 _RESAMPLES = 1000
+Readiness = Literal["ready", "pending", "unknown", "failed", "not_offered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,11 @@ class ProbeRecord:
         retrieved: native records returned, before any were left out.
         names_events: whether any entry returned names the event it comes from.
         retrieve_ms, format_ms: wall time.
-        evidence, preference: the score, by the kind of the probe; both None after an error.
+        evidence, preference: the score, by the kind of the probe; both None where it is not scored.
+        shortfall: tokens by which the section stayed below the budget's ``min_tokens``; None without one.
+        status: ``scored``; ``not_ready`` where it was asked while memory was not known to be ready, which is not
+            scored; ``failed`` after an error.
+        readiness: the provider's answer before the test session; ``not_offered`` where it never says.
         error: class name of the error that the retrieval raised, or None.
     """
 
@@ -60,6 +66,9 @@ class ProbeRecord:
     format_ms: float | None = None
     evidence: EvidenceHit | None = None
     preference: PreferenceHit | None = None
+    shortfall: int | None = None
+    status: Literal["scored", "not_ready", "failed"] = "scored"
+    readiness: Readiness = "not_offered"
     error: str | None = None
 
 
@@ -81,7 +90,13 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 def _spread(values: Iterable[float | None]) -> Spread:
     found = [value for value in values if value is not None]
-    return Spread(mean=_mean(found), p50=percentile(found, 0.5), p95=percentile(found, 0.95))
+    return Spread(
+        mean=_mean(found),
+        p50=percentile(found, 0.5),
+        p95=percentile(found, 0.95),
+        least=min(found, default=None),
+        most=max(found, default=None),
+    )
 
 
 def _share(values: Iterable[float], seed: int | None = None) -> Estimate:
@@ -228,7 +243,10 @@ def cost_scores(
 ) -> CostScores:
     """The cost of a run; failed probes are left out."""
     answered = [record for record in records if record.error is None]
+    short = [record.shortfall for record in answered if record.shortfall is not None]
     return CostScores(
+        short=sum(missing > 0 for missing in short) if short else None,
+        shortfall=_spread(missing for missing in short if missing),
         tokens=_spread(record.tokens for record in answered),
         items=_spread(record.items for record in answered),
         retrieve_ms=_spread(record.retrieve_ms for record in answered),

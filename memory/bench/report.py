@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from memory.bench.figures import EvidenceRow, EvidenceScores, PreferenceRow, PreferenceScores, RunMetrics
@@ -91,7 +91,7 @@ def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[fl
         cards += _preference_cards(metrics.preferences)
         blocks += _preference_blocks(metrics.preferences)
     cards += _cost_cards(manifest, metrics)
-    blocks += _cost_blocks(metrics, samples)
+    blocks += _cost_blocks(manifest, metrics, samples)
     blocks += meaning_blocks([metrics])
     blocks += _record_blocks(manifest)
     name = data.name or "generated data"
@@ -110,7 +110,7 @@ def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[fl
         ),
         cards=cards,
         blocks=blocks,
-        problems=tuple(_problems(manifest)),
+        problems=manifest.problems,
     )
 
 
@@ -124,18 +124,6 @@ def budget_text(manifest: RunManifest) -> str:
     if budget.min_tokens:
         limits.append(f"{budget.min_tokens:,} tokens wanted")
     return ", ".join(limits)
-
-
-def _problems(manifest: RunManifest) -> Iterator[str]:
-    if manifest.error:
-        yield f"{manifest.error.type}: {manifest.error.message}"
-    for cell in manifest.cells:
-        if cell.error:
-            yield f"{cell.persona_id}: {cell.error.type}: {cell.error.message}"
-        if cell.probe_errors:
-            yield f"{cell.persona_id}: {cell.probe_errors} retrievals failed and are not scored"
-        if cell.status == "not_run":
-            yield f"{cell.persona_id}: not run"
 
 
 # -- evidence -------------------------------------------------------------------------------------------
@@ -297,7 +285,7 @@ def _cost_cards(manifest: RunManifest, metrics: RunMetrics) -> list[Card]:
     ]
 
 
-def _cost_blocks(metrics: RunMetrics, samples: dict[str, list[float]]) -> list[Block]:
+def _cost_blocks(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[float]]) -> list[Block]:
     cost = metrics.cost
     blocks = []
     for name, heading, unit in (
@@ -309,21 +297,28 @@ def _cost_blocks(metrics: RunMetrics, samples: dict[str, list[float]]) -> list[B
             (label, value) for label, at in (("p50", 0.5), ("p95", 0.95)) if (value := percentile(values, at))
         ]
         blocks.append(Block(heading, plot=histogram(heading, values, unit, marks=marks), half=True))
+    wanted = manifest.budget.min_tokens
     named = (
         ("context tokens", cost.tokens, count),
+        *((("tokens missing, where short", cost.shortfall, count),) if wanted else ()),
         ("context items", cost.items, count),
         ("retrieve", cost.retrieve_ms, milliseconds),
         ("format", cost.format_ms, milliseconds),
         ("write one event", cost.write_ms, milliseconds),
     )
-    rows = [(name, show(one.mean), show(one.p50), show(one.p95)) for name, one, show in named]
+    rows = [
+        (name, *(show(value) for value in (one.mean, one.p50, one.p95, one.least, one.most)))
+        for name, one, show in named
+    ]
+    asked = metrics.probes - metrics.probe_errors
+    short = f"{cost.short} of {asked} contexts stayed below the {wanted:,} tokens wanted. " if wanted else ""
     return [
         *blocks,
         Block(
             "Cost",
-            columns=("", "mean", "p50", "p95"),
+            columns=("", "mean", "p50", "p95", "least", "most"),
             rows=rows,
-            note=f"All writes: {milliseconds(cost.ingest_ms)}. All waits: {milliseconds(cost.wait_ms)}. "
+            note=f"{short}All writes: {milliseconds(cost.ingest_ms)}. All waits: {milliseconds(cost.wait_ms)}. "
             "Wall time on this machine; compare within one machine only.",
         ),
     ]

@@ -7,8 +7,9 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -21,11 +22,12 @@ from memory.bench.manifest import RunManifest, write_atomic, write_manifest
 from memory.bench.metrics import ProbeRecord
 from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
-from memory.contract.receipts import Trace
+from memory.contract.receipts import RetrieveResult, Trace
 
 __all__ = ["RunDirectory", "make_directory", "new_run_id", "read_metrics"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
+_probe: ContextVar[str | None] = ContextVar("memslot_probe", default=None)
 
 
 def new_run_id(label: str, at: datetime) -> str:
@@ -49,11 +51,21 @@ def make_directory(path: Path) -> None:
 
 
 class RunDirectory:
-    """The files of one run. Also the sink of its traces, whose warnings go through ``scrub``."""
+    """The files of one run. Also the sink of its traces, whose warnings go through ``scrub``.
 
-    def __init__(self, path: Path, scrub: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple) -> None:
+    With ``keep_texts`` there is a file more, with what each probe asked and was shown; no other holds a text.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        scrub: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
+        *,
+        keep_texts: bool = False,
+    ) -> None:
         self.path = path
         self._scrub = scrub
+        self._names = ("traces.jsonl", "results.jsonl", *(("texts.jsonl",) if keep_texts else ()))
         self._growing: dict[str, IO[str]] = {}
 
     @property
@@ -79,7 +91,7 @@ class RunDirectory:
     def begin(self, manifest: RunManifest) -> None:
         """Write the manifest of a run that begins, and open the growing files."""
         self.write_manifest(manifest)
-        for name in ("traces.jsonl", "results.jsonl"):
+        for name in self._names:
             self._growing[name] = open(  # noqa: SIM115
                 self._part(name), "w", encoding="utf-8", newline="\n"
             )
@@ -88,11 +100,30 @@ class RunDirectory:
         """Append one trace."""
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
-        self._growing["traces.jsonl"].write(trace.model_dump_json() + "\n")
+        self._append("traces.jsonl", {**trace.model_dump(mode="json"), "probe_id": _probe.get()})
+
+    @contextmanager
+    def asking(self, probe_id: str) -> Iterator[None]:
+        """Traces of calls made within name the probe, so that results and traces join."""
+        token = _probe.set(probe_id)
+        try:
+            yield
+        finally:
+            _probe.reset(token)
 
     def add_result(self, record: ProbeRecord) -> None:
         """Append one probe's result."""
-        self._growing["results.jsonl"].write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
+        self._append("results.jsonl", asdict(record))
+
+    def add_texts(self, probe_id: str, persona_id: str, query: str, result: RetrieveResult) -> None:
+        """Append what a probe asked and was shown, where texts are kept."""
+        if "texts.jsonl" in self._growing:
+            shown = result.formatted_context
+            row = {"probe_id": probe_id, "persona_id": persona_id, "query": query, "context": shown}
+            self._append("texts.jsonl", row)
+
+    def _append(self, name: str, row: Mapping[str, object]) -> None:
+        self._growing[name].write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def flush(self) -> None:
         """Let a crash lose nothing of what was appended so far."""

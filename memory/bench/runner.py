@@ -158,7 +158,7 @@ class _Run:
         path = settings.directory / self.run_id
         here = dict.fromkeys((str(path), str(path.resolve())), "<run>")
         self.scrub = self.tally.scrub = self.examined.scrubber(options, here)
-        self.files = RunDirectory(path, self.scrub)
+        self.files = RunDirectory(path, self.scrub, keep_texts=settings.keep_texts)
         # The run id makes every scope new, whatever an earlier run left in a shared backend.
         self.scopes = [
             MemoryScope(
@@ -196,7 +196,9 @@ class _Run:
         metrics = self._metrics()
         self.files.write_metrics(metrics)
         cells = self._cell_records()
-        failed = any(cell.status != "completed" or cell.probe_errors for cell in cells)
+        failed = any(
+            cell.status != "completed" or cell.probe_errors or cell.probes_not_ready for cell in cells
+        )
         self._update(
             status="failed" if failed else "completed",
             finished_at=datetime.now(UTC),
@@ -345,7 +347,8 @@ class _Run:
             provider=self.config.provider,
             timeline=self.data.name,
             probes=len(records),
-            probe_errors=sum(record.error is not None for record in records),
+            probe_errors=sum(record.status == "failed" for record in records),
+            not_ready=sum(record.status == "not_ready" for record in records),
             evidence=evidence_scores(records, self.settings.seed),
             preferences=preference_scores(records, self.settings.seed),
             cost=cost_scores(records, tally.write_ms, tally.ingest_ms, tally.wait_ms),

@@ -58,6 +58,11 @@ class RunSettings(BaseModel):
     """Write session by session with the provider's bulk call, where it has one."""
     wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Longest wait for readiness before each test session, seconds."""
+    score_unknown: bool = False
+    """Score what is asked while the provider cannot say whether memory is ready; marked wherever figures are shown.
+    What is asked while it is known not to be ready is never scored."""
+    keep_texts: bool = False
+    """Keep each question and the context retrieved for it in ``texts.jsonl``: for data that is not private."""
     limit_questions: Annotated[int, Field(gt=0)] | None = None
     """Ask only the first so many LoCoMo questions of each conversation: for quick tries."""
     output: DataPath | None = None
@@ -140,6 +145,7 @@ def _unused(settings: RunSettings) -> tuple[str, ...]:
         "compare",
         "doctor",
         "output",
+        "keep_texts",
         *(("data", "limit_questions") if quickstart else ("users", "sessions")),
     )
 

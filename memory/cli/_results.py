@@ -47,7 +47,7 @@ def show_run(manifest: RunManifest, metrics: RunMetrics) -> None:
     for warning in manifest.warnings:
         say(f"warning: {warning}", "yellow")
     for problem in _problems(manifest):
-        say(problem, "bold red")
+        say(f"failed: {problem}", "bold red")
 
 
 def _show_evidence(scores: EvidenceScores) -> None:
@@ -123,16 +123,8 @@ def _limit(value: int | None, unit: str) -> str:
     return f"{value if value is not None else 'unlimited'} {unit}"
 
 
-def _problems(manifest: RunManifest) -> Iterator[str]:
-    """What failed, each in a line."""
-    name = manifest.provider.name
-    if manifest.error is not None:
-        yield f"failed: {name}: {manifest.error.message}"
-    for cell in manifest.cells:
-        if cell.error is not None:
-            yield f"failed: {name}, {cell.persona_id}: {cell.error.message}"
-        if cell.probe_errors:
-            yield f"failed: {name}, {cell.persona_id}: {cell.probe_errors} probes got no answer and are not scored"
+def _problems(manifest: RunManifest) -> list[str]:
+    return [f"{manifest.provider.name}: {problem}" for problem in manifest.problems]
 
 
 def show_comparison(table: tuple[Sequence[str], Sequence[Sequence[str]]], not_run: Sequence[NotRun]) -> None:
@@ -174,7 +166,7 @@ def run_json(outcome: RunOutcome) -> dict[str, Any]:
         "status": outcome.manifest.status,
         "directory": str(outcome.directory),
         "report": str(outcome.report),
-        "problems": list(_problems(outcome.manifest)),
+        "problems": _problems(outcome.manifest),
         "metrics": outcome.metrics.model_dump(mode="json"),
     }
 

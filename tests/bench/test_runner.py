@@ -241,7 +241,7 @@ async def test_a_wait_that_ends_pending_is_told_and_not_taken_for_ready(run, tal
     outcome = await run(FakeBackend(FakeNativeStore(derivation_s=30)), run=block)
     assert outcome.manifest.cells[0].readiness == {"pending": 1}
     assert "a test session began while readiness was pending (2x)" in outcome.manifest.warnings
-    assert outcome.metrics.evidence.overall.recall.value == 0.0
+    assert (outcome.metrics.evidence, outcome.metrics.not_ready) == (None, 10)
 
 
 async def test_why_memory_is_not_ready_stands_in_manifest_and_report(run, talks, monkeypatch):
