@@ -8,9 +8,8 @@ receipt with its trace. Every other call goes the same way, and none goes past `
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -18,17 +17,16 @@ from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsEventL
 from memory.contract.errors import (
     BackendError,
     CapabilityNotSupported,
-    InputError,
     ReadOnlyError,
     ScopeError,
 )
 from memory.contract.events import MemoryEvent, Message
-from memory.contract.formatting import strip_json
 from memory.contract.receipts import (
     BackendHealth,
     ModeReceipt,
     ResetReceipt,
     RetrieveResult,
+    Trace,
     WriteReceipt,
 )
 from memory.contract.requests import AdapterMode, ContextBudget, RetrieveRequest
@@ -40,8 +38,9 @@ from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
 from memory.slot.journal import Journal
 from memory.slot.rendering import Rendering
-from memory.slot.rules import Deadlines, Rules, without_recalled_context
+from memory.slot.rules import Deadlines, Rules, Span, without_recalled_context
 from memory.slot.tracing import TraceSink
+from memory.slot.turns import event_of, request_of
 from memory.slot.view import Occupancy, ScopedMemory
 
 __all__ = ["Deadlines", "MemorySlot"]
@@ -342,7 +341,7 @@ class MemorySlot:
         changed = {name: value for name, value in given.items() if value is not None}
         if scope is None and self.scope is None and {"persona_id", "run_id"} <= changed.keys():
             return ScopedMemory(self, MemoryScope(**changed))
-        return ScopedMemory(self, MemoryScope(**{**dict(self._scope_or_default(scope)), **changed}))
+        return ScopedMemory(self, MemoryScope(**{**dict(self.scope_or_default(scope)), **changed}))
 
     def is_set_up(self, scope: MemoryScope) -> bool:
         """Whether :meth:`setup_scope` was called for it, and :meth:`release_scope` not since."""
@@ -377,16 +376,15 @@ class MemorySlot:
             exclude_session: leave out what was said in this conversation, where the backend tells; for hosts whose
                 chat window still shows it.
         """
-        _check_text("user", user)
-        request = RetrieveRequest(
-            query=strip_json(user),
-            scope=self._scope_or_default(scope),
-            session_id=session_id,
+        request = request_of(
+            user,
+            session_id,
+            self.scope_or_default(scope),
             budget=budget or self.budget,
             scenario=scenario,
             context=context,
             attribute=attribute,
-            filters=dict(filters or {}),
+            filters=filters,
             exclude_session=exclude_session,
         )
         return (await self.retrieve(request)).formatted_context
@@ -419,37 +417,42 @@ class MemorySlot:
             timestamp: when it was said; now by default.
             agent_id, scenario, context, attribute, metadata: as in :class:`MemoryEvent`.
         """
-        for name, half in (("user", user), ("assistant", assistant)):
-            if half is not None:
-                _check_text(name, half)
-        said = [Message(role="user", content=user)] if user and user.strip() else []
-        said.extend(messages)
-        if assistant and assistant.strip():
-            said.append(Message(role="assistant", content=assistant))
-        event = MemoryEvent(
-            event_id=uuid.uuid4().hex if event_id is None else event_id,
-            turn_id=uuid.uuid4().hex if turn_id is None else turn_id,
-            timestamp=datetime.now(UTC) if timestamp is None else timestamp,
-            scope=self._scope_or_default(scope),
-            session_id=session_id,
-            messages=tuple(said),
+        event = event_of(
+            session_id,
+            self.scope_or_default(scope),
+            user=user,
+            assistant=assistant,
+            messages=messages,
+            event_id=event_id,
+            turn_id=turn_id,
+            timestamp=timestamp,
             agent_id=agent_id,
             scenario=scenario,
             context=context,
             attribute=attribute,
-            metadata=dict(metadata or {}),
+            metadata=metadata,
         )
         return await self.record_event(event)
 
-    # -- inside -----------------------------------------------------------------------------------------
+    # -- for what is built on the slot -------------------------------------------------------------------
 
-    def _scope_or_default(self, scope: MemoryScope | None) -> MemoryScope:
+    def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
+        """``scope``, or the slot's own.
+
+        Raises:
+            ScopeError: there is neither.
+        """
         chosen = scope or self.scope
         if chosen is None:
             raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
         return chosen
 
+    def note(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
+        """A line in the trace for what was decided about the memory without a call of it.
 
-def _check_text(name: str, said: object) -> None:
-    if not isinstance(said, str):
-        raise InputError(f"{name} must be text, not {type(said).__name__}; leave a turn without it out")
+        Args:
+            operation: what was decided on, such as ``recall``.
+            scope: whose memory is meant.
+            fields: further fields of the trace; never user text.
+        """
+        return self._rules.finish(Span(operation, scope, {}), None, **fields)

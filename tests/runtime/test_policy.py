@@ -1,0 +1,451 @@
+"""How a host lives with a memory that is slow, failing or hanging: no turn is lost to it, and no event either."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from turn_support import ADA, BOB, Moody, Sink, event, forever, until
+
+from memory import (
+    AdapterMode,
+    BackendTimeout,
+    BackendUnavailable,
+    Deadlines,
+    InputError,
+    MemoryEvent,
+    MemorySlot,
+    ScopeError,
+)
+from memory.contract.errors import LifecycleError
+from memory.runtime import circuit
+from memory.runtime.policy import TurnMemory, TurnPolicy
+
+pytestmark = pytest.mark.anyio
+DOWN = ConnectionRefusedError("down")
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def adapter() -> Moody:
+    return Moody()
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+@pytest.fixture
+async def slot(adapter: Moody, sink: Sink) -> AsyncIterator[MemorySlot]:
+    limits = Deadlines(write_s=20, retrieve_s=20, close_s=5)
+    async with MemorySlot(adapter, scope=ADA, deadlines=limits, trace_sink=sink) as opened:
+        sink.clear()
+        yield opened
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    perf_counter = time.perf_counter
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(circuit, "time", clock)
+    return clock
+
+
+# -- recall ---------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_is_recorded_and_recalled(slot: MemorySlot) -> None:
+    async with TurnMemory(slot) as memory:
+        assert await memory.record_turn(user="I like oolong.", assistant="Noted.", session_id="s1")
+        assert await memory.drain(20)
+        recall = await memory.recall("Which tea?", session_id="s2")
+        assert "oolong" in recall.section
+        assert recall.failure is None
+        assert recall.trace is not None
+        assert memory.status()["recorded"] == 1
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
+    slot: MemorySlot, adapter: Moody, sink: Sink, deaf: bool
+) -> None:
+    gate = anyio.Event()
+
+    async def hang() -> None:
+        with anyio.CancelScope(shield=deaf):
+            await gate.wait()
+
+    adapter.reads = [hang]
+    async with TurnMemory(slot, TurnPolicy(recall_s=0.2)) as memory:
+        recall = await memory.recall("tea?", session_id="s")
+        assert isinstance(recall.failure, BackendTimeout)
+        assert recall.section == ""
+        told = [one for one in sink if one.operation == "recall"]
+        assert [(one.error, one.scope) for one in told] == [("BackendTimeout", ADA)]
+        assert "recall" in memory.status()["last_recall_failure"]
+        gate.set()
+        assert (await memory.recall("tea?", session_id="s")).failure is None
+
+
+async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Moody) -> None:
+    async with TurnMemory(slot) as memory:
+        nothing = await memory.recall("tea?", session_id="s")
+        adapter.reads = [DOWN]
+        failed = await memory.recall("tea?", session_id="s")
+    assert nothing.section == failed.section == ""
+    assert nothing.failure is None
+    assert nothing.result is not None
+    assert isinstance(failed.failure, BackendUnavailable)
+
+
+async def test_raise_passes_the_failure_on(slot: MemorySlot, adapter: Moody) -> None:
+    adapter.reads = [DOWN, forever]
+    async with TurnMemory(slot, TurnPolicy(on_failure="raise", recall_s=0.05)) as memory:
+        with pytest.raises(BackendUnavailable):
+            await memory.recall("tea?", session_id="s")
+        with pytest.raises(BackendTimeout):
+            await memory.recall("tea?", session_id="s")
+
+
+async def test_a_hosts_own_mistake_costs_no_turn_and_opens_no_circuit(slot: MemorySlot) -> None:
+    async with TurnMemory(slot, TurnPolicy(open_after=1)) as memory:
+        assert isinstance((await memory.recall("tea?", session_id="")).failure, InputError)
+        assert isinstance((await memory.recall(None, session_id="s")).failure, InputError)  # type: ignore[arg-type]
+        assert isinstance((await memory.recall("a\ud800", session_id="s")).failure, InputError)
+        assert memory.status()["recall_circuit"] == "closed"
+    async with MemorySlot(Moody()) as bare, TurnMemory(bare) as memory:
+        assert isinstance((await memory.recall("tea?", session_id="s")).failure, ScopeError)
+
+
+async def test_of_nothing_nothing_is_asked(slot: MemorySlot, adapter: Moody) -> None:
+    async with TurnMemory(slot) as memory:
+        for said in ("", " \n", '<memory-context backend="x">old</memory-context>'):
+            recall = await memory.recall(said, session_id="s")
+            assert (recall.section, recall.failure) == ("", None)
+    assert adapter.asked == 0
+
+
+async def test_the_current_session_is_left_out_where_the_host_replays_it(slot: MemorySlot) -> None:
+    async with TurnMemory(slot, TurnPolicy(exclude_session=True)) as memory:
+        await memory.record(event(1, session="now"))
+        await memory.record(event(2, session="before"))
+        await memory.drain(20)
+        section = (await memory.recall("fact?", session_id="now")).section
+        assert "fact 2" in section
+        assert "fact 1" not in section
+        whole = await memory.recall("fact?", session_id="now", exclude_session=False)
+        assert "fact 1" in whole.section
+
+
+async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: Moody, sink: Sink) -> None:
+    adapter.reads = [forever]
+    async with TurnMemory(slot, TurnPolicy(recall_s=20, open_after=1)) as memory:
+        with anyio.move_on_after(0.01):
+            await memory.recall("tea?", session_id="s")
+        await until(lambda: any(one.operation == "retrieve" for one in sink))
+        assert memory.status()["recall_circuit"] == "closed"
+        assert (await memory.recall("tea?", session_id="s")).failure is None
+
+
+async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot, adapter: Moody) -> None:
+    gate = anyio.Event()
+    adapter.set_ups = [gate.wait]
+    async with TurnMemory(slot, TurnPolicy(recall_s=0.02)) as memory:
+        assert isinstance((await memory.recall("tea?", session_id="s", scope=BOB)).failure, BackendTimeout)
+        gate.set()
+        await until(lambda: adapter.set_up == ["ada", "bob"])
+        assert (await memory.recall("tea?", session_id="s", scope=BOB)).failure is None
+    assert adapter.asked == 1
+
+
+# -- the circuit ----------------------------------------------------------------------------------------
+
+
+async def test_after_failures_in_a_row_the_memory_is_left_alone(
+    slot: MemorySlot, adapter: Moody, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter.always = DOWN
+    async with TurnMemory(slot, TurnPolicy(open_after=3, pause_s=30)) as memory:
+        for _ in range(5):
+            assert (await memory.recall("tea?", session_id="s")).failure is not None
+        assert adapter.asked == 3
+        last = await memory.recall("tea?", session_id="s")
+        assert "left alone after 3 failures" in str(last.failure)
+        health = await memory.health()
+        assert health.details["turns"]["recall_circuit"] == "open"
+        assert "recall is left alone after repeated failures" in health.warnings
+        assert "left alone for 30 s" in caplog.text
+
+        clock.now = 31
+        assert memory.status()["recall_circuit"] == "half-open"
+        await memory.recall("tea?", session_id="s")  # the one that decides: still down
+        await memory.recall("tea?", session_id="s")
+        assert adapter.asked == 4
+
+        clock.now = 62
+        adapter.always = None
+        assert (await memory.recall("tea?", session_id="s")).failure is None
+        assert memory.status()["recall_circuit"] == "closed"
+
+
+async def test_a_half_open_circuit_lets_one_through(slot: MemorySlot, adapter: Moody, clock: Clock) -> None:
+    adapter.reads = [DOWN]
+    async with TurnMemory(slot, TurnPolicy(open_after=1, pause_s=1)) as memory:
+        await memory.recall("tea?", session_id="s")
+        clock.now, gate = 2, anyio.Event()
+        adapter.reads = [gate.wait]
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(lambda: memory.recall("tea?", session_id="s"))
+            await until(lambda: memory.status()["recalls_failed"] == 5)
+            gate.set()
+        assert adapter.asked == 2
+        assert memory.status()["recall_circuit"] == "closed"
+
+
+async def test_a_failure_between_successes_opens_nothing(slot: MemorySlot, adapter: Moody) -> None:
+    adapter.reads = [DOWN, None, DOWN, None, DOWN]
+    async with TurnMemory(slot, TurnPolicy(open_after=2)) as memory:
+        for _ in range(5):
+            await memory.recall("tea?", session_id="s")
+        assert memory.status()["recall_circuit"] == "closed"
+        assert memory.status()["recalls_failed"] == 3
+
+
+# -- writing --------------------------------------------------------------------------------------------
+
+
+async def test_a_write_delays_nobody_and_is_drained_on_closing(slot: MemorySlot, adapter: Moody) -> None:
+    gate = anyio.Event()
+    adapter.writes = [gate.wait]
+    async with TurnMemory(slot) as memory:
+        for number in range(20):
+            assert await memory.record(event(number))
+        assert memory.status()["waiting"] == 20
+        assert adapter.rows == []
+        gate.set()
+    assert [row.event_id for row in adapter.rows] == [f"e{number}" for number in range(20)]
+    assert memory.status()["recorded"] == 20
+
+
+async def test_one_persons_slow_write_does_not_hold_up_another(slot: MemorySlot, adapter: Moody) -> None:
+    gate = anyio.Event()
+    adapter.writes = [gate.wait]
+    async with TurnMemory(slot) as memory:
+        await memory.record(event(1))
+        await until(lambda: adapter.tried == ["e1"])
+        await memory.record(event(2, BOB))
+        await until(lambda: [row.event_id for row in adapter.rows] == ["e2"])
+        gate.set()
+
+
+async def test_the_order_of_a_scope_is_that_of_handing_over(slot: MemorySlot, adapter: Moody) -> None:
+    """Also where the queue is full, and where a write has to be repeated."""
+    adapter.writes = [DOWN]
+    adapter.always = lambda: anyio.sleep(0.001)
+    async with TurnMemory(slot, TurnPolicy(queue_size=3, queue_wait_s=30)) as memory:
+        async with anyio.create_task_group() as tasks:
+            for number in range(30):
+                tasks.start_soon(_recorded, memory, event(number, BOB if number % 3 else ADA))
+                # Handed over: kept, however full the queue is.
+                await until(lambda: len(adapter.rows) + memory.status()["waiting"] > number)  # noqa: B023
+        assert await memory.drain(30)
+    for scope in (ADA, BOB):
+        order = [int(row.event_id[1:]) for row in adapter.rows if row.scope == scope]
+        handed = [number for number in range(30) if (number % 3 == 0) == (scope == ADA)]
+        assert order == handed
+
+
+async def _recorded(memory: TurnMemory, one: MemoryEvent) -> None:
+    assert await memory.record(one)
+
+
+async def test_what_was_certainly_not_sent_goes_again_in_its_place(slot: MemorySlot, adapter: Moody) -> None:
+    adapter.writes = [DOWN]
+    async with TurnMemory(slot) as memory:
+        await memory.record(event(1))
+        await memory.record(event(2))
+        assert await memory.drain(20)
+    assert adapter.tried == ["e1", "e1", "e2"]
+    assert [row.event_id for row in adapter.rows] == ["e1", "e2"]
+
+
+async def test_what_may_be_stored_is_not_sent_twice(slot: MemorySlot, adapter: Moody) -> None:
+    adapter.writes = [ConnectionResetError("lost")]
+    async with TurnMemory(slot) as memory:
+        await memory.record(event(1))
+        assert await memory.drain(20)
+        assert memory.status()["unknown"] == 1
+    assert adapter.tried == ["e1"]
+
+
+async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adapter: Moody) -> None:
+    async with TurnMemory(slot) as memory:
+        assert await memory.record(event(1))
+        assert not await memory.record(event(1))
+        await memory.drain(20)
+        assert not await memory.record(event(1))
+        assert await memory.record(event(1, BOB))  # another memory's
+    assert sorted(row.scope.persona_id for row in adapter.rows) == ["ada", "bob"]
+
+
+async def test_an_event_that_was_refused_may_be_handed_over_again(slot: MemorySlot, adapter: Moody) -> None:
+    class Refused(Exception):
+        status_code = 422
+
+    adapter.writes = [Refused()]
+    async with TurnMemory(slot) as memory:
+        await memory.record(event(1))
+        await memory.drain(20)
+        assert memory.status()["not_recorded"] == 1
+        assert await memory.record(event(1))
+    assert [row.event_id for row in adapter.rows] == ["e1"]
+
+
+async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlot, adapter: Moody) -> None:
+    gate = anyio.Event()
+    adapter.writes = [gate.wait]
+    async with TurnMemory(slot, TurnPolicy(queue_size=2, queue_wait_s=0.02)) as memory:
+        assert await memory.record(event(1))
+        assert await memory.record(event(2))
+        assert not await memory.record(event(3))
+        status = memory.status()
+        assert (status["not_recorded"], status["waiting"]) == (1, 2)
+        gate.set()
+        await memory.drain(20)
+        assert await memory.record(event(3))
+        assert (await memory.health()).status == "degraded"
+    assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3"]
+
+
+async def test_a_place_that_becomes_free_is_taken(slot: MemorySlot, adapter: Moody) -> None:
+    gate = anyio.Event()
+    adapter.writes = [gate.wait]
+    policy = TurnPolicy(queue_size=1, queue_wait_s=30, on_failure="raise")
+    async with TurnMemory(slot, policy) as memory:
+        assert await memory.record(event(1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(memory.record, event(2))
+            tasks.start_soon(memory.record, event(3, BOB))
+            await until(lambda: memory.status()["waiting"] == 3 or len(adapter.rows) == 1)
+            gate.set()
+    assert sorted(row.event_id for row in adapter.rows) == ["e1", "e2", "e3"]
+
+
+async def test_an_event_whose_turn_was_cancelled_in_the_queue_is_taken_back(
+    slot: MemorySlot, adapter: Moody
+) -> None:
+    gate = anyio.Event()
+    adapter.writes = [gate.wait]
+    async with TurnMemory(slot, TurnPolicy(queue_size=1, queue_wait_s=30)) as memory:
+        await memory.record(event(1))
+        with anyio.move_on_after(0.01):
+            await memory.record(event(2))
+        assert memory.status()["waiting"] == 1
+        gate.set()
+        await memory.drain(20)
+        assert await memory.record(event(2))
+    assert [row.event_id for row in adapter.rows] == ["e1", "e2"]
+
+
+async def test_writes_wait_while_the_circuit_is_open(slot: MemorySlot, adapter: Moody, clock: Clock) -> None:
+    adapter.always = DOWN
+    async with TurnMemory(slot, TurnPolicy(open_after=1, pause_s=0.2)) as memory:
+        await memory.record(event(1))
+        await until(lambda: memory.status()["write_circuit"] == "open")
+        tried = len(adapter.tried)
+        await memory.record(event(2, BOB))
+        await anyio.sleep(0.6)  # longer than the pauses between attempts
+        assert len(adapter.tried) == tried
+        adapter.always = None
+        clock.now = 1
+        assert await memory.drain(20)
+    assert sorted(row.event_id for row in adapter.rows) == ["e1", "e2"]
+
+
+async def test_closing_sends_what_waits_for_a_pause(slot: MemorySlot, adapter: Moody) -> None:
+    adapter.writes = [DOWN]
+    async with TurnMemory(slot, TurnPolicy(open_after=5, pause_s=1000)) as memory:
+        await memory.record(event(1))
+        await until(lambda: adapter.tried == ["e1"])
+    assert [row.event_id for row in adapter.rows] == ["e1"]
+
+
+async def test_closing_ends_although_the_memory_hangs_and_says_what_was_left(
+    slot: MemorySlot, adapter: Moody, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter.always = forever
+    memory = TurnMemory(slot, TurnPolicy(drain_s=0.05))
+    for number in range(3):
+        await memory.record(event(number))
+    with anyio.fail_after(20):
+        await memory.aclose()
+        await memory.aclose()
+    assert "closed with 3 events not answered for" in caplog.text
+    assert memory.status()["not_recorded"] == 3
+    with pytest.raises(LifecycleError):
+        await memory.record(event(9))
+
+
+async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adapter: Moody) -> None:
+    """The writers are nobody's children: what ends the host does not end them half-way."""
+    adapter.always = lambda: anyio.sleep(0.01)
+    async with anyio.create_task_group() as tasks:
+
+        async def host() -> None:
+            async with TurnMemory(slot) as memory:
+                for number in range(5):
+                    await memory.record(event(number))
+                tasks.cancel_scope.cancel()
+                await anyio.sleep_forever()
+
+        tasks.start_soon(host)
+    assert [row.event_id for row in adapter.rows] == [f"e{number}" for number in range(5)]
+
+
+async def test_two_close_at_once(slot: MemorySlot, adapter: Moody) -> None:
+    adapter.always = lambda: anyio.sleep(0.01)
+    memory = TurnMemory(slot)
+    await memory.record(event(1))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(memory.aclose)
+        tasks.start_soon(memory.aclose)
+    assert len(adapter.rows) == 1
+
+
+async def test_read_only_is_counted_as_skipped(slot: MemorySlot, adapter: Moody) -> None:
+    await slot.set_mode(AdapterMode(read_only=True))
+    async with TurnMemory(slot) as memory:
+        await memory.record(event(1))
+        assert await memory.drain(20)
+        assert memory.status()["skipped"] == 1
+    assert adapter.rows == []
+
+
+async def test_no_user_text_stands_in_status_or_log(
+    slot: MemorySlot, adapter: Moody, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "sk-planted-sentence"
+    adapter.always = RuntimeError(secret)
+    async with TurnMemory(slot) as memory:
+        await memory.recall(secret, session_id="s")
+        await memory.record_turn(user=secret, session_id="s")
+        await memory.drain(20)
+        told = f"{memory.status()} {await memory.health()}"
+    assert secret not in told
+    assert secret not in caplog.text
