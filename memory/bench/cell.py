@@ -15,7 +15,7 @@ from memory.bench.quickstart_text import CONTEXTS
 from memory.bench.rundir import RunDirectory
 from memory.bench.scoring import score_evidence, score_preference
 from memory.bench.settings import RunSettings
-from memory.bench.timeline import EvidenceTruth, Probe, Session, Timeline
+from memory.bench.timeline import ChoiceTruth, EvidenceTruth, PreferenceTruth, Probe, Session, Timeline
 from memory.contract.adapter import SupportsBulkIngest, SupportsReadiness
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import RetrieveResult, WriteReceipt
@@ -303,6 +303,8 @@ class Cell:
         truth = probe.truth
         if isinstance(truth, EvidenceTruth):
             return {"evidence": score_evidence(truth, result, self._texts)}
+        if isinstance(truth, ChoiceTruth):
+            return {}  # takes an assistant that chooses
         other = next(name for name in CONTEXTS if name != probe.context)
         return {"preference": score_preference(truth, result, other_context=other, foreign=self._foreign)}
 
@@ -321,7 +323,7 @@ class Cell:
     def _answered(self, probe: Probe, **fields: Any) -> ProbeRecord:
         truth = probe.truth
         known: dict[str, Any] = (
-            {} if isinstance(truth, EvidenceTruth) else {"change": truth.change, "since": truth.since}
+            {"change": truth.change, "since": truth.since} if isinstance(truth, PreferenceTruth) else {}
         )
         return ProbeRecord(
             probe_id=probe.probe_id,

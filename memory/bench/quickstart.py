@@ -55,7 +55,7 @@ def make_quickstart(*, seed: int = 7, users: int = 3, sessions: int = 16) -> Tim
         _Game(world, _Dice(f"{seed}/{world.persona_id}"), sessions).timeline()
         for world in text.WORLDS[:users]
     )
-    data = [asdict(timeline) for timeline in timelines]
+    data = [_without_scripts(asdict(timeline)) for timeline in timelines]
     return TimelineSet(
         name="quickstart",
         timelines=timelines,
@@ -90,6 +90,14 @@ def static_profile(data: TimelineSet) -> dict[str, str]:
         lines = [f"{context}, {topics[name]}: {first[context, name]}" for context, name in sorted(first)]
         profiles[timeline.persona_id] = "\n".join(lines)
     return profiles
+
+
+def _without_scripts(timeline: dict[str, Any]) -> dict[str, Any]:
+    """What the quickstart consists of; it has no session that is played, and its hash knows none."""
+    del timeline["tests"]
+    for session in timeline["sessions"]:
+        del session["script"], session["change"]
+    return timeline
 
 
 def _json_ready(value: Any) -> Any:

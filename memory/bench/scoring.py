@@ -100,7 +100,7 @@ def score_preference(
     """
     shown = _plain(result.formatted_context)
     return PreferenceHit(
-        current=_plain(truth.current) in shown,
+        current=truth.current is not None and _plain(truth.current) in shown,
         stale=any(_plain(marker) in shown for marker in truth.stale),
         other=any(_plain(marker) in shown for marker in truth.other),
         unlabelled=any(

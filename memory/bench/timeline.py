@@ -1,6 +1,7 @@
 """What a run goes through: sessions that build a memory up, and probes that ask it.
 
-LoCoMo conversations and the quickstart game are the same kind of data; the runner knows no third.
+A session is a fixed transcript, or a script that is played with an assistant. What a memory is worth is asked by
+probes (what is retrieved) or by test sessions (how an assistant that uses it behaves). The same for every data set.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 
@@ -17,11 +18,16 @@ from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
 
 __all__ = [
+    "Beat",
+    "BeatKind",
+    "ChoiceTruth",
     "EvidenceTruth",
     "Preference",
     "PreferenceTruth",
     "Probe",
+    "Script",
     "Session",
+    "TestSession",
     "Timeline",
     "TimelineSet",
     "Turn",
@@ -71,12 +77,91 @@ class Turn:
         )
 
 
+BeatKind = Literal[
+    "task", "named", "statement", "elsewhere", "hearsay", "exception", "distraction", "neutral", "other"
+]
+"""``task``: a request to which an attribute matters; ``named``: one that also names it. ``statement``: a preference
+is told; ``elsewhere``: told in one context about the other. ``hearsay``, ``exception``, ``distraction``: talk that
+must not be taken for a preference. ``neutral``: a request in which no preference of the user's belongs. ``other``:
+free text of a data set that says no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One thing the user wants of a session.
+
+    Attributes:
+        beat_id: unique within the session.
+        kind: what it is for.
+        goal: what the user wants, and opens with.
+        constraint: what has to hold for it to be done; for judges that read.
+        branch: what the user says where the behaviour does not suit. Empty: nothing.
+        hint: what the user says after that, if it still does not; names what is wanted. Empty: nothing.
+        attribute: which attribute of communication matters to it, or None.
+        truth: the preference in force when it is played; None where nothing is judged.
+    """
+
+    beat_id: str
+    kind: BeatKind
+    goal: str
+    constraint: str = ""
+    branch: str = ""
+    hint: str = ""
+    attribute: str | None = None
+    truth: PreferenceTruth | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A session that is played: who the user is just now, and the beats.
+
+    Attributes:
+        life_context: the user's situation in a sentence or more; for simulators that write.
+        scenario, context: CS fields of every turn.
+        start: timestamp of the first turn; the next ones are a minute apart.
+        beats: in order.
+    """
+
+    life_context: str
+    scenario: str | None
+    context: str | None
+    start: datetime
+    beats: tuple[Beat, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Turns that belong together, in time order."""
+    """What belongs together, in time order: a fixed transcript (``turns``), or a ``script`` to be played."""
 
     session_id: str
-    turns: tuple[Turn, ...]
+    turns: tuple[Turn, ...] = ()
+    script: Script | None = None
+    change: bool = False
+    """Whether it brings a forced change of a preference."""
+
+    @property
+    def start(self) -> datetime | None:
+        """When it begins; None for one without turns."""
+        if self.script is not None:
+            return self.script.start
+        return self.turns[0].timestamp if self.turns else None
+
+
+@dataclass(frozen=True, slots=True)
+class TestSession:
+    """A session that is played while nothing is written, and judged.
+
+    Attributes:
+        after: how many sessions have been ingested when it begins: its insertion point.
+        session_id: unique within the timeline.
+        script: what is played; its beats have truths.
+    """
+
+    __test__: ClassVar[bool] = False
+
+    after: int
+    session_id: str
+    script: Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +201,7 @@ class PreferenceTruth:
     """Which phrases tell a cell's preference apart at the time of the probe; compared ignoring case.
 
     Attributes:
-        current: the marker of the value in force.
+        current: the marker of the value in force; None where the user has no preference here.
         stale: markers this cell had before.
         other: markers the other context has or had for this attribute; never one of the above.
         decoys: markers that were mentioned, but as someone else's habit or a single exception.
@@ -124,12 +209,25 @@ class PreferenceTruth:
         since: as in :class:`Preference`, of the current value.
     """
 
-    current: str
+    current: str | None
     stale: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
     decoys: tuple[str, ...] = ()
     change: str | None = None
     since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceTruth:
+    """A question with given answers.
+
+    Attributes:
+        options: the answers, in the order shown.
+        right: index of the right one.
+    """
+
+    options: tuple[str, ...]
+    right: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +249,17 @@ class Probe:
     after: int
     query: str
     category: str
-    truth: EvidenceTruth | PreferenceTruth
+    truth: EvidenceTruth | PreferenceTruth | ChoiceTruth
     session_id: str
     scenario: str | None = None
     context: str | None = None
     attribute: str | None = None
 
     @property
-    def kind(self) -> Literal["evidence", "preference"]:
+    def kind(self) -> Literal["evidence", "preference", "choice"]:
         """How it is scored."""
+        if isinstance(self.truth, ChoiceTruth):
+            return "choice"
         return "evidence" if isinstance(self.truth, EvidenceTruth) else "preference"
 
 
@@ -170,9 +270,10 @@ class Timeline:
     Attributes:
         preferences: the persona's true preferences in the order they become known; empty where there are none.
         canaries: phrases that occur in this persona's turns and in nobody else's, so that a leak would show.
+        tests: the test sessions along it, in the order they are played.
 
     Raises:
-        InputError: sessions or turns are out of order, an id repeats, or a probe points outside.
+        InputError: sessions or turns are out of order, an id repeats, or a probe or a test session points outside.
     """
 
     persona_id: str
@@ -180,10 +281,11 @@ class Timeline:
     probes: tuple[Probe, ...]
     preferences: tuple[Preference, ...] = ()
     canaries: tuple[str, ...] = ()
+    tests: tuple[TestSession, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"timeline {self.persona_id}"
-        starts = [session.turns[0].timestamp for session in self.sessions if session.turns]
+        starts = [session.start for session in self.sessions if session.start]
         if starts != sorted(starts):
             raise InputError(f"{where}: sessions are not in time order")
         for session in self.sessions:
@@ -197,18 +299,40 @@ class Timeline:
         positions = [probe.after for probe in self.probes]
         if positions != sorted(positions) or any(not 0 <= at <= len(self.sessions) for at in positions):
             raise InputError(f"{where}: a probe is out of order or past the last session")
+        self._check_tests(where)
         for probe in self.probes:
             if isinstance(probe.truth, EvidenceTruth) and not known.issuperset(probe.truth.turns):
                 raise InputError(f"{where}: the truth of {probe.probe_id} names an unknown turn")
 
+    def _check_tests(self, where: str) -> None:
+        points = [test.after for test in self.tests]
+        if points != sorted(points) or any(not 0 <= at <= len(self.sessions) for at in points):
+            raise InputError(f"{where}: a test session is out of order or past the last session")
+        played: tuple[Session | TestSession, ...] = (*self.sessions, *self.tests)
+        names = [one.session_id for one in played]
+        if len(set(names)) != len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise InputError(f"{where}: the session id {twice} occurs twice")
+        for one in played:
+            beats = [beat.beat_id for beat in one.script.beats] if one.script else []
+            if len(set(beats)) != len(beats):
+                raise InputError(f"{where}, {one.session_id}: a beat id occurs twice")
+        for test in self.tests:
+            if all(beat.truth is None for beat in test.script.beats):
+                raise InputError(f"{where}: no beat of the test session {test.session_id} has a truth")
+
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """All turns, oldest first."""
+        """All turns of fixed transcripts, oldest first."""
         return tuple(turn for session in self.sessions for turn in session.turns)
 
     def probes_after(self, sessions: int) -> tuple[Probe, ...]:
         """The probes asked once ``sessions`` sessions have been ingested."""
         return tuple(probe for probe in self.probes if probe.after == sessions)
+
+    def tests_after(self, sessions: int) -> tuple[TestSession, ...]:
+        """The test sessions played once ``sessions`` sessions have been ingested."""
+        return tuple(test for test in self.tests if test.after == sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +340,7 @@ class TimelineSet:
     """Everything one run goes through.
 
     Attributes:
-        name: the kind of timeline, ``locomo`` or ``quickstart``.
+        name: the kind of timeline, such as ``locomo`` or ``quickstart``.
         timelines: one for each persona.
         data_hash: SHA-256 of the data as canonical JSON, so that equal data in differing files compare equal.
         data_name: file name of the data, without its directory; None for generated data.
