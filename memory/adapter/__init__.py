@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory.adapter.address import server_address
 from memory.adapter.base import BaseAdapter, SequentialBulk, release
+from memory.adapter.freed import give_memory_back
 from memory.adapter.lockfile import FileLock
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
@@ -122,6 +123,7 @@ __all__ = [
     "clean_text",
     "entry_cost",
     "fit_entries",
+    "give_memory_back",
     "hookimpl",
     "normalise",
     "normalise_error",

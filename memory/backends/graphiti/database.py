@@ -6,12 +6,10 @@ directory has a lock of our own, taken before anything is touched, and a note of
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +31,7 @@ from graphiti_core.graph_queries import get_fulltext_indices
 from memory import BackendError, BackendUnavailable
 from memory.adapter import FileLock
 
-__all__ = ["Connection", "Database", "Statement", "give_memory_back"]
+__all__ = ["Connection", "Database", "Statement"]
 
 Statement = tuple[str, dict[str, Any]]
 """A query and its parameters."""
@@ -409,14 +407,3 @@ def _fingerprint(path: Path) -> dict[str, int]:
         while chunk := file.read(_CHUNK_BYTES):
             size, found = size + len(chunk), zlib.crc32(chunk, found)
     return {"bytes": size, "crc32": found}
-
-
-def give_memory_back() -> None:
-    """What Kuzu frees stays with glibc otherwise, for each thread that has used it."""
-    if sys.platform == "linux" and (trim := _trim()) is not None:
-        trim(0)
-
-
-@cache
-def _trim() -> Any:
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)

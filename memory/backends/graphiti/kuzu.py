@@ -18,8 +18,8 @@ from graphiti_core.driver.driver import GraphDriver
 from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 
 from memory import BackendUnavailable
-from memory.adapter import NativeWorker
-from memory.backends.graphiti.database import Database, Statement, give_memory_back
+from memory.adapter import NativeWorker, give_memory_back
+from memory.backends.graphiti.database import Database, Statement
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.stores import FACTS_OF_KUZU, changes, equip
 from memory.backends.graphiti.write import Write

@@ -25,6 +25,7 @@ from memory.adapter import IdAlphabet, IsolationError
 
 __all__ = [
     "HISTORY",
+    "ONE_SYNC",
     "TOMBSTONES",
     "check",
     "collection_file",
@@ -41,6 +42,9 @@ __all__ = [
 HISTORY = "history.db"
 TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
 """Beside mem0's tables in its history: whose memories are gone, so that their history can be told and cleared."""
+ONE_SYNC = "PRAGMA journal_mode=WAL"
+"""For the SQLite files of a partition, which have one owner: a commit waits for the disk once, where SQLite's
+default waits several times. It lasts; the two files it puts beside an open one belong to it while it is open."""
 _MARK = "scope.json"
 _META = "meta.json"
 # In small letters, which every file system keeps apart. No name starts with a dot.

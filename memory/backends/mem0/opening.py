@@ -202,6 +202,8 @@ class SharedMemory:
                 pool: Any = getattr(store, "connection_pool", None)
                 if hasattr(pool, "timeout"):
                     pool.timeout = 0.9 * self._deadlines.get("retrieve_s", 15.0)
+                if hasattr(pool, "connection") and hasattr(store, "_get_cursor"):
+                    _read_at_once(store)
                 watch_inserts(store, self._notes)
                 history = open_history(Path(self._config.history_db_path))
             except BaseException:
@@ -229,6 +231,28 @@ class SharedMemory:
                 store.list(top_k=1)
 
 
+def _read_at_once(store: Any) -> None:
+    """Let a psycopg store read without opening a transaction and committing it: one trip, not three."""
+    within_transaction = store._get_cursor
+
+    @contextmanager
+    def cursor(commit: bool = False) -> Iterator[Any]:
+        if commit:
+            with within_transaction(commit=True) as writing:
+                yield writing
+            return
+        with store.connection_pool.connection() as connection:
+            connection.autocommit = True
+            try:
+                with connection.cursor() as reading:
+                    yield reading
+            finally:
+                if not connection.closed:
+                    connection.autocommit = False
+
+    store._get_cursor = cursor
+
+
 def assemble(kind: Any, config: MemoryConfig, models: Models, store: Any, history: SQLiteManager) -> Any:
     """A ``Memory`` of these parts. Its constructor would build a client for a model that nobody configured."""
     memory = kind.__new__(kind)
@@ -253,8 +277,6 @@ def _close_store(store: Any) -> None:
 def open_history(file: Path) -> SQLiteManager:
     """mem0's history, with what we note beside it."""
     history = SQLiteManager(str(file))
-    # As safe as SQLite's default, and half of its time on a disk: the journal is not made anew each time.
-    history.connection.execute("PRAGMA journal_mode=TRUNCATE")
     with history.connection as connection:
         connection.execute(TOMBSTONES)
     return history

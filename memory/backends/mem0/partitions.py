@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from mem0.configs.base import MemoryConfig
 from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, MemslotError
-from memory.adapter import FileLock
+from memory.adapter import FileLock, give_memory_back
 from memory.backends.mem0 import layout
 from memory.backends.mem0.models import Models
 from memory.backends.mem0.moving import Moved, move
@@ -33,6 +34,9 @@ from memory.backends.mem0.watch import Notes, StoreLock, watch_inserts
 __all__ = ["Partitions", "ScopeMemory"]
 
 log = logging.getLogger(__name__)
+_FILES = 9  # that an open partition may have open: three of memories, of entities and of history
+_FILES_OF_OTHERS = 64
+_CLOSED_AT_A_TIME = 32  # after so many, memory is given back to the system
 
 
 class ScopeMemory(Memory):  # type: ignore[misc]
@@ -70,7 +74,9 @@ class _Partition:
     dropped: bool = False
 
     def close(self) -> None:
-        self.memory.vector_store.client.close()
+        store = self.memory.vector_store
+        store.client.close()
+        del store.insert  # the watch over it, which refers back to the store and keeps both for the collector
         if self.history is not None:
             self.history.close()
 
@@ -114,6 +120,7 @@ class Partitions:
         self._models: Models | None = None
         self._history: SQLiteManager | None = None
         self._moved: Moved | None = None
+        self._closed = 0
 
     # -- using them -------------------------------------------------------------------------------------
 
@@ -189,6 +196,7 @@ class Partitions:
         if history is not None:
             history.close()
         self._lock.release()
+        give_memory_back()
 
     # -- opening them -----------------------------------------------------------------------------------
 
@@ -260,8 +268,21 @@ class Partitions:
     def _make_room(self) -> None:
         """Close the partitions that were not used for longest; those in use stay."""
         idle = [directory for directory, partition in self._open.items() if not partition.users]
-        for directory in idle[: max(0, len(self._open) - self._options.open_partitions + 1)]:
+        for directory in idle[: max(0, len(self._open) - self._most_open() + 1)]:
             self._open.pop(directory).close()
+            self._closed += 1
+            if self._closed % _CLOSED_AT_A_TIME == 0:
+                give_memory_back()
+
+    def _most_open(self) -> int:
+        """As configured, or as many as the open files that the system allows; a few of those are others'."""
+        try:
+            import resource
+        except ModuleNotFoundError:  # Windows, which allows thousands
+            return self._options.open_partitions
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = (files - _FILES_OF_OTHERS) // _FILES if files != resource.RLIM_INFINITY else sys.maxsize
+        return max(1, min(self._options.open_partitions, allowed))
 
     def _open_at(self, directory: Path, ids: dict[str, str], models: Models) -> _Partition:
         self._make(directory, ids, models)
@@ -291,6 +312,8 @@ class Partitions:
         except BaseException:
             client.close()
             raise
+        if own is not None:
+            own.connection.execute(layout.ONE_SYNC)
         watch_inserts(store, self._notes)
         memory = assemble(ScopeMemory, self._config, models, store, own or self._history)
         memory.ids = ids

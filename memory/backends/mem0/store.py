@@ -22,6 +22,8 @@ from qdrant_client.local.local_collection import DEFAULT_VECTOR_NAME, LocalColle
 from qdrant_client.local.payload_filters import check_filter
 from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
+from memory.backends.mem0 import layout
+
 __all__ = ["LocalClient", "ScopeStore"]
 
 _BATCH = 1024  # rows whose exact scores are computed at a time
@@ -70,9 +72,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         self._ids = ids
         super().__init__(name, dimensions, client=client, on_disk=on_disk)
         self.is_local = True
-        storage = client.collections[name].storage.storage
-        # As safe as SQLite's default, and half of its time on a disk: the journal is not made anew each time.
-        storage.execute("PRAGMA journal_mode=TRUNCATE")
+        client.collections[name].storage.storage.execute(layout.ONE_SYNC)
 
     @property
     def length(self) -> int:

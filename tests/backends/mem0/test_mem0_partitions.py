@@ -87,8 +87,8 @@ async def test_few_stay_open_and_all_answer(tmp_path: Path) -> None:
 
 
 def test_descriptors_follow_the_partitions_that_are_open(tmp_path: Path) -> None:
-    """In a process that may have too few for all of them. With the default, 500 scopes fit a limit of 1,024:
-    ``tests/perf/figures.py mem0_many_scopes``."""
+    """In a process that may have too few for all of them, or even for as many as are configured. With the default,
+    500 scopes fit a limit of 1,024: ``tests/perf/mem0_figures.py many_scopes``."""
     code = f"""
 import asyncio, os, resource, sys
 from pathlib import Path
@@ -96,19 +96,20 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from mem0_support import *
 scopes = [MemoryScope(run_id="run1", persona_id=f"p{{number}}") for number in range(40)]
 async def main():
-    async with opened(Path({str(tmp_path)!r}), open_partitions=8) as slot:
+    async with opened(Path({str(tmp_path)!r}) / sys.argv[1], open_partitions=int(sys.argv[1])) as slot:
         used = len(os.listdir("/proc/self/fd"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8 * 3 + 6, used + 8 * 3 + 6))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64 + 8 * 9, 64 + 8 * 9))
         for scope in scopes:
             await slot.setup_scope(scope)
             await slot.record_event(event(f"tea of {{scope.persona_id}}", scope=scope))
         for scope in scopes:
             assert await found(slot, "tea", scope=scope) == [f"tea of {{scope.persona_id}}"]
-            assert len(os.listdir("/proc/self/fd")) <= used + 8 * 3
+            assert len(os.listdir("/proc/self/fd")) <= used + 8 * 9
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    for open_partitions in ("8", "1000"):
+        done = subprocess.run([sys.executable, "-c", code, open_partitions], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 # -- dropped ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -121,6 +122,31 @@ async def test_filters_narrow(
                 )
             )
         assert {text.split()[1] for text in await found(slot, "mug", filters=filters)} == expected
+
+
+async def test_a_read_is_one_statement_and_a_write_a_transaction(
+    tmp_path: Path, block: dict[str, Any]
+) -> None:
+    """mem0 begins and commits a transaction around each SELECT: three ways to the server, for each of its two."""
+    async with opened(tmp_path, **block) as slot:
+        await slot.record_event(event("I drink oolong."))
+        store = native(slot).vector_store
+        seen: list[tuple[bool, bool]] = []
+        within = store._get_cursor
+
+        @contextmanager
+        def noted(commit: bool = False) -> Iterator[Any]:
+            with within(commit) as cursor:
+                seen.append((commit, cursor.connection.autocommit))
+                yield cursor
+
+        store._get_cursor = noted
+        assert await found(slot, "oolong") == ["I drink oolong."]
+        assert seen == [(False, True), (False, True)], "by vectors, and by words"
+        seen.clear()
+        await slot.record_event(event("I drink assam."))
+        assert (True, False) in seen
+        assert {autocommit for commit, autocommit in seen if commit} == {False}
 
 
 async def test_iso_ranges_are_refused_with_another_way(tmp_path: Path, block: dict[str, Any]) -> None:
