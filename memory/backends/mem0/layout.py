@@ -5,6 +5,7 @@
         scope.json                                       whose it is
         meta.json, collection/*/storage.sqlite           Qdrant's
         history.db                                       mem0's
+        logs.json                                        which files' logs there are, while it is written to
 
 A partition is made beside its place and moved there when it is complete, and moved away before it is deleted. So
 one that lacks a file, or has an empty one, was damaged from outside; it is never taken for a new one.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,8 +27,8 @@ from memory.adapter import IdAlphabet, IsolationError
 
 __all__ = [
     "HISTORY",
-    "ONE_SYNC",
     "TOMBSTONES",
+    "Logs",
     "check",
     "collection_file",
     "damaged",
@@ -42,11 +44,10 @@ __all__ = [
 HISTORY = "history.db"
 TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
 """Beside mem0's tables in its history: whose memories are gone, so that their history can be told and cleared."""
-ONE_SYNC = "PRAGMA journal_mode=WAL"
-"""For the SQLite files of a partition, which have one owner: a commit waits for the disk once, where SQLite's
-default waits several times. It lasts; the two files it puts beside an open one belong to it while it is open."""
 _MARK = "scope.json"
 _META = "meta.json"
+_LOGS = "logs.json"
+_LOG_BEGINS = b"\x37\x7f\x06"  # https://sqlite.org/walformat.html
 # In small letters, which every file system keeps apart. No name starts with a dot.
 _NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
 
@@ -110,6 +111,42 @@ def remove(directory: Path) -> None:
     shutil.rmtree(going)
 
 
+class Logs:
+    """The write-ahead logs of a partition's SQLite files: a commit waits for the disk once, where SQLite's default
+    waits several times.
+
+    Until a file is closed, what was written may be in its log alone, and SQLite takes a file without its log for
+    what it was before. So the partition notes which logs there are: those of a killed process are missed.
+
+    Args:
+        directory: the partition's.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._connections: dict[str, sqlite3.Connection] = {}
+        self._begun: set[str] = set()
+
+    def keep(self, file: str | Path, connection: sqlite3.Connection) -> None:
+        """Keep one for a file below the directory, which has no other connection as long as this one is open."""
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        self._connections[str(file)] = connection
+
+    def begin(self) -> None:
+        """To be called before a write. Every log has a beginning before it is noted."""
+        if len(self._begun) == len(self._connections):
+            return
+        for name in self._connections.keys() - self._begun:
+            self._connections[name].execute("PRAGMA user_version=1")
+            self._begun.add(name)
+        (self._directory / _LOGS).write_text(json.dumps(sorted(self._begun)), encoding="utf-8")
+
+    def end(self) -> None:
+        """To be called before the files are closed, which moves the logs into them."""
+        (self._directory / _LOGS).unlink(missing_ok=True)
+
+
 def check(directory: Path, ids: Mapping[str, str], collection: str) -> None:
     """Look at a partition's files before they are opened.
 
@@ -123,12 +160,31 @@ def check(directory: Path, ids: Mapping[str, str], collection: str) -> None:
             raise damaged(directory, f"{name} is missing")
         if path.exists() and path.stat().st_size == 0:
             raise damaged(directory, f"{name} is empty")
+    for name in _noted(directory):
+        if not _begins(directory / f"{name}-wal"):
+            raise damaged(directory, f"{name}-wal is missing or empty")
     try:
         marked = json.loads((directory / _MARK).read_bytes())
     except ValueError:
         raise damaged(directory, f"{_MARK} is unreadable") from None
     if marked != ids:
         raise IsolationError(f"the partition at {directory} is of another scope; nothing was done")
+
+
+def _noted(directory: Path) -> list[str]:
+    try:
+        names: list[str] = json.loads((directory / _LOGS).read_bytes())
+    except (FileNotFoundError, ValueError):  # killed while it was noted, so nothing is in the logs yet
+        return []
+    return names
+
+
+def _begins(log: Path) -> bool:
+    try:
+        with log.open("rb") as file:
+            return file.read(len(_LOG_BEGINS)) == _LOG_BEGINS
+    except FileNotFoundError:
+        return False
 
 
 def damaged(directory: Path, what: str) -> BackendError:

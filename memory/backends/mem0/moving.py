@@ -126,7 +126,7 @@ def _copy_rows(source: Path, target: Path, numbers: list[int]) -> None:
 
 def _prepare(history: Path, scopes: dict[Ids, _Scope]) -> None:
     """The old history in mem0's present form, quick to search; scopes of which it alone tells are added."""
-    open_history(history).close()
+    open_history(history, shared=True).close()
     with _connected(history) as connection, connection:
         connection.execute("CREATE INDEX IF NOT EXISTS memslot_by_memory ON history (memory_id)")
         for table in ("messages", "memslot_deleted"):

@@ -43,13 +43,15 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     """A ``Memory`` on one partition. Its entities live there too, in a collection made with the first of them."""
 
     ids: Mapping[str, str]
+    logs: layout.Logs
     _entity_store: ScopeStore | None
 
     @property
     def entity_store(self) -> ScopeStore:
         """mem0's own property would have it filtered and indexed like a server's."""
         if self._entity_store is None:
-            self._entity_store = _store(self.config, self.vector_store.client, self.ids, entities=True)
+            store = self.vector_store
+            self._entity_store = _store(self.config, store.client, self.ids, self.logs, entities=True)
         return self._entity_store
 
     @property
@@ -59,11 +61,11 @@ class ScopeMemory(Memory):  # type: ignore[misc]
 
 
 def _store(
-    config: MemoryConfig, client: Any, ids: Mapping[str, str], *, entities: bool = False
+    config: MemoryConfig, client: Any, ids: Mapping[str, str], logs: layout.Logs, *, entities: bool = False
 ) -> ScopeStore:
     native = config.vector_store.config
     name = layout.entity_collection(native.collection_name) if entities else native.collection_name
-    return ScopeStore(client, name, native.embedding_model_dims, native.on_disk, ids)
+    return ScopeStore(client, name, native.embedding_model_dims, native.on_disk, ids, logs)
 
 
 @dataclass(slots=True)
@@ -74,6 +76,7 @@ class _Partition:
     dropped: bool = False
 
     def close(self) -> None:
+        self.memory.logs.end()
         store = self.memory.vector_store
         store.client.close()
         del store.insert  # the watch over it, which refers back to the store and keeps both for the collector
@@ -213,7 +216,7 @@ class Partitions:
                 shared = self._options.history_path
                 if shared is not None:
                     make_directory(shared.parent, self._where)
-                    self._history = open_history(shared)
+                    self._history = open_history(shared, shared=True)
             self._move(models)
         except BaseException:
             self.close()
@@ -305,16 +308,17 @@ class Partitions:
                 self._open_files(making, ids, models).close()
 
     def _open_files(self, directory: Path, ids: Mapping[str, str], models: Models) -> _Partition:
-        client = LocalClient(directory)
+        client, logs = LocalClient(directory), layout.Logs(directory)
         try:
-            store = _store(self._config, client, ids)
-            own = None if self._history is not None else open_history(directory / layout.HISTORY)
+            store = _store(self._config, client, ids, logs)
+            own = None
+            if self._history is None:
+                own = open_history(directory / layout.HISTORY, shared=False)
+                logs.keep(layout.HISTORY, own.connection)
         except BaseException:
             client.close()
             raise
-        if own is not None:
-            own.connection.execute(layout.ONE_SYNC)
         watch_inserts(store, self._notes)
         memory = assemble(ScopeMemory, self._config, models, store, own or self._history)
-        memory.ids = ids
+        memory.ids, memory.logs = ids, logs
         return _Partition(memory, own)

@@ -22,7 +22,7 @@ from qdrant_client.local.local_collection import DEFAULT_VECTOR_NAME, LocalColle
 from qdrant_client.local.payload_filters import check_filter
 from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
-from memory.backends.mem0 import layout
+from memory.backends.mem0.layout import Logs, collection_file
 
 __all__ = ["LocalClient", "ScopeStore"]
 
@@ -64,15 +64,23 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         dimensions: length of the vectors.
         on_disk: as mem0's option.
         ids: the scope's native ids, which every row carries.
+        logs: the partition's.
     """
 
     def __init__(
-        self, client: LocalClient, name: str, dimensions: int, on_disk: bool, ids: Mapping[str, str]
+        self,
+        client: LocalClient,
+        name: str,
+        dimensions: int,
+        on_disk: bool,
+        ids: Mapping[str, str],
+        logs: Logs,
     ) -> None:
         self._ids = ids
+        self._logs = logs
         super().__init__(name, dimensions, client=client, on_disk=on_disk)
         self.is_local = True
-        client.collections[name].storage.storage.execute(layout.ONE_SYNC)
+        logs.keep(collection_file(Path(), name), client.collections[name].storage.storage)
 
     @property
     def length(self) -> int:
@@ -148,8 +156,24 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         """As the native one."""
         return super().list(self._beyond_scope(filters), top_k)
 
+    def insert(
+        self,
+        vectors: Sequence[Any],
+        payloads: Sequence[dict[str, Any]] | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> None:
+        """As the native one."""
+        self._logs.begin()
+        super().insert(vectors, payloads, ids)
+
+    def delete(self, vector_id: str) -> None:
+        """As the native one."""
+        self._logs.begin()
+        super().delete(vector_id)
+
     def update(self, vector_id: str, vector: Any = None, payload: dict[str, Any] | None = None) -> None:
         """As the native one; the vector as opening the store again would give it."""
+        self._logs.begin()
         super().update(vector_id, vector, payload)
         rows = self.client._get_collection(self.collection_name)
         if vector is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import uuid
 import warnings
@@ -35,14 +36,23 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of its own; yields its connection string."""
+def postgres() -> Iterator[str]:
+    """A server of its own; yields its connection string. Not below pytest's directory: root's server runs as
+    another user, to whom every other run of pytest closes that directory."""
+    with tempfile.TemporaryDirectory() as directory, _served(directory) as uri:
+        yield uri
+
+
+@contextmanager
+def _served(directory: str) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR
         import pgserver
-    server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
+    server = pgserver.get_server(Path(directory) / "pg", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
 
 
 @pytest.fixture
