@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from memory.adapter import (
     ResetReceipt,
     SequentialBulk,
     normalise_error,
+    queued,
 )
 from memory.backends.graphiti.options import GROUP_IDS, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.records import LISTS, GraphitiRecords
@@ -101,7 +102,9 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         Where open graphs hold memory, writes wait for writes of other scopes once so many are under way as may
         stay open, and reads for reads: a write may take as long as its model, and no read is to wait for that.
         """
-        async with self._places[writing]:
+        async with AsyncExitStack() as held:
+            with queued():
+                await held.enter_async_context(self._places[writing])
             graph = await self._graph(self.native_scope(scope)["group_id"], clearing)
             graph.users += 1
             try:

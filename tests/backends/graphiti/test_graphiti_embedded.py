@@ -27,6 +27,7 @@ from graphiti_support import (
 
 from memory import (
     BackendError,
+    BackendTimeout,
     BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
@@ -215,6 +216,16 @@ async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: S
             tasks.cancel_scope.cancel()
         await slot.record_event(event("I ride my green bicycle."))
         assert await found(slot, "bicycle") == ["I ride my green bicycle."]
+
+
+async def test_a_write_that_waited_for_a_place_was_not_sent(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, open_graphs=1, deadlines={"write_s": 0.05}) as slot:
+        adapter: Any = slot._adapter
+        async with adapter._places[True]:  # as a write of another scope holds it
+            with pytest.raises(BackendTimeout) as raised:
+                await slot.record_event(event("I ride my green bicycle."))
+        assert not raised.value.ambiguous
+        assert (await listed(slot, "count"))["Episodic"] == 0
 
 
 async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: ScriptedLLM) -> None:
