@@ -38,7 +38,8 @@ from memory.contract.requests import (
 )
 from memory.contract.scope import MemoryScope
 from memory.slot.delivery import Delivery
-from memory.slot.rules import Rules, Span, without_recalled_context
+from memory.slot.rules import Rules, Span
+from memory.slot.stripping import without_recalled_context
 
 __all__ = ["guard"]
 
@@ -97,6 +98,7 @@ class _NativeMutation(_Changes):
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         skipped = NativeMutationReceipt(status="skipped_read_only")
         with self._rules.span("native_mutation", request.scope) as span:
+            request = without_recalled_context(request)
             return await self._change(
                 span, request.scope, lambda: self._adapter.native_mutation(request), skipped
             )

@@ -25,25 +25,19 @@ from memory.contract.errors import (
     BackendProtocolError,
     BackendTimeout,
     ConfigError,
-    InputError,
     LifecycleError,
     MemslotError,
     ScopeError,
     normalise_error,
 )
-from memory.contract.events import MemoryEvent
-from memory.contract.formatting import strip_json
 from memory.contract.receipts import Trace
-from memory.contract.requests import MemoryFeedback
 from memory.contract.scope import MemoryScope
 from memory.slot.gate import InFlight, Lanes, ModeGate
 from memory.slot.tracing import TraceSink
 
-__all__ = ["Deadlines", "Rules", "Span", "without_recalled_context"]
+__all__ = ["Deadlines", "Rules", "Span"]
 
 T = TypeVar("T")
-ModelT = TypeVar("ModelT", bound=Frozen)
-SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback)
 log = logging.getLogger(__name__)
 
 
@@ -353,37 +347,3 @@ class Rules:
             for receipt in receipts
         ]
         return cast(T, traced if isinstance(answer, list) else traced[0])
-
-
-def without_recalled_context(said: SaidT) -> SaidT:
-    """An event or feedback without any memory section, so that memory never feeds on itself.
-
-    Sections go from what was said and from the names, tool calls and metadata beside it.
-
-    Raises:
-        InputError: nothing else was in it.
-    """
-    if isinstance(said, MemoryEvent):
-        messages = [_stripped(message, "content", "name", "tool_calls") for message in said.messages]
-        kept = tuple(message for message in messages if message.content or message.tool_calls)
-        if kept != said.messages:
-            said = said.model_copy(update={"messages": kept})
-        something = bool(kept)
-    else:
-        said = _stripped(said, "content", "corrected_answer")
-        something = bool(said.content or said.corrected_answer)
-    if not something:
-        raise InputError(f"{type(said).__name__} holds nothing but recalled context; nothing was written")
-    return _stripped(said, "metadata")
-
-
-def _stripped(said: ModelT, *names: str) -> ModelT:
-    """With sections taken out of these fields; a text of which nothing is left is absent, where that is allowed."""
-    changed = {}
-    for name in names:
-        before = getattr(said, name)
-        after = strip_json(before)
-        if after != before:
-            optional = type(said).model_fields[name].default is None
-            changed[name] = None if optional and not after else after
-    return said.model_copy(update=changed) if changed else said

@@ -38,7 +38,8 @@ from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
 from memory.slot.journal import Journal
 from memory.slot.rendering import Rendering
-from memory.slot.rules import Deadlines, Rules, Span, without_recalled_context
+from memory.slot.rules import Deadlines, Rules, Span
+from memory.slot.stripping import without_recalled_context
 from memory.slot.tracing import TraceSink
 from memory.slot.turns import event_of, request_of
 from memory.slot.view import Occupancy, ScopedMemory

@@ -5,8 +5,22 @@ import json
 import pytest
 from slot_support import ALICE, BOB, Obedient, adapter, anyio_backend, ask, event, sink, slot
 
-from memory import ContextBudget, InputError, Message, SupportsBulkIngest, SupportsFeedback
-from memory.adapter import BackendProtocolError, ContextEntry, FeedbackReceipt, IsolationError
+from memory import (
+    ContextBudget,
+    InputError,
+    Message,
+    NativeMutationRequest,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+)
+from memory.adapter import (
+    BackendProtocolError,
+    ContextEntry,
+    FeedbackReceipt,
+    IsolationError,
+    NativeMutationReceipt,
+)
 from memory.contract.requests import MemoryFeedback
 
 __all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
@@ -74,6 +88,37 @@ async def test_recalled_context_in_feedback_is_not_written(slot, adapter):
     with pytest.raises(InputError, match="nothing but recalled context"):
         await view.apply_feedback(feedback(content=context))
     assert len(taken) == 1
+
+
+async def test_recalled_context_in_a_native_mutation_is_not_written(slot, adapter):
+    taken = []
+
+    async def native_mutation(request):
+        taken.append(request)
+        return NativeMutationReceipt(status="committed")
+
+    adapter.native_mutation = native_mutation
+    context = await recalled(slot)
+    view = slot.capability(SupportsNativeMutation)
+
+    def update(**arguments):
+        return NativeMutationRequest(scope=ALICE, operation="update", native_id="n", arguments=arguments)
+
+    plain = update(text="I like green tea", metadata={"a": ""}, none=None)
+    await view.native_mutation(plain)
+    await view.native_mutation(update(text=f"I like green {context}", metadata={"a": [context], "n": 1}))
+    assert taken[0] is plain
+    assert taken[1].arguments == {"text": "I like green", "metadata": {"a": [""], "n": 1}}
+    with pytest.raises(InputError, match=r"arguments\.text holds nothing but recalled context"):
+        await view.native_mutation(update(text=context))
+    assert len(taken) == 2
+
+
+async def test_recalled_context_in_labels_is_not_written(slot, adapter):
+    context = await recalled(slot)
+    await slot.after_turn(user="and now?", session_id="s", scenario=f"tea {context}", context=context)
+    written = adapter.rows[-1]
+    assert (written.scenario, written.context, written.attribute) == ("tea", None, None)
 
 
 async def test_prose_that_forms_a_tag_together_is_recalled(slot, adapter):

@@ -1,0 +1,59 @@
+"""Recalled context is not written again, whatever it comes in, or a memory would feed on itself (DESIGN 5.6)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from memory.contract._model import Frozen
+from memory.contract.errors import InputError
+from memory.contract.events import MemoryEvent
+from memory.contract.formatting import strip_json
+from memory.contract.requests import MemoryFeedback, NativeMutationRequest
+
+__all__ = ["without_recalled_context"]
+
+ModelT = TypeVar("ModelT", bound=Frozen)
+SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback, NativeMutationRequest)
+
+
+def without_recalled_context(said: SaidT) -> SaidT:
+    """An event, feedback or mutation without any memory section.
+
+    Sections go from what was said and from the names, tool calls, labels and metadata beside it.
+
+    Raises:
+        InputError: nothing else was in it, or in an argument of a mutation.
+    """
+    if isinstance(said, MemoryEvent):
+        messages = [_stripped(message, "content", "name", "tool_calls") for message in said.messages]
+        kept = tuple(message for message in messages if message.content or message.tool_calls)
+        if kept != said.messages:
+            said = said.model_copy(update={"messages": kept})
+        return _something(_stripped(said, "scenario", "context", "attribute", "metadata"), kept)
+    if isinstance(said, MemoryFeedback):
+        said = _stripped(said, "content", "corrected_answer", "metadata")
+        return _something(said, said.content or said.corrected_answer)
+    before, said = said.arguments, _stripped(said, "arguments")
+    for name, value in said.arguments.items():
+        _something(said, value or not before.get(name), f".arguments.{name}")
+    return said
+
+
+def _something(said: SaidT, left: object, where: str = "") -> SaidT:
+    if not left:
+        raise InputError(
+            f"{type(said).__name__}{where} holds nothing but recalled context; nothing was written"
+        )
+    return said
+
+
+def _stripped(said: ModelT, *names: str) -> ModelT:
+    """With sections taken out of these fields; a text of which nothing is left is absent, where that is allowed."""
+    changed: dict[str, Any] = {}
+    for name in names:
+        before = getattr(said, name)
+        after = strip_json(before)
+        if after != before:
+            optional = type(said).model_fields[name].default is None
+            changed[name] = None if optional and not after else after
+    return said.model_copy(update=changed) if changed else said
