@@ -77,11 +77,11 @@ async def test_a_person_in_use_is_never_released():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE, idle_scopes=0) as slot:
         bob = slot.for_scope(persona_id="bob")
-        entered = anyio.Event()
+        entered, go_on = anyio.Event(), anyio.Event()
 
         async def wait():
             entered.set()
-            await anyio.sleep(0.05)
+            await go_on.wait()
 
         adapter.next_write = [wait]
         async with anyio.create_task_group() as tasks:
@@ -89,6 +89,7 @@ async def test_a_person_in_use_is_never_released():
             await entered.wait()
             await slot.for_scope(persona_id="eve").before_turn("x", session_id="s")
             assert slot.is_set_up(BOB)
+            go_on.set()
         assert not slot.is_set_up(BOB)
         assert [row.scope for row in adapter.rows] == [BOB]
 

@@ -86,16 +86,21 @@ class Held(Everything):
 
 
 async def test_a_deadline_starts_when_the_call_is_admitted():
-    """Four searches of a fifth of a second, one at a time, each within half a second."""
-    adapter = Everything(max_concurrency=1)
-    adapter.next_read = [lambda: anyio.sleep(0.2)] * 4
-    deadlines = Deadlines(retrieve_s=0.5)
+    """Searches that wait longer than their deadline, for a write that may take its time."""
+    adapter, waited_s = Held("record_event", max_concurrency=1), 0.7
+    deadlines = Deadlines(retrieve_s=0.6)
     slot = MemorySlot(adapter, scope=ALICE, deadlines=deadlines, trace_sink=(sink := Sink()))
     async with slot, anyio.create_task_group() as group:
+        group.start_soon(slot.record_event, event())
+        await settle()
         for _ in range(4):
             group.start_soon(slot.retrieve, ask())
-    assert [trace.error for trace in sink] == [None] * 5
-    assert max(trace.latency_ms for trace in sink) < 500, "waiting for a turn is no latency of the backend"
+        await anyio.sleep(waited_s)
+        adapter.release.set()
+    told = {trace.operation: trace for trace in sink}
+    assert [trace.error for trace in sink] == [None] * 6
+    assert told["record_event"].latency_ms >= waited_s * 990
+    assert told["retrieve"].latency_ms < waited_s * 500, "waiting for a turn is no latency of the backend"
 
 
 async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
@@ -103,7 +108,7 @@ async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
 
     async def native(name):
         order.append(name)
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.02)
 
     adapter.native = native
     async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(retrieve_s=0.5)) as slot:

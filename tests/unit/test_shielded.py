@@ -63,19 +63,23 @@ async def test_a_call_given_up_while_waiting_never_starts():
 
 
 async def test_idle_waits_for_one_key_or_for_all():
-    calls = ShieldedCalls()
-
-    async def nap(seconds):
-        await anyio.sleep(seconds)
-
-    for key, seconds in (("short", 0.03), ("long", 0.1)):
+    calls, ends = ShieldedCalls(), {"short": anyio.Event(), "long": anyio.Event()}
+    for key, end in ends.items():
         with anyio.move_on_after(0.001):
-            await calls.run(key, lambda seconds=seconds: nap(seconds))
-    await calls.idle("short")
-    assert not calls.busy("short")
-    assert calls.busy("long")
-    await calls.idle()
-    assert not calls.busy("long")
+            await calls.run(key, end.wait)
+    for key in ends:
+        waited = []
+
+        async def wait(key=key, waited=waited):
+            await calls.idle(key if key == "short" else None)
+            waited.append(key)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            assert waited == []
+            ends[key].set()
+        assert [one for one in ends if calls.busy(one)] == ["long"] * (key == "short")
 
 
 class SlowWriter(BaseAdapter):
@@ -86,13 +90,14 @@ class SlowWriter(BaseAdapter):
     def __init__(self):
         self.shielded = ShieldedCalls()
         self.stored = []
+        self.go_on = anyio.Event()
 
     def native_scope(self, scope):
         return {"id": scope.label}
 
     async def record_event(self, event):
         async def write():
-            await anyio.sleep(0.1)
+            await self.go_on.wait()
             self.stored.append(event.event_id)
 
         await self.shielded.run(event.scope, write)
@@ -101,16 +106,22 @@ class SlowWriter(BaseAdapter):
 
 @pytest.mark.parametrize("end", ["switch", "close"])
 async def test_switching_and_closing_wait_for_writes_that_were_given_up(end):
-    adapter = SlowWriter()
+    adapter, seen = SlowWriter(), []
     slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.02))
+
+    async def finish():
+        await (slot.set_mode(AdapterMode(read_only=True)) if end == "switch" else slot.aclose())
+        seen.extend(adapter.stored)
+
     async with slot:
         assert (await slot.record_event(event())).status == "unknown"
-        assert adapter.stored == []
-        if end == "switch":
-            slot.deadlines = Deadlines()
-            await slot.set_mode(AdapterMode(read_only=True))
-            assert adapter.stored == ["e1"]
-    assert adapter.stored == ["e1"]
+        slot.deadlines = Deadlines()
+        async with anyio.create_task_group() as group:
+            group.start_soon(finish)
+            await anyio.wait_all_tasks_blocked()
+            assert adapter.stored == []
+            adapter.go_on.set()
+    assert seen == ["e1"]
 
 
 async def test_an_adapter_for_asyncio_alone_is_refused_on_trio(anyio_backend):

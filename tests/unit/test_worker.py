@@ -27,21 +27,23 @@ async def test_results_and_errors_come_back():
 
 async def test_an_abandoned_call_keeps_its_worker():
     worker = NativeWorker()
-    running, most = 0, 0
+    begun, go_on, order = threading.Event(), threading.Event(), []
 
-    def call():
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        time.sleep(0.05)
-        running -= 1
+    def abandoned():
+        begun.set()
+        order.append("begun")
+        go_on.wait(10)
+        order.append("ended")
 
-    for _ in range(3):
-        with anyio.move_on_after(0.01) as scope:
-            await worker.run(call)
-        assert scope.cancelled_caught
-    await worker.run(call)
-    assert most == 1
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run, abandoned)
+        await anyio.to_thread.run_sync(begun.wait)
+        group.cancel_scope.cancel()
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run, lambda: order.append("next"))
+        await anyio.sleep(0.02)  # time to begin, were its worker free
+        go_on.set()
+    assert order == ["begun", "ended", "next"]
     await worker.aclose()
 
 
@@ -62,21 +64,26 @@ async def test_a_call_given_up_while_waiting_never_runs():
 
 async def test_idle_waits_for_abandoned_calls():
     worker = NativeWorker()
-    begun, finished = threading.Event(), threading.Event()
+    begun, go_on, order = threading.Event(), threading.Event(), []
 
     def call():
         begun.set()
-        time.sleep(0.05)
-        finished.set()
+        go_on.wait(10)
+        order.append("ended")
+
+    async def wait():
+        await worker.idle()
+        order.append("idle")
 
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run, call)
-        while not begun.is_set():  # noqa: ASYNC110 (set on the worker)
-            await anyio.sleep(0.001)
+        await anyio.to_thread.run_sync(begun.wait)
         group.cancel_scope.cancel()
-    assert not finished.is_set()
-    await worker.idle()
-    assert finished.is_set()
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await anyio.sleep(0.02)  # time to return, did it not wait
+        go_on.set()
+    assert order == ["ended", "idle"]
     await worker.aclose()
 
 

@@ -43,6 +43,13 @@ async def _look(slot: MemorySlot) -> BackendReadiness:
     return await readiness.readiness(ADA)
 
 
+async def _fired(double: HonchoDouble) -> None:
+    """Until the server has taken the request whose fault was ordered."""
+    with anyio.fail_after(10):
+        while not double.faults.fired:  # noqa: ASYNC110 (of another thread)
+            await anyio.sleep(0.005)
+
+
 # -- derivation -----------------------------------------------------------------------------------------
 
 
@@ -257,11 +264,11 @@ async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDoub
     async with slot_on(double, quiet_period_s=0.0) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0.3)
+        double.faults.add("slow", endpoint="POST */messages", delay_s=0.6)
         double.model.enqueue_s = 0.4
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slot.record_event, event(2, "I like tea."))
-            await anyio.sleep(0.1)
+            await _fired(double)
             early = await _look(slot)
             assert (early.state, early.detail) == ("pending", "a write is still under way")
         assert (await _wait(slot)).state == "ready"
@@ -338,10 +345,10 @@ async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> 
 async def test_a_reset_waits_for_readers(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
-        double.faults.add("slow", endpoint="GET */context", delay_s=0.3)
+        double.faults.add("slow", endpoint="GET */context", delay_s=0.8)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, slot)
-            await anyio.sleep(0.05)
+            await _fired(double)
             tasks.start_soon(slot.reset_scope, ADA)
             await anyio.sleep(0.1)
             assert not any(one.startswith("DELETE") for one in sent(double))

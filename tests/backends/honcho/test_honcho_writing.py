@@ -243,10 +243,12 @@ async def test_a_write_that_passed_its_deadline_and_is_sent_again_is_stored_once
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
         rules, usual = slot._rules, slot.deadlines
-        rules.deadlines = usual.model_copy(update={"write_s": 0.05, "query_s": 0.05})
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0.3)
+        rules.deadlines = usual.model_copy(update={"write_s": 0.2, "query_s": 0.2})
+        double.faults.add("slow", endpoint="POST */messages", delay_s=0.6)
         assert (await slot.record_event(event(1, "I like tea."))).status == "unknown"
-        await anyio.sleep(0.5)
+        with anyio.fail_after(10):
+            while len(stored(double)) < 2:  # noqa: ASYNC110 (of another thread)
+                await anyio.sleep(0.01)
         rules.deadlines = usual
         assert (await slot.record_event(event(1, "I like tea."))).status == "queued"
     assert [row["metadata"]["event_id"] for row in stored(double)] == ["e0", "e1"]

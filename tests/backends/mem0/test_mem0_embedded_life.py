@@ -247,15 +247,23 @@ async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
         adapter: Any = slot._adapter
         events = [event(f"tea {number}") for number in range(50)]
         store = native(slot).vector_store
-        stored_by = store.insert
-        store.insert = lambda **rows: (threading.Event().wait(0.02), stored_by(**rows))[1]
-        with anyio.move_on_after(0.1):
-            await adapter.record_events(events)
+        stored_by, begun, third, go_on = store.insert, [], threading.Event(), threading.Event()
+
+        def insert(**rows: Any) -> Any:
+            begun.append(1)
+            if len(begun) == 3:
+                third.set()
+                go_on.wait(10)
+            return stored_by(**rows)
+
+        store.insert = insert
+        async with anyio.create_task_group() as group:
+            group.start_soon(adapter.record_events, events)
+            await anyio.to_thread.run_sync(third.wait)
+            group.cancel_scope.cancel()
+        go_on.set()
         await adapter.worker.idle()
-        written = len(await stored(slot))
-        assert 0 < written < 16
-        await anyio.sleep(0.1)
-        assert len(await stored(slot)) == written
+        assert len(await stored(slot)) == len(begun) == 3
 
 
 def test_event_time_is_kept_to_the_microsecond() -> None:
