@@ -21,7 +21,7 @@ from memory.bench.timeline import Preference, PreferenceTruth, Probe, Session, T
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-__all__ = ["make_quickstart", "oracle_matrix", "static_profile"]
+__all__ = ["Dice", "json_ready", "make_quickstart", "opened", "oracle_matrix", "static_profile"]
 
 CHANGES = 5
 """Preferences that change, per persona; three of them are announced."""
@@ -52,14 +52,13 @@ def make_quickstart(*, seed: int = 7, users: int = 3, sessions: int = 16) -> Tim
     if not 8 <= sessions <= 60:
         raise ConfigError(f"run.sessions: is {sessions}; the quickstart takes 8 to 60 sessions")
     timelines = tuple(
-        _Game(world, _Dice(f"{seed}/{world.persona_id}"), sessions).timeline()
-        for world in text.WORLDS[:users]
+        _Game(world, Dice(f"{seed}/{world.persona_id}"), sessions).timeline() for world in text.WORLDS[:users]
     )
     data = [_without_scripts(asdict(timeline)) for timeline in timelines]
     return TimelineSet(
         name="quickstart",
         timelines=timelines,
-        data_hash=canonical_hash(_json_ready(data)),
+        data_hash=canonical_hash(json_ready(data)),
         seed=seed,
         notes=(
             "Synthetic data of memslot's own; markers are exact phrases, so a paraphrase counts as a miss.",
@@ -100,17 +99,20 @@ def _without_scripts(timeline: dict[str, Any]) -> dict[str, Any]:
     return timeline
 
 
-def _json_ready(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
+    """Generated data as JSON takes it, for hashing."""
     if isinstance(value, dict):
-        return {key: _json_ready(item) for key, item in value.items()}
+        return {key: json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_json_ready(item) for item in value]
+        return [json_ready(item) for item in value]
     if isinstance(value, Message):
         return {"role": value.role, "content": value.content}
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-class _Dice:
+class Dice:
+    """Chance that a seed decides, the same on any machine."""
+
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
 
@@ -143,7 +145,7 @@ class _Game:
     """One persona's game: first who wants what and when, then what is said, then what is asked."""
 
     world: text.World
-    dice: _Dice
+    dice: Dice
     length: int
     contexts: list[str] = field(init=False)
     scripts: list[list[_Line]] = field(init=False)
@@ -237,7 +239,7 @@ class _Game:
             marker = self.spare[name][-1]
             form = self.dice.pick(text.HEARSAY if self.dice.chance(0.6) else text.EXCEPTION)
             said = form.format(**self._props(context), marker=marker)
-            self.scripts[index].append(_Line(_opened(said), decoy=(name, marker)))
+            self.scripts[index].append(_Line(opened(said), decoy=(name, marker)))
 
     # -- what is said -----------------------------------------------------------------------------------
 
@@ -247,9 +249,9 @@ class _Game:
             lead=self.dice.pick(text.LEADS[context]) if self.dice.chance(0.5) else "",
             topic=self.attributes[name].topic,
             marker=marker,
-            Marker=_opened(marker),
+            Marker=opened(marker),
         )
-        return _Line(_opened(said), attribute=name, states=(cell, marker))
+        return _Line(opened(said), attribute=name, states=(cell, marker))
 
     def _props(self, context: str) -> dict[str, str]:
         world = self.world
@@ -261,7 +263,7 @@ class _Game:
     def _session(self, index: int) -> Session:
         context = self.contexts[index]
         filler = [
-            _Line(_opened(self.dice.pick(text.FILLER).format(**self._props(context))))
+            _Line(opened(self.dice.pick(text.FILLER).format(**self._props(context))))
             for _ in range(2 + self.dice.below(2))
         ]
         lines = [filler[0], *self.dice.shuffled(self.scripts[index] + filler[1:])]
@@ -311,7 +313,7 @@ class _Game:
         return Probe(
             probe_id=f"{self.world.persona_id}:{after:02}:{context}:{name}",
             after=after,
-            query=_opened(form.format(topic=attribute.topic, **self._props(context))),
+            query=opened(form.format(topic=attribute.topic, **self._props(context))),
             category=category,
             truth=self._truth(cell, after),
             session_id=f"test{after:02}",
@@ -339,5 +341,6 @@ class _Game:
         )
 
 
-def _opened(sentence: str) -> str:
+def opened(sentence: str) -> str:
+    """A sentence with a capital letter."""
     return sentence[:1].upper() + sentence[1:]
