@@ -1,0 +1,103 @@
+"""The models a configuration may choose: ``scripted``, ``openai``, ``openai_compatible``, ``anthropic``, and what
+other distributions offer as entry points of the group ``memslot.providers``.
+
+An entry point names a :class:`ProviderPlugin`. Its module imports no SDK at the top; ``create`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
+from memory.plugins.blocks import nearest, parse_block
+from memory.plugins.yaml import Lines
+from memory.runtime.provider import Provider
+
+__all__ = ["GROUP", "ProviderPlugin", "create_provider", "provider_names"]
+
+GROUP = "memslot.providers"
+
+
+@dataclass(frozen=True)
+class ProviderPlugin:
+    """A kind of model.
+
+    Attributes:
+        options: the model of its YAML block.
+        create: builds the provider from the parsed block; no network.
+        install: the command that provides its SDK, for messages.
+    """
+
+    options: type[BaseModel]
+    create: Callable[[Any], Provider]
+    install: str = ""
+
+
+def provider_names() -> list[str]:
+    """Names on offer; imports nothing."""
+    return sorted(_points())
+
+
+def provider_options(
+    name: str, options: Mapping[str, Any], where: str, *, source: str = "", lines: Lines | None = None
+) -> BaseModel:
+    """A provider's block, checked; arguments as for :func:`create_provider`."""
+    return parse_block(_plugin(name, where).options, options, where, source=source, lines=lines)
+
+
+def create_provider(
+    name: str,
+    options: Mapping[str, Any] | BaseModel,
+    where: str = "agent.options",
+    *,
+    source: str = "",
+    lines: Lines | None = None,
+) -> Provider:
+    """A provider by its name.
+
+    Args:
+        name: one of :func:`provider_names`.
+        options: its block, parsed or not.
+        where: the block's path in the configuration, for messages.
+        source, lines: of the configuration's file, for messages.
+
+    Raises:
+        PluginNotFound: none is called so.
+        PluginLoadError: its module is broken, or its SDK is not installed; the message has the pip line.
+        ConfigError: the block is wrong.
+    """
+    plugin = _plugin(name, where)
+    if not isinstance(options, BaseModel):
+        options = parse_block(plugin.options, options, where, source=source, lines=lines)
+    try:
+        return plugin.create(options)
+    except MemslotError:
+        raise
+    except ImportError as error:
+        hint = f": {plugin.install}" if plugin.install else ""
+        raise PluginLoadError(f"provider {name}: its SDK cannot be imported ({error.name}){hint}") from error
+    except Exception as error:
+        raise PluginLoadError(f"provider {name}: could not be made ({type(error).__name__})") from error
+
+
+def _points() -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _plugin(name: str, where: str) -> ProviderPlugin:
+    points = _points()
+    if name not in points:
+        raise PluginNotFound(f"{where}: no provider is named {name!r}{nearest(name, points)}")
+    try:
+        plugin = points[name].load()
+    except (Exception, SystemExit) as error:
+        raise PluginLoadError(f"provider {name}: failed to load ({type(error).__name__})") from error
+    if not isinstance(plugin, ProviderPlugin):
+        raise PluginLoadError(f"provider {name}: its entry point names no ProviderPlugin")
+    return plugin

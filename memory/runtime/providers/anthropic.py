@@ -1,0 +1,212 @@
+"""Anthropic's models, by their SDK."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import Field, SecretStr, field_validator
+
+from memory.adapter.address import server_address
+from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
+from memory.plugins.hookspecs import PluginOptions
+from memory.plugins.redaction import Public
+from memory.runtime.provider import (
+    CompletionChunk,
+    CompletionOptions,
+    CompletionResult,
+    Message,
+    StopReason,
+    ToolCall,
+    Usage,
+    arguments_of,
+    encodable,
+)
+from memory.runtime.providers import ProviderPlugin
+
+__all__ = ["AnthropicOptions", "AnthropicProvider", "plugin"]
+
+_STOPS: dict[str, StopReason] = {
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "stop_sequence": "stop_sequence",
+}
+_LOOK_S = 5.0
+
+
+class AnthropicOptions(PluginOptions):
+    """A model of Anthropic's."""
+
+    model: Public[str] = Field(examples=["claude-sonnet-4-5"])
+    """The model's name."""
+    base_url: Public[str] | None = None
+    """Default: Anthropic's own."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """Default: ``ANTHROPIC_API_KEY`` of the environment."""
+    max_tokens: int = Field(default=4096, gt=0)
+    """Longest answer; the API requires one."""
+    temperature: float | None = Field(default=None, ge=0, le=1)
+    """Default: the service's. Newer models refuse any."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """For each attempt, seconds."""
+    max_retries: int = Field(default=2, ge=0, le=10)
+    """Attempts after one that was answered with 408, 409, 429 or 5xx, or not at all."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        return None if url is None else server_address(url, "https://api.anthropic.com")
+
+
+class AnthropicProvider:
+    """A model behind ``messages``.
+
+    Raises:
+        ImportError: the SDK is not installed.
+        ConfigError: there is no key.
+    """
+
+    id = "anthropic"
+
+    def __init__(self, options: AnthropicOptions) -> None:
+        from anthropic import AsyncAnthropic
+
+        key = options.api_key.get_secret_value() if options.api_key else os.environ.get("ANTHROPIC_API_KEY")
+        if not key:
+            raise ConfigError(
+                "provider anthropic: has no key; set api_key, or ANTHROPIC_API_KEY in the environment"
+            )
+        self._options = options
+        self._client: Any = AsyncAnthropic(
+            api_key=key,
+            base_url=options.base_url or "https://api.anthropic.com",
+            timeout=options.timeout_s,
+            max_retries=options.max_retries,
+        )
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        """``messages.create``"""
+        with self._mapping():
+            return _result(await self._client.messages.create(**self._request(messages, options)))
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """``messages.stream``"""
+        with self._mapping():
+            async with self._client.messages.stream(**self._request(messages, options)) as stream:
+                async for text in stream.text_stream:
+                    yield CompletionChunk(text=encodable(text))
+                whole = await stream.get_final_message()
+            if whole.stop_reason is None:
+                raise ConnectionError("the stream broke off")
+            yield CompletionChunk(result=_result(whole))
+
+    async def available(self) -> bool:
+        """``models.list``"""
+        try:
+            with self._mapping():
+                await self._client.with_options(timeout=_LOOK_S, max_retries=0).models.list(limit=1)
+        except BackendError:
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        """Close the SDK's client."""
+        await self._client.close()
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
+        options = options or CompletionOptions()
+        systems = [one.content for one in messages if one.role in ("system", "developer")]
+        request: dict[str, Any] = {
+            "model": options.model or self._options.model,
+            "max_tokens": options.max_tokens or self._options.max_tokens,
+            "messages": _native(messages),
+        }
+        system = "\n\n".join(filter(None, (options.system_prompt, *systems)))
+        if system:
+            request["system"] = system
+        temperature = options.temperature if options.temperature is not None else self._options.temperature
+        if temperature is not None:
+            # No parameter of newer SDKs, and refused by newer models; older ones still take it.
+            request["extra_body"] = {"temperature": temperature}
+        if options.stop_sequences:
+            request["stop_sequences"] = list(options.stop_sequences)
+        if options.tools:
+            request["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+                for tool in options.tools
+            ]
+        return request
+
+    @contextmanager
+    def _mapping(self) -> Iterator[None]:
+        try:
+            yield
+        except BackendError:
+            raise
+        except Exception as error:
+            raise normalise_error(error, backend_name=self.id, operation="messages") from error
+
+
+def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The API knows two roles that take turns: results of tools are the user's, neighbours of a role are one."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role in ("system", "developer"):
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks: list[dict[str, Any]] = []
+        if message.role == "tool":
+            blocks.append(
+                {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
+            )
+        elif message.content.strip():
+            blocks.append({"type": "text", "text": message.content})
+        for call in message.tool_calls or ():
+            blocks.append(
+                {
+                    "type": "tool_use",
+                    "id": call.get("id"),
+                    "name": call.get("name"),
+                    "input": call.get("arguments") or {},
+                }
+            )
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(blocks)
+        else:
+            turns.append({"role": role, "content": blocks})
+    return turns
+
+
+def _result(answer: Any) -> CompletionResult:
+    if not isinstance(getattr(answer, "content", None), list):  # the SDK takes any JSON for a message
+        raise BackendProtocolError(
+            "anthropic: the answer is no message", backend_name="anthropic", operation="messages"
+        )
+    blocks = list(answer.content)
+    calls: list[ToolCall] = []
+    for block in blocks:
+        if block.type == "tool_use":
+            arguments, problem = arguments_of(block.input)
+            calls.append(ToolCall(id=block.id, name=block.name, arguments=dict(arguments), problem=problem))
+    return CompletionResult(
+        content=encodable("".join(block.text for block in blocks if block.type == "text")),
+        tool_calls=tuple(calls),
+        stop_reason=_STOPS.get(answer.stop_reason or "", "end_turn"),
+        usage=Usage(
+            input_tokens=getattr(answer.usage, "input_tokens", None),
+            output_tokens=getattr(answer.usage, "output_tokens", None),
+        ),
+        model=answer.model,
+    )
+
+
+plugin = ProviderPlugin(AnthropicOptions, AnthropicProvider, "pip install 'memslot[anthropic]'")

@@ -1,0 +1,267 @@
+"""OpenAI's models, and every server that speaks their chat completions (Ollama, vLLM), by OpenAI's SDK."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from memory.adapter.address import server_address
+from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
+from memory.plugins.hookspecs import PluginOptions
+from memory.plugins.redaction import Public
+from memory.runtime.provider import (
+    CompletionChunk,
+    CompletionOptions,
+    CompletionResult,
+    Message,
+    StopReason,
+    ToolCall,
+    Usage,
+    arguments_of,
+    encodable,
+)
+from memory.runtime.providers import ProviderPlugin
+
+__all__ = ["CompatibleOptions", "OpenAIOptions", "OpenAIProvider", "compatible", "plugin"]
+
+_STOPS: dict[str, StopReason] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+}
+_LOOK_S = 5.0
+
+
+class CompatibleOptions(PluginOptions):
+    """A server that speaks OpenAI's chat completions."""
+
+    model: Public[str] = Field(examples=["llama3.2"])
+    """The model, as the server calls it."""
+    base_url: Public[str] | None = Field(default=None, examples=["http://127.0.0.1:11434/v1"])
+    """The server's address, with ``/v1`` where it has that."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """Where the server asks for one; write ``${NAME}``."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Longest answer. Default: the server's."""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """Default: the server's."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """For each attempt, seconds."""
+    max_retries: int = Field(default=2, ge=0, le=10)
+    """Attempts after one that was answered with 408, 409, 429 or 5xx, or not at all."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        return None if url is None else server_address(url, "http://127.0.0.1:11434/v1")
+
+    @model_validator(mode="after")
+    def _has_address(self) -> Self:
+        if self.base_url is None and type(self) is CompatibleOptions:
+            raise ValueError("base_url is required: the server's address, e.g. http://127.0.0.1:11434/v1")
+        return self
+
+
+class OpenAIOptions(CompatibleOptions):
+    """OpenAI's own service."""
+
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """Default: ``OPENAI_API_KEY`` of the environment."""
+
+
+class OpenAIProvider:
+    """A model behind ``chat/completions``.
+
+    Args:
+        options: which, and where.
+        own: it is OpenAI's own service, whose newer models take ``max_completion_tokens`` alone.
+
+    Raises:
+        ImportError: the SDK is not installed.
+        ConfigError: OpenAI's own service without a key.
+    """
+
+    def __init__(self, options: CompatibleOptions, *, own: bool = False) -> None:
+        from openai import AsyncOpenAI
+
+        self.id = "openai" if own else "openai_compatible"
+        self._options = options
+        self._limit = "max_completion_tokens" if own else "max_tokens"
+        key = options.api_key.get_secret_value() if options.api_key else None
+        if own and not (key or os.environ.get("OPENAI_API_KEY")):
+            raise ConfigError(
+                "provider openai: has no key; set api_key, or OPENAI_API_KEY in the environment"
+            )
+        self._client: Any = AsyncOpenAI(
+            api_key=key or (None if own else "unused"),
+            base_url=options.base_url or "https://api.openai.com/v1",
+            timeout=options.timeout_s,
+            max_retries=options.max_retries,
+        )
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        """``chat.completions.create``"""
+        with self._mapping():
+            answer = await self._client.chat.completions.create(**self._request(messages, options))
+            if not getattr(answer, "choices", None) or answer.choices[0].message is None:
+                raise self._nonsense("no choice")
+            message = answer.choices[0].message
+            calls = [(one.id, one.function.name, one.function.arguments) for one in message.tool_calls or ()]
+            return _result(message.content, calls, answer.choices[0].finish_reason, answer)
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """``chat.completions.create(stream=True)``"""
+        request = self._request(messages, options) | {
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        pieces: list[str] = []
+        calls: dict[int, list[str]] = {}
+        finish, last = None, None
+        with self._mapping():
+            async with await self._client.chat.completions.create(**request) as chunks:
+                async for last in chunks:
+                    if not last.choices:
+                        continue
+                    finish = last.choices[0].finish_reason or finish
+                    delta = last.choices[0].delta
+                    _gather(calls, getattr(delta, "tool_calls", None) or ())
+                    if getattr(delta, "content", None):
+                        pieces.append(encodable(delta.content))
+                        yield CompletionChunk(text=pieces[-1])
+            if finish is None:
+                raise self._nonsense("the stream broke off")
+            given = [(one[0], one[1], one[2]) for _, one in sorted(calls.items())]
+            yield CompletionChunk(result=_result("".join(pieces), given, finish, last))
+
+    async def available(self) -> bool:
+        """``models.list``; a server without that list counts as available where it says so itself (404)."""
+        try:
+            with self._mapping():
+                await self._client.with_options(timeout=_LOOK_S, max_retries=0).models.list()
+        except BackendError as error:
+            return error.diagnostics.get("status") in (404, 405, 501)
+        return True
+
+    async def aclose(self) -> None:
+        """Close the SDK's client."""
+        await self._client.close()
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
+        options = options or CompletionOptions()
+        said = [{"role": "system", "content": options.system_prompt}] if options.system_prompt else []
+        request: dict[str, Any] = {
+            "model": options.model or self._options.model,
+            "messages": [*said, *map(_native, messages)],
+        }
+        tokens = options.max_tokens or self._options.max_tokens
+        temperature = options.temperature if options.temperature is not None else self._options.temperature
+        if tokens is not None:
+            request[self._limit] = tokens
+        if temperature is not None:
+            request["temperature"] = temperature
+        if options.stop_sequences:
+            request["stop"] = list(options.stop_sequences)
+        if options.tools:
+            request["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.input_schema,
+                    },
+                }
+                for tool in options.tools
+            ]
+        return request
+
+    @contextmanager
+    def _mapping(self) -> Iterator[None]:
+        try:
+            yield
+        except BackendError:
+            raise
+        except Exception as error:
+            raise normalise_error(error, backend_name=self.id, operation="chat.completions") from error
+
+    def _nonsense(self, what: str) -> BackendProtocolError:
+        return BackendProtocolError(
+            f"{self.id}: the answer cannot be used: {what}",
+            backend_name=self.id,
+            operation="chat.completions",
+        )
+
+
+def _native(message: Message) -> dict[str, Any]:
+    import json
+
+    native: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name:
+        native["name"] = message.name
+    if message.tool_call_id:
+        native["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        native["tool_calls"] = [
+            {
+                "id": call.get("id"),
+                "type": "function",
+                "function": {"name": call.get("name"), "arguments": json.dumps(call.get("arguments") or {})},
+            }
+            for call in message.tool_calls
+        ]
+    return native
+
+
+def _gather(calls: dict[int, list[str]], deltas: Sequence[Any]) -> None:
+    """Put the pieces of calls together; servers send the id and name once, and the arguments bit by bit."""
+    for delta in deltas:
+        parts = calls.setdefault(delta.index if delta.index is not None else len(calls), ["", "", ""])
+        function = delta.function
+        parts[0] = delta.id or parts[0]
+        parts[1] = (function.name if function else None) or parts[1]
+        parts[2] += (function.arguments if function else None) or ""
+
+
+def _result(
+    content: str | None, calls: Sequence[tuple[str, str, Any]], finish: str | None, answer: Any
+) -> CompletionResult:
+    usage = getattr(answer, "usage", None)
+    read: list[ToolCall] = []
+    for number, (given_id, name, given) in enumerate(calls):
+        arguments, problem = arguments_of(given)
+        read.append(
+            ToolCall(
+                id=given_id or f"call-{number}",
+                name=encodable(name or ""),
+                arguments=dict(arguments),
+                problem=problem,
+            )
+        )
+    return CompletionResult(
+        content=encodable(content or ""),
+        tool_calls=tuple(read),
+        # Some servers say "stop" where they call a tool.
+        stop_reason="tool_use" if read and finish != "length" else _STOPS.get(finish or "", "end_turn"),
+        usage=Usage(
+            input_tokens=getattr(usage, "prompt_tokens", None),
+            output_tokens=getattr(usage, "completion_tokens", None),
+        ),
+        model=getattr(answer, "model", None),
+    )
+
+
+_INSTALL = "pip install 'memslot[openai]'"
+plugin = ProviderPlugin(OpenAIOptions, lambda options: OpenAIProvider(options, own=True), _INSTALL)
+compatible = ProviderPlugin(CompatibleOptions, OpenAIProvider, _INSTALL)

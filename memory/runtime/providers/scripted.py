@@ -1,0 +1,111 @@
+"""A model that answers by a script: for tests, and for trying an agent without a key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+from pydantic import Field
+
+from memory.plugins.hookspecs import PluginOptions
+from memory.runtime.provider import (
+    CompletionChunk,
+    CompletionOptions,
+    CompletionResult,
+    Message,
+    ToolCall,
+    Usage,
+    arguments_of,
+)
+from memory.runtime.providers import ProviderPlugin
+
+__all__ = ["ScriptedProvider", "plugin"]
+
+Line = str | ToolCall | CompletionResult | Exception
+Script = Callable[[Sequence[Message], CompletionOptions], Line]
+
+
+class ScriptedProvider:
+    """Answers with its lines in turn, and by rules once they are used up.
+
+    The rules are those of the scripted language model (:mod:`memory.testing.scripted_rules`): the remembered entry
+    that shares most words with the question, else an acknowledgement.
+
+    Args:
+        lines: texts, calls of tools, whole results, or errors to raise.
+        script: in place of the rules; also asked in place of the lines where there are none.
+
+    Attributes:
+        requests: what it was asked, in order.
+    """
+
+    id = "scripted"
+
+    def __init__(self, lines: Iterable[Line] = (), script: Script | None = None) -> None:
+        self.requests: list[tuple[tuple[Message, ...], CompletionOptions]] = []
+        self._lines = list(lines)
+        self._script = script or _by_rules
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        """The next line; a text is ``end_turn``, a call of a tool ``tool_use``."""
+        options = options or CompletionOptions()
+        self.requests.append((tuple(messages), options))
+        line = self._lines.pop(0) if self._lines else self._script(messages, options)
+        if isinstance(line, Exception):
+            raise line
+        if isinstance(line, ToolCall):
+            return CompletionResult(tool_calls=(line,), stop_reason="tool_use", usage=_NO_TOKENS)
+        return CompletionResult(content=line, usage=_NO_TOKENS) if isinstance(line, str) else line
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """The same, word by word."""
+        result = await self.complete(messages, options)
+        for piece in re.findall(r"\s*+\S++|\s++$", result.content):
+            yield CompletionChunk(text=piece)
+        yield CompletionChunk(result=result)
+
+    async def available(self) -> bool:
+        """Always."""
+        return True
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+_NO_TOKENS = Usage(input_tokens=0, output_tokens=0)
+
+
+def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
+    from memory.testing.scripted_rules import (
+        ChatMessage,
+        ChatRequest,
+        Choice,
+        answer,
+        general_rules,
+    )
+    from memory.testing.scripted_rules import ToolCall as Call
+
+    said = tuple(ChatMessage(one.role, one.content) for one in messages)
+    if options.system_prompt:
+        said = (ChatMessage("system", options.system_prompt), *said)
+    reply = answer(ChatRequest(messages=said, max_tokens=options.max_tokens), general_rules)
+    if isinstance(reply, Call):
+        return ToolCall(id="call-1", name=reply.name, arguments=arguments_of(dict(reply.arguments))[0])
+    if isinstance(reply, Choice):
+        return reply.ranked[0][0]
+    return reply if isinstance(reply, str) else json.dumps(dict(reply))
+
+
+class _Options(PluginOptions):
+    """A model that answers from the recalled memory by word overlap: for trying, not for measuring."""
+
+    lines: list[str] = Field(default_factory=list)
+    """What it says first, one line a turn."""
+
+
+plugin = ProviderPlugin(_Options, lambda options: ScriptedProvider(options.lines))
