@@ -89,6 +89,11 @@ class RollingSummaryOptions(PluginOptions):
             )
         return self
 
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """What summarises without a model."""
+        return ("extractive summariser",) if self.summariser == "extractive" else ()
+
 
 class RollingSummary(ControlCondition):
     """Keeps one long-term memory per scope. SupportsReadiness: messages not yet summarised are ``pending``."""
@@ -101,7 +106,9 @@ class RollingSummary(ControlCondition):
         counter: TokenCounter,
         write_deadline_s: float | None = None,
     ) -> None:
-        super().__init__(name, AdapterTraits(kind="control", consistency="async_derived"))
+        super().__init__(
+            name, AdapterTraits(kind="control", consistency="async_derived", stand_ins=options.stand_ins)
+        )
         self._options = options
         self._summariser = summariser
         self._counter = counter

@@ -20,6 +20,10 @@ class SimpleRagOptions(Mem0Options):
     infer: Literal[False] = False
     """Always false; for extraction use ``backend: mem0``."""
 
+    @property
+    def same_as(self) -> None:
+        """It is the control itself."""
+
 
 @hookimpl
 def memslot_describe() -> PluginInfo:

@@ -62,7 +62,7 @@ def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]
 
 
 def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> list[str]:
-    row = [run.provider]
+    row = [run.label]
     if with_preferences:
         scores = run.preferences
         if scores is None:
@@ -147,7 +147,7 @@ def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: S
     blocks += meaning_blocks(metrics)
     problems = [f"{one.provider}: not run. {one.error.message}" for one in record.not_run]
     problems += [
-        f"{manifest.provider.name}: {problem}" for manifest in manifests for problem in manifest.problems
+        f"{manifest.provider.label}: {problem}" for manifest in manifests for problem in manifest.problems
     ]
     lines_above = [f"Comparison {record.comparison_id}, {record.created_at:%Y-%m-%d %H:%M} UTC"]
     if manifests:
@@ -188,7 +188,7 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
         rows = []
         for index, run, scores in played:
             one = getattr(scores.overall, name)
-            rows.append(Bar(run.provider, one.value, one.low, one.high, _colour(index)))
+            rows.append(Bar(run.label, one.value, one.low, one.high, _colour(index)))
         blocks.append(Block(heading, plot=bars(heading, rows), half=True))
     for heading, name in (
         ("New value shown after a change", "fit"),
@@ -196,7 +196,7 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
     ):
         series = [
             Line(
-                run.provider,
+                run.label,
                 tuple((at.sessions, getattr(at, name)) for at in scores.detection.curve),
                 _colour(index),
                 dashed=index % 2 == 1,  # so that lines that coincide are both seen
@@ -212,14 +212,14 @@ def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
     if not asked:
         return []
     overall = [
-        Bar(run.provider, one.value, one.low, one.high, _colour(index))
+        Bar(run.label, one.value, one.low, one.high, _colour(index))
         for index, run, scores in asked
         for one in (scores.overall.recall,)
     ]
     categories = list(dict.fromkeys(row.label for _, _, scores in asked for row in scores.categories))
     table = [
         (
-            run.provider,
+            run.label,
             *(
                 next((share(row.recall.value) for row in scores.categories if row.label == name), "–")
                 for name in categories
@@ -239,7 +239,7 @@ def _cost_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
         heading: str, value: Callable[[RunMetrics], float | None], show: Callable[[float | None], str]
     ) -> Block:
         rows = [
-            Bar(run.provider, value(run), colour=_colour(index), text=show(value(run)))
+            Bar(run.label, value(run), colour=_colour(index), text=show(value(run)))
             for index, run in enumerate(metrics)
         ]
         return Block(heading, plot=bars(heading, rows, share=False), half=True)
@@ -260,9 +260,9 @@ def _differences(manifests: Sequence[RunManifest]) -> list[Block]:
     for manifest in manifests:
         if manifest.wired:
             points.append(
-                f"{manifest.provider.name} was told the truth ({', '.join(manifest.wired)} from the timeline)."
+                f"{manifest.provider.label} was told the truth ({', '.join(manifest.wired)} from the timeline)."
             )
-        points += [f"{manifest.provider.name}: {warning}" for warning in manifest.warnings]
-    kinds = ", ".join(f"{manifest.provider.name} ({manifest.provider.kind})" for manifest in manifests)
+        points += [f"{manifest.provider.label}: {warning}" for warning in manifest.warnings]
+    kinds = ", ".join(f"{manifest.provider.label} ({manifest.provider.kind})" for manifest in manifests)
     points.append(f"Controls are baselines and ceilings, never architectures: {kinds}.")
     return [Block("To bear in mind", points=points)]

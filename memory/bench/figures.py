@@ -192,6 +192,8 @@ class RunMetrics(_Figures):
     """The run."""
     provider: str
     """The backend or condition."""
+    label: str
+    """The same as it is to be shown: a control under another name, and what stands in for a model, are in it."""
     timeline: str
     """Kind of timeline."""
     probes: int

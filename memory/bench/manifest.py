@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from memory.contract._model import first_problem
+from memory.contract.adapter import label_of
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import BackendHealth, ConditionKind, ConsistencyModel, CsFiltering
 from memory.contract.requests import ContextBudget
@@ -95,7 +96,11 @@ class ProviderRecord(_Record):
     condition: str | None
     """Name of the experimental condition, or null."""
     kind: ConditionKind
-    """``architecture`` or ``control``; only architectures are compared as such."""
+    """``architecture`` or ``control``, as configured; only architectures are compared as such."""
+    same_as: str | None = None
+    """The control that the configured backend comes to; null where it is what it is called."""
+    stand_ins: tuple[str, ...] = ()
+    """What worked, without a model, where the provider is known for one."""
     distribution: str | None = None
     """Distribution that offers the plugin."""
 
@@ -109,6 +114,11 @@ class ProviderRecord(_Record):
     def name(self) -> str:
         """The provider's name."""
         return self.backend or self.condition or ""
+
+    @property
+    def label(self) -> str:
+        """The name, and what it would hide: to stand wherever a figure does."""
+        return label_of(self.name, self.same_as, self.stand_ins)
 
 
 class TraitsRecord(_Record):

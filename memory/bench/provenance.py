@@ -44,14 +44,16 @@ def wire_truth(
     return replace(config, memory=memory_block, options={**options, **wired}), tuple(wired)
 
 
-def provider_record(info: PluginInfo) -> ProviderRecord:
+def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
     """Which provider is active, and who ships it."""
     found = [point.dist for point in entry_points(group=GROUPS[info.kind], name=info.name) if point.dist]
     architecture = info.kind == "architecture"
     return ProviderRecord(
         backend=info.name if architecture else None,
         condition=None if architecture else info.name,
-        kind=info.kind,
+        kind=traits.kind,
+        same_as=traits.same_as,
+        stand_ins=traits.stand_ins,
         distribution=found[0].name if found else None,
     )
 

@@ -96,8 +96,8 @@ def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[fl
     blocks += _record_blocks(manifest)
     name = data.name or "generated data"
     return Page(
-        title=f"{manifest.provider.name} on {data.timeline}",
-        heading=manifest.provider.name,
+        title=f"{manifest.provider.label} on {data.timeline}",
+        heading=manifest.provider.label,
         badges=(
             (manifest.provider.kind, ""),
             (manifest.status, "good" if manifest.status == "completed" else "bad"),
@@ -330,7 +330,7 @@ def _record_blocks(manifest: RunManifest) -> list[Block]:
     facts = [
         (
             "provider",
-            f"{manifest.provider.name} ({manifest.provider.kind}), from {manifest.provider.distribution}",
+            f"{manifest.provider.label} ({manifest.provider.kind}), from {manifest.provider.distribution}",
         ),
         ("capabilities", ", ".join(manifest.capabilities) or "none"),
         (

@@ -302,7 +302,7 @@ class _Run:
 
     def _first_manifest(self, info: PluginInfo, options: BaseModel) -> RunManifest:
         config, data = self.config, self.data
-        provider = provider_record(info)
+        provider = provider_record(info, self.slot.traits)
         not_run = []
         if self.settings.limit_questions is not None:
             not_run.append(
@@ -345,6 +345,7 @@ class _Run:
         return RunMetrics(
             run_id=self.run_id,
             provider=self.config.provider,
+            label=self.manifest.provider.label,
             timeline=self.data.name,
             probes=len(records),
             probe_errors=sum(record.status == "failed" for record in records),

@@ -34,7 +34,7 @@ def show_run(manifest: RunManifest, metrics: RunMetrics) -> None:
     """One run: its scores by group, its cost, and what is to be known about it."""
     data = manifest.data
     say(
-        f"{manifest.provider.name} on {data.timeline} ({data.name or f'seed {data.seed}'}): {data.personas} "
+        f"{manifest.provider.label} on {data.timeline} ({data.name or f'seed {data.seed}'}): {data.personas} "
         f"personas, {data.sessions} sessions, {data.turns} turns, {data.probes} probes; "
         f"budget {_limit(manifest.budget.max_tokens, 'tokens')}, {_limit(manifest.budget.max_items, 'items')}"
     )
@@ -124,7 +124,7 @@ def _limit(value: int | None, unit: str) -> str:
 
 
 def _problems(manifest: RunManifest) -> list[str]:
-    return [f"{manifest.provider.name}: {problem}" for problem in manifest.problems]
+    return [f"{manifest.provider.label}: {problem}" for problem in manifest.problems]
 
 
 def show_comparison(table: tuple[Sequence[str], Sequence[Sequence[str]]], not_run: Sequence[NotRun]) -> None:
@@ -163,6 +163,8 @@ def run_json(outcome: RunOutcome) -> dict[str, Any]:
     """One run for ``--json``."""
     return {
         "run_id": outcome.manifest.run_id,
+        "provider": outcome.manifest.provider.label,
+        "kind": outcome.manifest.provider.kind,
         "status": outcome.manifest.status,
         "directory": str(outcome.directory),
         "report": str(outcome.report),

@@ -30,6 +30,7 @@ def show(
     import yaml
 
     from memory.bench.settings import RunSettings, run_hash
+    from memory.contract.adapter import label_of
     from memory.plugins.config import load_config, parse_block
     from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -42,9 +43,11 @@ def show(
         run = parse_block(RunSettings, loaded.run, "run", source=loaded.source, lines=loaded.problem.lines)
         known = run_hash(loaded, options, run)
     resolved = loaded.redacted(options, run)
+    same_as, stand_ins = getattr(options, "same_as", None), getattr(options, "stand_ins", ())
+    kind, label = "control" if same_as else info.kind, label_of(info.name, same_as, stand_ins)
     if as_json:
-        about = {"provider": loaded.provider, "kind": info.kind, "config_hash": known}
+        about = {"provider": loaded.provider, "kind": kind, "label": label, "config_hash": known}
         print_json({**about, "config": resolved})
         return
-    typer.echo(f"# {config}: {info.kind} {info.name}, config hash {known}")
+    typer.echo(f"# {config}: {kind} {label}, config hash {known}")
     typer.echo(yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=110), nl=False)

@@ -53,6 +53,7 @@ __all__ = [
     "SupportsReadiness",
     "SupportsTrialScopes",
     "capabilities_of",
+    "label_of",
     "missing_methods",
 ]
 
@@ -83,6 +84,8 @@ class AdapterTraits:
         setup_writes: whether ``setup_scope`` may make or change something natively. The slot then sets no new scope
             up while it is read-only.
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
+        same_as: the control that this configuration comes to, such as mem0 without extraction to ``simple_rag``.
+        stand_ins: what works, without a model, where this backend is known for one: ``lexical embedder``.
     """
 
     kind: ConditionKind = "architecture"
@@ -96,10 +99,25 @@ class AdapterTraits:
     bulk_size: int | None = None
     setup_writes: bool = True
     asyncio_only: bool = False
+    same_as: str | None = None
+    stand_ins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.same_as is not None and self.kind != "control":
+            raise InputError(
+                "AdapterTraits.same_as: what is the same as a control is one; declare kind='control'"
+            )
         if self.bulk_size is not None and self.bulk_size < 1:
             raise InputError("AdapterTraits.bulk_size: give 1 or more, or None for all events at once")
+
+
+def label_of(name: str, same_as: str | None, stand_ins: Sequence[str]) -> str:
+    """A provider's name, and in parentheses what the name alone would hide; wherever a figure of it is shown."""
+    hidden = [
+        *([f"control, the same as {same_as}"] if same_as else []),
+        *([", ".join(stand_ins)] if stand_ins else []),
+    ]
+    return f"{name} ({'; '.join(hidden)})" if hidden else name
 
 
 @runtime_checkable

@@ -197,13 +197,19 @@ class BackendReadiness(_Answer):
 
 
 class BackendHealth(_Answer):
-    """Whether the backend works, and what it declares (spec section 2)."""
+    """Whether the backend works, and what it declares (spec section 2).
+
+    What the adapter's traits declare as well (``condition_kind``, ``same_as``, ``stand_ins``), the slot fills in.
+    """
 
     status: Literal["ok", "degraded", "unavailable"]
     backend_name: str
     latency_ms: float | None = None
     consistency_model: ConsistencyModel
     cs_filtering: CsFiltering = "none"
+    condition_kind: ConditionKind | None = None
+    same_as: str | None = None
+    stand_ins: tuple[str, ...] = ()
     native_memory_types: tuple[str, ...] | None = None
     native_ingest_modes: tuple[str, ...] | None = None
     native_query_modes: tuple[str, ...] | None = None

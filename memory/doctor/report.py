@@ -52,12 +52,14 @@ class DoctorReport(Frozen):
     Attributes:
         source: the file, or ``config``.
         provider, kind: what it selects; None where that could not be read.
+        label: the provider's name, and what the name alone would hide.
         checks: in order, one for each of :data:`CHECKS`.
     """
 
     source: str
     provider: str | None
     kind: str | None
+    label: str | None
     checks: tuple[CheckResult, ...]
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from memory.contract.adapter import label_of
 from memory.doctor.checks import CheckFailed, Outcome, SlotChecks
 from memory.doctor.hints import Hints, explained
 from memory.doctor.report import CHECKS, CheckResult, DoctorReport, Waiting
@@ -88,6 +89,7 @@ class _Doctor:
         self._data_dir = data_dir
         self._given: MemslotConfig
         self._kind: str | None = None
+        self._label: str | None = None
         self._config: MemslotConfig | None = None
         self._hints = Hints()
         self._checks: SlotChecks | None = None
@@ -106,6 +108,7 @@ class _Doctor:
             source=config.source if config else str(self._source),
             provider=config.provider if config else None,
             kind=self._kind,
+            label=self._label,
             checks=tuple(self._results),
         )
 
@@ -161,11 +164,13 @@ class _Doctor:
     def _open(self) -> Outcome:
         assert self._config is not None
         info = self._registry.selected(self._config)
-        self._kind, self._hints = info.kind, Hints(self._config, info)
+        self._hints = Hints(self._config, info)
         known = self._given.config_hash(self._given.parse_options(info.options))
         slot = build_slot(self._config, registry=self._registry, data_dir=self._data_dir)
+        traits = slot.traits
+        self._kind, self._label = traits.kind, label_of(info.name, traits.same_as, traits.stand_ins)
         self._checks = SlotChecks(slot, info, self._hints, self.patience, self._ready_timeout_s)
-        return "passed", f"{info.summary}; configuration hash {known[:12]}"
+        return "passed", f"{self._label}: {info.summary}; configuration hash {known[:12]}"
 
     async def _clean_up(self) -> None:
         """After an end in the middle, clear what is still set up, and close."""

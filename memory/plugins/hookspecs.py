@@ -50,6 +50,16 @@ class PluginOptions(BaseModel):
         """
         return {}
 
+    @property
+    def same_as(self) -> str | None:
+        """The control that these options make of the plugin, as its adapter's traits declare it."""
+        return None
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """What works where the plugin is known for a model, as its adapter's traits declare it."""
+        return ()
+
 
 @dataclass(frozen=True)
 class PluginInfo:

@@ -298,6 +298,9 @@ class MemorySlot:
             update={
                 "latency_ms": span.elapsed_ms,
                 "cs_filtering": rules.traits.cs_filtering,
+                "condition_kind": rules.traits.kind,
+                "same_as": rules.traits.same_as,
+                "stand_ins": rules.traits.stand_ins,
                 "details": {**health.details, "slot": told},
             }
         )

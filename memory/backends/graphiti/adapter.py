@@ -73,6 +73,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             cs_filtering="soft",
             bulk_size=None if _in_batches(settings.options) else 1,
             asyncio_only=True,
+            stand_ins=settings.options.stand_ins,
         )
         self._options = settings.options
         self.lists = (*LISTS, "sagas") if settings.options.saga else LISTS

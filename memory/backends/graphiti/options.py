@@ -215,6 +215,14 @@ class GraphitiOptions(PluginOptions):
         return {"sim_min_score": self.least_similarity, "reranker_min_score": self.least_rerank}
 
     @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """What embeds, and where the recipe reranks what does that, without a model."""
+        roles = {"embedder": self.embedder}
+        if "cross_encoder" in self.recipe:
+            roles["cross-encoder"] = self.cross_encoder
+        return tuple(f"lexical {role}" for role, given in roles.items() if given == "lexical")
+
+    @property
     def least_similarity(self) -> float:
         """The ``sim_min_score`` sent to Graphiti."""
         if self.sim_min_score is not None:

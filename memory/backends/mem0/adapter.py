@@ -107,7 +107,9 @@ class Mem0Adapter(BaseAdapter):
         options = settings.options
         self.backend_name = settings.name
         self.traits = AdapterTraits(
-            kind=traits.kind,
+            kind="control" if options.same_as else traits.kind,
+            same_as=options.same_as,
+            stand_ins=options.stand_ins,
             consistency="immediate",
             cs_filtering=options.filters_cs,
             filter_operators=options.profile.operators,

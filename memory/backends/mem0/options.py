@@ -206,6 +206,16 @@ class Mem0Options(PluginOptions):
         return self.llm is not None if self.infer is None else self.infer
 
     @property
+    def same_as(self) -> str | None:
+        """Messages stored verbatim and found by vectors are the control ``simple_rag`` (spec 2.2)."""
+        return None if self.infers else "simple_rag"
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """What embeds without a model."""
+        return ("lexical embedder",) if self.embedder == "lexical" else ()
+
+    @property
     def profile(self) -> StoreProfile:
         """What the configured vector store can do."""
         return store_profile(self.vector_store.provider)

@@ -61,7 +61,8 @@ class CapabilityContract(ContractBase):
         if described is None:
             not_tested("set config, or override described: nothing says what the plugin declares")
         assert described.name == kit.slot.backend_name, "the description's name is not the adapter's"
-        assert described.kind == kit.slot.traits.kind, "the description's kind is not the adapter's"
+        traits = kit.slot.traits
+        assert described.kind == traits.kind or traits.same_as, "the description's kind is not the adapter's"
         undeclared = kit.slot.capabilities() - described.capabilities
         assert not undeclared, f"offered and not described: {sorted(undeclared)}"
         absent = missing_methods(kit.adapter, described.capabilities)
