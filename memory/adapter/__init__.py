@@ -62,7 +62,7 @@ from memory.contract.receipts import (
 )
 from memory.contract.scope import IdAlphabet, ScopeEncoder
 from memory.contract.tokens import Utf8TokenCounter
-from memory.plugins.hookspecs import AdapterSettings, PluginInfo, PluginOptions, hookimpl
+from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ __all__ = [
     "BackendProtocolError",
     "BackendRateLimited",
     "BackendRejected",
+    "BareLibrary",
     "BaseAdapter",
     "ConditionKind",
     "ConsistencyModel",

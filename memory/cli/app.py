@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import backends, compare, config, doctor, init, journal, run
+from memory.cli import backends, compare, config, doctor, init, journal, perf, run
 from memory.cli._group import CommandGroup
 
 __all__ = ["app"]
@@ -51,5 +51,6 @@ app.command("compare")(compare.compare)
 app.command("report")(run.report)
 app.command("demo")(compare.demo)
 app.command("init")(init.init)
+app.command("perf")(perf.perf)
 app.add_typer(config.commands, name="config")
 app.add_typer(journal.commands, name="journal")

@@ -1,16 +1,16 @@
-"""The two hooks a plugin module implements (DESIGN section 6).
+"""The hooks a plugin module implements (DESIGN section 6): two, and a third if it likes to be measured.
 
 An entry point in the group ``memslot.backends`` or ``memslot.conditions`` names a module; its name is the name
-users write in YAML. Both hooks are synchronous, because pluggy has no async support. The module must not
+users write in YAML. Hooks are synchronous, because pluggy has no async support. The module must not
 import its SDK at the top: listing plugins imports every plugin module and may import no SDK.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import pluggy
 from pydantic import BaseModel, ConfigDict
@@ -20,7 +20,16 @@ from memory.contract.receipts import ConditionKind, ConsistencyModel
 from memory.contract.scope import IdAlphabet
 from memory.contract.tokens import TokenCounter, Utf8TokenCounter
 
-__all__ = ["AdapterSettings", "PluginInfo", "PluginOptions", "hookimpl", "memslot_create", "memslot_describe"]
+__all__ = [
+    "AdapterSettings",
+    "BareLibrary",
+    "PluginInfo",
+    "PluginOptions",
+    "hookimpl",
+    "memslot_bare",
+    "memslot_create",
+    "memslot_describe",
+]
 
 PROJECT = "memslot"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -117,6 +126,37 @@ class AdapterSettings(Generic[OptionsT]):
     where: str = ""
 
 
+class BareLibrary(Protocol):
+    """A plugin's library in the calls that its users make of it, without memslot, for ``memslot perf``.
+
+    Attributes:
+        cold_start: source of a Python program without memslot. It opens what was filled below ``sys.argv[1]``, asks
+            ``sys.argv[2]`` of user ``sys.argv[3]`` for 20 texts, and prints how many it got.
+    """
+
+    cold_start: str
+
+    def add(self, text: str, user: str) -> object:
+        """Store one message; blocks."""
+        ...
+
+    def search(self, query: str, user: str, top_k: int) -> Sequence[str]:
+        """Texts, best first; blocks."""
+        ...
+
+    async def add_async(self, text: str, user: str) -> object:
+        """:meth:`add` of the library's asynchronous form, or on a thread where it has none."""
+        ...
+
+    async def search_async(self, query: str, user: str, top_k: int) -> Sequence[str]:
+        """:meth:`search` of the library's asynchronous form, or on a thread where it has none."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; blocks."""
+        ...
+
+
 @hookspec(firstresult=True)
 def memslot_describe() -> PluginInfo:
     """Say what this plugin is. Must not import an SDK."""
@@ -126,4 +166,13 @@ def memslot_describe() -> PluginInfo:
 @hookspec(firstresult=True)
 def memslot_create(settings: AdapterSettings[BaseModel]) -> MemoryAdapter:
     """Build the adapter, importing the SDK here. No network: that belongs to ``health`` and ``setup_scope``."""
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def memslot_bare(directory: Path) -> BareLibrary:
+    """Open the library itself on files below a directory, as its users would, to be measured beside the plugin.
+
+    Optional. No key and no server is to be needed; the plugin is measured with an empty block of options.
+    """
     raise NotImplementedError

@@ -7,7 +7,7 @@ and breaks nothing else.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -16,13 +16,13 @@ from typing import Any
 import pluggy
 
 from memory.contract.adapter import MemoryAdapter, missing_methods
-from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
+from memory.contract.errors import CapabilityNotSupported, MemslotError, PluginLoadError, PluginNotFound
 from memory.contract.receipts import ConditionKind
 from memory.contract.tokens import TokenCounter
 from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest
 from memory.plugins.config import MemslotConfig
-from memory.plugins.hookspecs import AdapterSettings, PluginInfo
+from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo
 from memory.plugins.redaction import rebased
 
 __all__ = ["GROUPS", "MemoryAdapterRegistry", "PluginRow"]
@@ -133,11 +133,7 @@ class MemoryAdapterRegistry:
             ConfigError: the provider's block is wrong.
         """
         manager, info = self._selected(config)
-        missing = _missing(info)
-        if missing:
-            raise PluginLoadError(
-                f"{info.name} needs {', '.join(missing)}, which is not installed: {info.install}"
-            )
+        _require_sdk(info)
         settings = AdapterSettings(
             name=info.name,
             options=rebased(config.parse_options(info.options), config.base),
@@ -163,6 +159,26 @@ class MemoryAdapterRegistry:
                 f"lacks {lacking}; inherit from memory.adapter.BaseAdapter, or add them"
             )
         return adapter
+
+    def bare(self, name: str) -> Callable[[Path], BareLibrary]:
+        """What opens a backend's library without memslot, see :func:`memory.plugins.hookspecs.memslot_bare`.
+
+        Raises:
+            PluginNotFound, PluginLoadError: as for :meth:`info`; also for a missing SDK, with its pip line.
+            CapabilityNotSupported: the plugin does not offer it.
+        """
+        manager, info = self._find(name, ("architecture",))
+        if not manager.hook.memslot_bare.get_hookimpls():
+            raise CapabilityNotSupported(
+                f"{name}: its plugin does not offer the bare library to compare with (the hook memslot_bare)"
+            )
+        _require_sdk(info)
+
+        def open_bare(directory: Path) -> BareLibrary:
+            opened: BareLibrary = manager.hook.memslot_bare(directory=directory)
+            return opened
+
+        return open_bare
 
     def _row(self, kind: ConditionKind, name: str, point: EntryPoint) -> PluginRow:
         distribution = point.dist.name if point.dist else None
@@ -227,6 +243,14 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
     if not manager.hook.memslot_create.get_hookimpls():
         raise PluginLoadError(f"{owner}: {point.value} implements no memslot_create")
     return manager, info
+
+
+def _require_sdk(info: PluginInfo) -> None:
+    missing = _missing(info)
+    if missing:
+        raise PluginLoadError(
+            f"{info.name} needs {', '.join(missing)}, which is not installed: {info.install}"
+        )
 
 
 def _missing(info: PluginInfo) -> tuple[str, ...]:

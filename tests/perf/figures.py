@@ -34,7 +34,6 @@ from memory import (
     Message,
     RetrieveRequest,
     RetrieveResult,
-    SupportsBulkIngest,
     WriteReceipt,
 )
 from memory.adapter import BaseAdapter, ContextEntry, NativeWorker, ResetReceipt
@@ -184,51 +183,6 @@ async def _overhead(label: str, worker: NativeWorker | None, target_ms: float) -
                 f"p95 < {target_ms} ms",
                 p95 < target_ms,
             )
-
-
-@figure
-async def overhead_mem0_search() -> None:
-    """Slot and adapter over Memory.search on the same store, at 1,000 memories (embedded Qdrant).
-
-    Bare means: awaited on a thread, as an async program has to call it, and as mem0's own AsyncMemory does. The
-    same search blocking the event loop is printed beside it.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        config = {"memory": {"backend": "mem0", "backends": {"mem0": {}}, "data_dir": folder}}
-        async with build_slot(config, scope=SCOPE) as slot:
-            bulk = slot.capability(SupportsBulkIngest)
-            await bulk.record_events([event(number) for number in range(1000)])
-            asked = request(max_items=20, max_tokens=2000)
-            filters = dict(slot.native_scope(SCOPE))
-            with slot._adapter._native.memory(filters) as native:
-                pass
-
-            def search() -> dict:
-                return native.search(asked.query, filters=filters, top_k=20, threshold=0.0)
-
-            async def blocking() -> object:
-                return search()
-
-            async def bare() -> object:
-                return await anyio.to_thread.run_sync(search)
-
-            async def behind_the_slot() -> object:
-                return await slot.retrieve(asked)
-
-            found = await slot.retrieve(asked)
-            same = [[row["score"] for row in raw["results"]] for raw in (found.raw, search())]
-            assert same[0] == same[1], "the two would not measure the same search"
-            assert len(found.entries) == 20
-            await paired(bare, behind_the_slot, 5)
-            times = await paired(bare, behind_the_slot, 300)
-            blocked = statistics.median(time for time, _ in await paired(blocking, blocking, 50))
-    native_ms, slot_ms = (statistics.median(column) for column in zip(*times, strict=True))
-    share = slot_ms / native_ms - 1
-    show("  Memory.search at 1,000 memories: blocking, on a thread", f"p50 {blocked:.2f}, {native_ms:.2f} ms")
-    over = slot_ms - native_ms
-    show(
-        "slot + adapter over a mem0 embedded search", f"{over:+.3f} ms = {share:+.2%}", "< 0.5 ms", over < 0.5
-    )
 
 
 @figure

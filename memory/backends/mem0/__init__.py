@@ -5,10 +5,20 @@ The plugin module of the entry point ``mem0``. The SDK is imported by the factor
 
 from __future__ import annotations
 
-from memory.adapter import AdapterSettings, AdapterTraits, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
+from pathlib import Path
+
+from memory.adapter import (
+    AdapterSettings,
+    AdapterTraits,
+    BareLibrary,
+    IdAlphabet,
+    MemoryAdapter,
+    PluginInfo,
+    hookimpl,
+)
 from memory.backends.mem0.options import Mem0Options
 
-__all__ = ["MEM0_CAPABILITIES", "Mem0Options", "memslot_create", "memslot_describe"]
+__all__ = ["MEM0_CAPABILITIES", "Mem0Options", "memslot_bare", "memslot_create", "memslot_describe"]
 
 MEM0_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
 
@@ -35,3 +45,11 @@ def memslot_create(settings: AdapterSettings[Mem0Options]) -> MemoryAdapter:
     from memory.backends.mem0.adapter import build_mem0
 
     return build_mem0(settings, AdapterTraits(kind="architecture"))
+
+
+@hookimpl
+def memslot_bare(directory: Path) -> BareLibrary:
+    """mem0 as a program that uses it directly would open it."""
+    from memory.backends.mem0.bare import BareMem0
+
+    return BareMem0(directory)

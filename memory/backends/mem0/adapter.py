@@ -62,7 +62,7 @@ from memory.backends.mem0.translate import (
 if TYPE_CHECKING:
     from memory.backends.mem0.client import Added
 
-__all__ = ["Mem0Adapter", "build_mem0"]
+__all__ = ["Mem0Adapter", "build_mem0", "set_environment"]
 
 T = TypeVar("T")
 _BULK_SIZE = 16  # events a preload writes before another call may have the thread
@@ -83,10 +83,15 @@ def build_mem0(settings: AdapterSettings[Mem0Options], traits: AdapterTraits) ->
     where = settings.where
     settings.options.check_keys(where)
     directory = (settings.options.path or settings.data_dir / settings.name).expanduser().absolute()
+    set_environment(directory)
+    return Mem0Adapter(settings, traits, directory, where)
+
+
+def set_environment(directory: Path) -> None:
+    """Before mem0 is imported for the first time: no telemetry, and nothing written to the user's home."""
     if "mem0" not in sys.modules:
         os.environ["MEM0_TELEMETRY"] = "False"
-        os.environ.setdefault("MEM0_DIR", str(directory))  # else it writes to the user's home
-    return Mem0Adapter(settings, traits, directory, where)
+        os.environ.setdefault("MEM0_DIR", str(directory))
 
 
 class Mem0Adapter(BaseAdapter):

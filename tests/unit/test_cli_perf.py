@@ -1,0 +1,177 @@
+"""``memslot perf``: a backend and its bare library in turns, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_support import LACKING, add_plugin, error_line, fake_plugin, invoke, lacking_plugin
+
+from memory.bench.perf import _alternating, _in_turns
+from memory.bench.perf_report import Figure, Report, Sizes
+from memory.cli.perf import show
+
+__all__ = ["add_plugin"]
+
+SMALL = ("--scopes", 2, "--memories", 20, "--large", 30, "--rounds", 1)
+
+BARE = """
+@hookimpl
+def memslot_bare(directory):
+    return Bare()
+
+class Bare:
+    cold_start = "raise SystemExit('no such store')"
+    told, open_now = {}, 0
+    def __init__(self):
+        Bare.open_now += 1
+    def add(self, text, user):
+        self.told.setdefault(user, []).append(text)
+    def search(self, query, user, top_k):
+        return self.told[user][-top_k:][:FOUND]
+    async def add_async(self, text, user):
+        self.add(text, user)
+    async def search_async(self, query, user, top_k):
+        return self.search(query, user, top_k)
+    def close(self):
+        Bare.open_now -= 1
+        print("open:", Bare.open_now)
+"""
+
+
+def plugin(name: str, found: int = 20) -> str:
+    return fake_plugin(name) + BARE.replace("FOUND", str(found))
+
+
+@pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
+def test_both_are_measured_in_one_run_and_nothing_is_left(tmp_path: Path) -> None:
+    result = invoke("perf", "mem0", *SMALL, "--json", "--in", tmp_path)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["backend"] == "mem0"
+    assert report["sizes"] == {"scopes": 2, "memories": 20, "large": 30, "rounds": 1}
+    figures = {figure["name"]: figure for figure in report["figures"]}
+    assert list(figures) == [
+        "search, 1 scope of 20",
+        "search, 1 scope of 30",
+        "search, 2 scopes of 20",
+        "add, 1 scope",
+        "add, spread over 2 scopes",
+        "open a store of 2 scopes of 20, first result",
+        "cold start of a process, first result",
+    ]
+    for name, figure in figures.items():
+        asked = {"bare", "memslot"} | (
+            {"async"} if name.endswith("1 scope of 20") or "add, 1" in name else set()
+        )
+        assert set(figure["ms"]) == asked
+        assert all(0 < times["min"] <= times["median"] for times in figure["ms"].values())
+        ours, bare = figure["ms"]["memslot"]["median"], figure["ms"]["bare"]["median"]
+        assert figure["memslot_over_bare"] == {"median": ours / bare, "min": ours / bare}
+    assert set(report["many_scopes_over_one"]) == {"bare", "memslot"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cold_start_that_fails_is_one_line_and_all_is_closed(
+    add_plugin: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    add_plugin("measured", plugin("measured"))
+    result = invoke("perf", "measured", *SMALL, "--in", tmp_path)
+    assert result.exit_code == 1
+    assert "error: the cold start of " in result.stderr.splitlines()[-1]
+    assert result.stdout.splitlines()[-1] == "open: 0"
+    assert not list(tmp_path.glob("memslot-perf-*"))
+
+
+def test_a_library_that_finds_nothing_is_not_a_quick_one(
+    add_plugin: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    add_plugin("empty", plugin("empty", found=0))
+    result = invoke("perf", "empty", *SMALL, "--in", tmp_path)
+    assert result.exit_code == 1
+    assert "error: the bare library answers with 0 of 20 texts" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("mem00",), "no plugin is named 'mem00'; did you mean mem0"),
+        (("no_memory",), "no plugin is named 'no_memory'"),
+        (("honcho",), "honcho: its plugin does not offer the bare library to compare with"),
+        (("absent",), LACKING),
+        (("--scopes", 1), "--scopes"),
+        (("--memories", 19), "--memories"),
+        (("--rounds", 0), "--rounds"),
+        (("--in", "no/such/place"), "--in"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_line(
+    add_plugin: Callable[[str, str], None], arguments: tuple[Any, ...], said: str
+) -> None:
+    add_plugin("absent", lacking_plugin("absent") + BARE)
+    assert said in error_line(invoke("perf", *arguments), 2)
+
+
+# -- ratios -------------------------------------------------------------------------------------------------
+
+
+def report() -> Report:
+    def figure(name: str, bare: list[float], ours: list[float], **others: list[float]) -> Figure:
+        return Figure(name, {"bare": bare, **others, "memslot": ours})
+
+    return Report(
+        Sizes(scopes=50, rounds=3),
+        one=figure("one", [4.0, 8.0, 2.0], [2.0, 2.0, 2.0], **{"async": [5.0, 5.0, 5.0]}),
+        large=figure("large", [200.0], [10.0]),
+        many=figure("many", [40.0, 40.0, 40.0], [2.0, 3.0, 4.0]),
+        add=figure("add", [4.0], [2.0]),
+        spread=figure("spread", [4.0], [3.0]),
+        open=figure("open", [1000.0], [100.0]),
+        cold=figure("cold", [1000.0], [800.0]),
+    )
+
+
+def test_ratios_are_of_one_round_not_of_medians() -> None:
+    found = report()
+    assert found.one.ratios() == [0.5, 0.25, 1.0]
+    assert found.one.ratios("async") == [0.4, 0.4, 0.4]
+    assert found.growth("memslot") == {"search": [1.0, 1.5, 2.0], "add": [1.5]}
+    assert found.growth("bare")["search"] == [10.0, 5.0, 20.0]
+    assert found.large.median("async") is None
+    assert found.to_json()["many_scopes_over_one"]["memslot"]["search"] == {"median": 1.5, "min": 1.0}
+
+
+def test_the_table_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    show(report())
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["one", "4.00", "5.00", "2.00", "0.50", "0.25"] in lines
+    assert ["large", "200.00", "-", "10.00", "0.05", "0.05"] in lines
+    assert ["search", "10.00", "1.50"] in lines
+    assert ["add", "1.00", "1.50"] in lines
+
+
+@pytest.mark.anyio
+async def test_all_take_turns_in_an_order_that_changes() -> None:
+    asked: list[str] = []
+
+    def call(name: str) -> Any:
+        async def go() -> None:
+            asked.append(name)
+
+        return lambda number: go
+
+    names = ["a", "b", "c"]
+    times = await _in_turns({(name, "x"): call(name) for name in names}, 5, lambda done: None, inner=1)
+    assert {name: len(values) for (name, _), values in times.items()} == dict.fromkeys(names, 5), "no warm-up"
+    rounds = ["".join(asked[start : start + 3]) for start in range(0, len(asked), 3)]
+    assert len(rounds) == 6
+    assert all(sorted(one) == names for one in rounds)
+    for first, second in ("ab", "bc", "ac"):
+        before = sum(one.index(first) < one.index(second) for one in rounds)
+        assert 2 <= before <= 4, f"{first} runs before {second} about half of the time"
+    assert "".join(_alternating(names, 0)) != "".join(_alternating(names, 1))
