@@ -2,7 +2,8 @@
 # installs what the target uses; later calls take it as it is until pyproject.toml changes.
 #
 #   make demo                                      the quickstart over every memory that needs no key
-#   make test ARGS='-k isolation'                  the tests, or some of them
+#   make test ARGS='-k isolation'                  the tests of a few minutes, or some of them
+#   make test-all ARGS='-k isolation'              the whole suite, or some of it
 #   make test JOBS=0 ARGS='-x --pdb'               in one process, as a debugger needs it
 #   make test PYTHON=python3.13 VENV=.venv-313     another Python, another environment
 
@@ -15,12 +16,13 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    play the quickstart with every memory that needs no key, and compare them"
-	@echo "make test    run the whole test suite"
+	@echo "make test    run the tests, without those that repeat others on further variants or take long"
+	@echo "make test-all    run the whole test suite, as CI does"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
@@ -33,8 +35,13 @@ help:
 demo: $(VENV)/.installed-demo
 	$(BIN)/memslot demo $(ARGS)
 
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+	$(PYTEST) --fast $(ARGS)
+
+test-all: $(VENV)/.installed-test
+	$(PYTEST) $(ARGS)
 
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed

@@ -19,12 +19,14 @@ class TestFakeBackend(FakeContract):
         assert store.latency_s > 0
 
 
+@pytest.mark.thorough
 class TestFakeDerived(FakeContract):
     """What is written can be found only after a while."""
 
     derivation_s = 0.02
 
 
+@pytest.mark.thorough
 class TestFakeUnassisted(FakeContract):
     """Without a fingerprint and faults: the kit then sees only what can be retrieved."""
 

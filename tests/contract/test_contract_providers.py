@@ -121,10 +121,12 @@ class TestMem0(Mem0Contract):
     config = backend("mem0")
 
 
+@pytest.mark.thorough
 class TestSimpleRag(Mem0Contract):
     config = condition("simple_rag")
 
 
+@pytest.mark.thorough
 class TestMem0Infer(Mem0Contract):
     """mem0 as its authors mean it: a model extracts; every answer is made of the request's own text."""
 
@@ -144,6 +146,7 @@ class TestNoMemory(MemoryContract):
     config = condition("no_memory")
 
 
+@pytest.mark.thorough
 class TestNoMemoryNamed(MemoryContract):
     config = condition("no_memory", variant="named")
     anyio_backends = ("asyncio",)
@@ -161,6 +164,7 @@ class TestFullHistory(MemoryContract):
         }
 
 
+@pytest.mark.thorough
 class TestFullHistoryOnDisk(TestFullHistory):
     anyio_backends = ("asyncio",)
 
@@ -191,6 +195,7 @@ class TestRollingSummary(MemoryContract):
         }
 
 
+@pytest.mark.thorough
 class TestRollingSummaryOnDisk(TestRollingSummary):
     anyio_backends = ("asyncio",)
 

@@ -39,6 +39,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     return seen
 
 
+@pytest.mark.thorough
 def test_an_honest_adapter_passes(outcomes: dict[tuple[str, str], set[str]]) -> None:
     healthy = {test: found for (owner, test), found in outcomes.items() if owner == "TestHealthy"}
     assert len(healthy) >= 8
@@ -48,5 +49,6 @@ def test_an_honest_adapter_passes(outcomes: dict[tuple[str, str], set[str]]) -> 
 @pytest.mark.parametrize(
     ("mutant", "test"), [(m.__name__, t) for m, tests in HTTP_MUTANTS.items() for t in tests]
 )
+@pytest.mark.thorough
 def test_a_wrong_adapter_is_caught(outcomes: dict[tuple[str, str], set[str]], mutant: str, test: str) -> None:
     assert "failure" in outcomes[f"Test_{mutant}", test]

@@ -142,6 +142,7 @@ def summary(run: subprocess.CompletedProcess[str]) -> str:
     return text.partition("short test summary")[0]
 
 
+@pytest.mark.thorough
 def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
     run = _pytest(tmp_path)
@@ -154,6 +155,7 @@ def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Pat
     assert "isolation " in told
 
 
+@pytest.mark.thorough
 def test_a_part_of_the_kit_is_not_full(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
     told = summary(_pytest(tmp_path, "-k", "test_is_an_adapter"))
@@ -161,6 +163,7 @@ def test_a_part_of_the_kit_is_not_full(tmp_path: Path) -> None:
     assert "lifecycle 1 passed" in told
 
 
+@pytest.mark.thorough
 def test_an_excuse_is_not_full_and_a_failure_is_failed(tmp_path: Path) -> None:
     body = """
     @pytest.mark.xfail(reason="it is seeded", strict=True)
@@ -174,6 +177,7 @@ def test_an_excuse_is_not_full_and_a_failure_is_failed(tmp_path: Path) -> None:
     assert "TestMine: FAILED: 1 failed," in summary(_pytest(tmp_path, "-k", TEST))
 
 
+@pytest.mark.thorough
 def test_the_summary_is_there_under_xdist_with_the_plugin(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["memory.testing.pytest_plugin"]\n')

@@ -50,6 +50,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
 
 
 @pytest.mark.parametrize(("name", "test"), [(n, t) for n, m in MUTANTS.items() for t in m.caught_by])
+@pytest.mark.thorough
 def test_a_mutant_is_caught_by_the_test_named_for_it(
     outcomes: dict[tuple[str, str], str], name: str, test: str
 ) -> None:

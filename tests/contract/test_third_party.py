@@ -137,6 +137,7 @@ def test_it_runs_the_quickstart(memslot: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plugin", ["third_party_plugin", "condition_plugin"])
+@pytest.mark.thorough
 def test_it_keeps_the_contract(run: Run, plugin: str) -> None:
     """Its own tests, run as its author would."""
     tests = run("-m", "pytest", "-q", "-p", "no:cacheprovider", plugin)

@@ -46,6 +46,7 @@ FLOODS: dict[str, Callable[[int], list[Line]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_of_preferences(flood: str) -> None:
     def prepare(count: int) -> Callable[[], object]:
@@ -55,6 +56,7 @@ def test_a_flood_of_preferences(flood: str) -> None:
     assert_growth(prepare, smallest=100, largest=1600)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_on_top_of_a_memory(flood: str) -> None:
     def prepare(count: int) -> Callable[[], object]:
@@ -80,6 +82,7 @@ def test_a_models_answer_of_many_lines() -> None:
     anyio.run(summariser.aclose)
 
 
+@pytest.mark.thorough
 @given(run=RUNS)
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_message(run: Run) -> None:
@@ -111,6 +114,7 @@ async def test_long_texts_are_read_off_the_event_loop(monkeypatch: pytest.Monkey
 SOME = 400
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["after_accumulation_session", "token_threshold"])
 def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -> None:
     """Replies alone are no place to cut, so under either policy all of them wait."""
@@ -136,6 +140,7 @@ def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -
     assert_growth(prepare, smallest=12_000, largest=24_000, most=1.5)
 
 
+@pytest.mark.thorough
 def test_one_more_turn_costs_the_same_however_long_the_history_is() -> None:
     adapter = full_history.FullHistory("full_history", full_history.FullHistoryOptions(), COUNTER)
     scopes = {count: MemoryScope(run_id="run", persona_id=str(count)) for count in (10_000, 20_000)}

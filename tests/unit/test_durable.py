@@ -281,6 +281,7 @@ CHILD = """
 """
 
 
+@pytest.mark.thorough
 def test_kill_9_at_any_moment_loses_no_acknowledged_event_and_stores_none_twice(tmp_path):
     script = tmp_path / "child.py"
     script.write_text(textwrap.dedent(CHILD.format(here=str(Path(__file__).parent))), encoding="utf-8")

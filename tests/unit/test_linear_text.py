@@ -42,6 +42,7 @@ HANDLERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("handler", HANDLERS)
 @given(run=RUNS)
 @example(run=Run("<", (" ",), ""))

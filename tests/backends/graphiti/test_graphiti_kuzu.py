@@ -125,6 +125,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.thorough
 async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -145,6 +146,7 @@ async def test_what_was_committed_before_a_kill_is_found_and_can_be_changed(
         assert (await slot.reset_scope(ALICE)).verified
 
 
+@pytest.mark.thorough
 async def test_a_graph_that_was_not_closed_is_mended_in_a_copy(tmp_path: Path, llm: ScriptedLLM) -> None:
     """An error, or a kill, in the middle costs nothing: a log that drops an index cannot be restored by Kuzu."""
     killed = subprocess.run(  # noqa: ASYNC221 (nothing else runs on this loop)

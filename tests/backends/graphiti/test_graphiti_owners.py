@@ -175,6 +175,7 @@ async def test_another_process_is_refused_and_told_why(tmp_path: Path, llm: Scri
     assert in_another_process(tmp_path, "violin") == "found teapot violin"
 
 
+@pytest.mark.thorough
 async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path: Path) -> None:
     """One replaced the file under the other, whose writes went on into a file without a name."""
     others = [start(tmp_path, f"thing{letter}", f"item{letter}") for letter in "ab"]

@@ -117,6 +117,7 @@ def rounds(tmp_path: Path, llm: ScriptedLLM) -> Iterator[Rounds]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.thorough
 def test_nothing_acknowledged_is_lost(rounds: Rounds) -> None:
     seed = int(os.environ.get("MEMSLOT_SEED", "1"))
     expected, scope, stored = Expected(), "", 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pytest
 from honcho_double import HonchoDouble
 
 from memory.testing.contract import LoopbackContract, MemoryContract
@@ -35,6 +36,7 @@ class TestContext(_OnDouble):
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
 
+@pytest.mark.thorough
 class TestConclusions(_OnDouble):
     """Single conclusions with ids of their own. What differs between event loops, the first class shows."""
 
@@ -44,6 +46,7 @@ class TestConclusions(_OnDouble):
     options: ClassVar[Mapping[str, Any]] = {"supplement": "conclusions"}
 
 
+@pytest.mark.thorough
 class TestSearch(_OnDouble):
     """Messages by filters that hold."""
 

@@ -149,6 +149,7 @@ async def test_what_an_earlier_version_adds_afterwards_is_moved_as_well(tmp_path
         assert await everything(slot) == {**EXPECTED, ALICE: {*EXPECTED[ALICE], "alice drinks milk"}}
 
 
+@pytest.mark.thorough
 async def test_killed_at_every_step_and_nothing_is_lost(tmp_path: Path) -> None:
     killed = killed_at_every_step(tmp_path, "move")
     for data_dir in killed:

@@ -88,6 +88,7 @@ async def test_few_stay_open_and_all_answer(tmp_path: Path) -> None:
     assert (details["partitions"], details["open_partitions"]) == (10, 3)
 
 
+@pytest.mark.thorough
 def test_descriptors_follow_the_partitions_that_are_open(tmp_path: Path) -> None:
     """In a process that may open too few files for as many as are configured. With the default, 500 scopes fit a
     limit of 1,024: ``tests/perf/mem0_figures.py many_scopes``."""
@@ -291,6 +292,7 @@ async def test_health_looks_at_the_files_of_what_is_open(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("what", ["make", "drop"])
+@pytest.mark.thorough
 async def test_killed_while_a_partition_is_made_or_dropped(tmp_path: Path, what: str) -> None:
     """At every operation on a file: what is there afterwards is whole, or not there at all."""
     killed = killed_at_every_step(tmp_path, what)

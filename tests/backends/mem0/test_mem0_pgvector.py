@@ -64,6 +64,7 @@ def block(postgres: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 class TestContract(MemoryContract):
     """The whole kit on a server store."""
 

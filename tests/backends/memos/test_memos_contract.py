@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pytest
 from memos_double import MemosDouble
 
 from memory.backends.memos.parsing import items
@@ -32,6 +33,7 @@ class TestAsynchronous(_OnDouble):
     options: ClassVar[Mapping[str, Any]] = {"graph_db": "postgres"}
 
 
+@pytest.mark.thorough
 class TestSynchronous(_OnDouble):
     """A graph database that filters, and writes that wait for the model and are looked for."""
 
@@ -39,6 +41,7 @@ class TestSynchronous(_OnDouble):
     options: ClassVar[Mapping[str, Any]] = {"graph_db": "neo4j-community", "async_mode": "sync"}
 
 
+@pytest.mark.thorough
 class TestRedis(_OnDouble):
     """Tasks that can be asked for one by one, and the other dialect of filters."""
 

@@ -101,6 +101,7 @@ def native(bodies, tmp_path_factory) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.thorough
 def test_every_body_is_what_memos_itself_accepts(bodies, native):
     for (model, body), checked in zip(bodies, native["checked"], strict=True):
         assert "error" not in checked, (model, checked)

@@ -144,6 +144,7 @@ def test_the_factory_checks_the_environment_and_imports_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_spec("memos") is None, reason="MemoryOS is not installed")
 def test_an_import_of_memos_changes_nothing_outside(tmp_path: Path) -> None:
     # Without a main file, python-dotenv looks in the working directory.

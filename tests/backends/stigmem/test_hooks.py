@@ -33,6 +33,7 @@ def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[
 # -- streams ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "streams", [">&-", ">/dev/full", "2>&-", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&-"]
 )
@@ -222,6 +223,7 @@ def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -
 # -- what is left half-way --------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flags", [[], ["--process"]])
 def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> None:
     with FaultyNode({3: "stuck"}) as node:
@@ -238,6 +240,7 @@ def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> Non
     assert "intent:continuation may exist; missing: intent:handoff_to" in result.stderr
 
 
+@pytest.mark.thorough
 def test_an_intent_left_half_way_says_which_facts_exist() -> None:
     with FaultyNode({7: "stuck"}) as node:
         node.node.lacks = {"intents"}  # type: ignore[attr-defined]

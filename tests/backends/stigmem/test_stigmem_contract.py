@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pytest
 from stigmem_double import ADMIN_KEY, StigmemDouble
 
 from memory.testing.contract import LoopbackContract, MemoryContract
@@ -30,5 +31,6 @@ class TestTenants(_OnDouble):
     options: ClassVar[Mapping[str, Any]] = {"api_key": ADMIN_KEY}
 
 
+@pytest.mark.thorough
 class TestSharedNode(_OnDouble):
     options: ClassVar[Mapping[str, Any]] = {"isolation": "node", "allow_sharing": True}

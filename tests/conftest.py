@@ -1,0 +1,60 @@
+"""Which tests a run is made of: ``--fast`` leaves the thorough ones out, and the last lines of the run say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The kit's summary, which the workers of xdist cannot print.
+pytest_plugins = ["memory.testing.pytest_plugin"]
+UNIT = Path(__file__).parent / "unit"
+LEFT_OUT = pytest.StashKey[int]()
+"""How many tests ``--fast`` left out, in this process or, under xdist, in each of the workers."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out the tests marked as thorough")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--fast"):
+        return
+    left_out = [item for item in items if is_thorough(item)]
+    config.stash[LEFT_OUT] = len(left_out)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not is_thorough(item)]
+
+
+def is_thorough(item: pytest.Item) -> bool:
+    """It is marked so, or runs on a second event loop, which the slot's own tests in ``unit`` show."""
+    call = getattr(item, "callspec", None)
+    second_loop = call is not None and call.params.get("anyio_backend") == "trio"
+    return bool(item.get_closest_marker("thorough")) or (second_loop and UNIT not in item.path.parents)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    worker = getattr(session.config, "workeroutput", None)
+    if worker is not None:
+        worker["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker of xdist collects everything, so that one of them knows."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("--fast"):
+        terminalreporter.section("fast selection")
+        terminalreporter.line(
+            f"{config.stash.get(LEFT_OUT, 0)} tests were left out: the conformance kit on further variants of a "
+            "provider, second event loops,"
+        )
+        terminalreporter.line(
+            "mutants of the kit, kills and other rounds of processes, growth of time with size."
+        )
+        terminalreporter.line("`make test-all` runs them too, as CI does.")

@@ -1,0 +1,66 @@
+"""``make test`` leaves something out and says so; ``make test-all``, which CI calls, leaves nothing out."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = """
+import pytest
+
+def test_quick(): pass
+
+@pytest.mark.thorough
+def test_long(): pass
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+def test_loops(anyio_backend): pass
+"""
+
+
+def run(folder: Path, *arguments: str) -> str:
+    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "test_suite.py").write_text(SUITE)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = thorough: takes long\n")
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
+    return told.stdout
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_fast_selection_says_how_much_it_leaves_out_and_how_to_run_it(
+    tmp_path: Path, processes: str
+) -> None:
+    told = run(tmp_path, "--fast", "-n", processes)
+    assert "2 passed" in told
+    assert "2 tests were left out: " in told
+    assert "`make test-all` runs them too" in told
+    assert told.splitlines()[-1].startswith("2 passed"), "the closing line comes last"
+
+
+def test_without_it_everything_runs(tmp_path: Path) -> None:
+    told = run(tmp_path)
+    assert "4 passed" in told
+    assert "left out" not in told
+
+
+def test_every_make_target_that_the_readme_names_is_there_and_ci_runs_all() -> None:
+    def commands(target: str) -> str:
+        return subprocess.run(
+            ["make", "--dry-run", target, "JOBS=2"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert " --fast" in commands("test")
+    assert " --fast" not in commands("test-all")
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("make "):
+            assert commands(line.split()[1])
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1].split()[-1] == "test-all"
