@@ -275,9 +275,10 @@ def _close_store(store: Any) -> None:
 
 
 def open_history(file: Path, *, shared: bool) -> SQLiteManager:
-    """mem0's history, with what we note beside it. One that several processes may share keeps SQLite's journal,
-    which is not made anew each time: as safe, and half of its time on a disk."""
+    """mem0's history, with what we note beside it; what is deleted is overwritten. One that several processes may
+    share keeps SQLite's journal, which is not made anew each time: as safe, and half of its time on a disk."""
     history = SQLiteManager(str(file))
+    history.connection.execute("PRAGMA secure_delete=ON")
     if shared:
         history.connection.execute("PRAGMA journal_mode=TRUNCATE")
     with history.connection as connection:

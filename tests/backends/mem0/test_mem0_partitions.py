@@ -135,13 +135,25 @@ async def test_reset_removes_the_directory_and_every_trace(tmp_path: Path) -> No
         assert await found(slot, "start") == ["a fresh start"]
 
 
-async def test_a_shared_history_is_cleared_of_the_scope(tmp_path: Path) -> None:
-    shared = tmp_path / "elsewhere" / "all.db"
+async def test_a_shared_history_is_cleared_of_the_scope(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, shared = sqlite3.connect, tmp_path / "elsewhere" / "all.db"
+
+    def plain(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection = connect(*args, **kwargs)
+        connection.execute("PRAGMA secure_delete=OFF")  # as SQLite is built elsewhere
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", plain)
     async with opened(tmp_path, BOB, history_path=str(shared)) as slot:
         for scope in (ALICE, BOB):
-            await slot.record_event(event("one", "two", scope=scope))
+            await slot.record_event(event(f"{scope.persona_id} says zqsecret", "two", scope=scope))
         await mutate(slot, "delete", (await stored(slot))[0]["id"])
+        assert shared in on_disk(tmp_path, "alice says zqsecret"), "or this test proves nothing"
         await slot.reset_scope(ALICE)
+    assert shared not in on_disk(tmp_path, "alice says zqsecret"), "overwritten, not merely let go"
+    assert shared in on_disk(tmp_path, "bob says zqsecret")
     with sqlite3.connect(shared) as connection:
         assert connection.execute("SELECT COUNT(*) FROM history").fetchone() == (2,)
         assert connection.execute("SELECT COUNT(*) FROM memslot_deleted").fetchone() == (0,)

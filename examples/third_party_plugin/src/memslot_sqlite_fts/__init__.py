@@ -8,16 +8,27 @@ slot's work and appear nowhere.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from memory import BackendHealth, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory import (
+    BackendError,
+    BackendHealth,
+    MemoryEvent,
+    MemoryScope,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
@@ -40,10 +51,10 @@ COLUMNS = (
     "scenario", "context", "attribute", "metadata",
 )  # fmt: skip
 SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS message (
+CREATE TABLE message (
     id INTEGER PRIMARY KEY, {", ".join(COLUMNS)}, UNIQUE (scope, event_id, position)
 );
-CREATE VIRTUAL TABLE IF NOT EXISTS word USING fts5(text, tokenize = '{{tokenizer}}');
+CREATE VIRTUAL TABLE word USING fts5(text, tokenize = '{{tokenizer}}');
 """
 INSERT = f"INSERT INTO message ({', '.join(COLUMNS)}) VALUES (:{', :'.join(COLUMNS)})"
 IDS = "SELECT id FROM message WHERE scope = :scope AND event_id = :event_id ORDER BY position"
@@ -90,6 +101,7 @@ class SqliteFts(BaseAdapter):
         self.worker: NativeWorker = NativeWorker(name=f"memslot-{name}")
         self._scopes = ScopeEncoder(IdAlphabet())
         self._connection: sqlite3.Connection | None = None
+        self._file: os.stat_result | None = None
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope as one column."""
@@ -172,12 +184,13 @@ class SqliteFts(BaseAdapter):
         return SEARCH.format(filters=filters), values
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Delete the scope's rows, then count them again."""
+        """Delete the scope's rows, then count them again. What is deleted is overwritten, in the index as well."""
         native = self.native_scope(scope)
 
         def delete(connection: sqlite3.Connection) -> tuple[int, int]:
             of_scope = "FROM message WHERE scope = :scope"
             connection.execute(f"DELETE FROM word WHERE rowid IN (SELECT id {of_scope})", native)
+            connection.execute("INSERT INTO word (word) VALUES ('optimize')")
             removed = connection.execute(f"DELETE {of_scope}", native).rowcount
             return removed, connection.execute(f"SELECT count(*) {of_scope}", native).fetchone()[0]
 
@@ -205,29 +218,60 @@ class SqliteFts(BaseAdapter):
         """Close the file, on the thread that opened it."""
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._file = None
 
     async def _run(self, call: Callable[[sqlite3.Connection], T]) -> T:
         """``call`` with the connection, on the worker, in one transaction: committed, or undone if it fails."""
 
         def transaction() -> T:
-            if self._connection is None:
-                self._connection = self._open()
-            with self._connection:
-                return call(self._connection)
+            self._refuse_damage()
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                    self._file = self.path.stat()
+                with self._connection:
+                    return call(self._connection)
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorname.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+                    raise self._damaged("is damaged, or no database") from error
+                raise
 
         return await self.worker.run(transaction)
 
+    def _refuse_damage(self) -> None:
+        """SQLite takes an emptied file for a new one, and goes on writing to one that was removed."""
+        there = self.path.stat() if self.path.exists() else None
+        if there is not None and not there.st_size:
+            raise self._damaged("was emptied")
+        if self._file is not None and (there is None or not os.path.samestat(there, self._file)):
+            raise self._damaged("was removed or replaced while it was open")
+
+    def _damaged(self, what: str) -> BackendError:
+        fix = "restore it, or remove it and start again with an empty memory"
+        return BackendError(f"{self.path.name} {what}; {fix}", sent=False)
+
     def _open(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists():
+            self._make()
         connection = sqlite3.connect(self.path, timeout=self._options.lock_timeout_s)
         connection.row_factory = sqlite3.Row
         try:
-            connection.executescript(SCHEMA.format(tokenizer=self._options.tokenizer))
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("SELECT id FROM message LIMIT 1")
         except sqlite3.Error:
             connection.close()
             raise
         return connection
+
+    def _make(self) -> None:
+        """Make the file, which gets its name once it is complete: another process may make it at the same time."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as directory:
+            fresh = Path(directory, self.path.name)
+            with closing(sqlite3.connect(fresh)) as connection:
+                connection.executescript(SCHEMA.format(tokenizer=self._options.tokenizer))
+            with suppress(FileExistsError):
+                os.link(fresh, self.path)
 
 
 def _entry(row: Mapping[str, Any]) -> ContextEntry:
