@@ -48,6 +48,20 @@ class ShieldedCalls:
         with queued():
             while key in self._running:
                 await self._running[key].wait()
+        outcome, done = self._start(key, call)
+        await done.wait()
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.finished:
+            raise BackendUnavailable("the event loop ended before the backend answered")
+        return cast(T, outcome.value)
+
+    def begin(self, key: Hashable, call: Callable[[], Awaitable[object]]) -> None:
+        """Run ``call`` in the background unless one of its key is under way; what it raises is lost."""
+        if key not in self._running:
+            self._start(key, call)
+
+    def _start(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> tuple[_Outcome[T], anyio.Event]:
         outcome: _Outcome[T] = _Outcome()
         done = self._running[key] = anyio.Event()
 
@@ -62,12 +76,7 @@ class ShieldedCalls:
                 done.set()
 
         self._spawn(work)
-        await done.wait()
-        if outcome.error is not None:
-            raise outcome.error
-        if not outcome.finished:
-            raise BackendUnavailable("the event loop ended before the backend answered")
-        return cast(T, outcome.value)
+        return outcome, done
 
     def busy(self, key: Hashable) -> bool:
         """Whether a call of this key is under way."""

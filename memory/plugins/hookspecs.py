@@ -16,6 +16,7 @@ import pluggy
 from pydantic import BaseModel, ConfigDict
 
 from memory.contract.adapter import CAPABILITIES, MemoryAdapter
+from memory.contract.errors import PluginNotFound
 from memory.contract.receipts import ConditionKind, ConsistencyModel
 from memory.contract.scope import IdAlphabet
 from memory.contract.tokens import TokenCounter, Utf8TokenCounter
@@ -105,6 +106,30 @@ class PluginInfo:
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 
+class CreateProvider(Protocol):
+    """Builds another installed provider, for one that is made of others."""
+
+    def __call__(
+        self, name: str, options: Mapping[str, Any], where: str, data_dir: Path | None = None
+    ) -> MemoryAdapter:
+        """The adapter of the backend or condition ``name``.
+
+        Args:
+            name: as it is written in YAML.
+            options: its block, not yet validated.
+            where: the block's place below that of the provider asking, such as ``shadows.0.options``.
+            data_dir: in place of the host's.
+
+        Raises:
+            PluginNotFound, PluginLoadError, ConfigError: as for a configuration that selects it.
+        """
+        ...
+
+
+def _no_others(name: str, options: Mapping[str, Any], where: str, data_dir: Path | None = None) -> Any:
+    raise PluginNotFound(f"{where}: this host builds no other providers; open it from a configuration")
+
+
 @dataclass(frozen=True)
 class AdapterSettings(Generic[OptionsT]):
     """What a factory gets: its validated options and the services of the host.
@@ -116,6 +141,7 @@ class AdapterSettings(Generic[OptionsT]):
         data_dir: where an embedded store may live unless its options say otherwise; not created yet.
         deadlines: seconds per kind of call, so that an SDK's own timeout can be set below the slot's.
         where: the block's path for messages, such as ``memory.backends.mem0``.
+        create: builds other providers, for one that is made of them.
     """
 
     name: str
@@ -124,6 +150,7 @@ class AdapterSettings(Generic[OptionsT]):
     data_dir: Path = Path(".memslot")
     deadlines: Mapping[str, float] = field(default_factory=dict)
     where: str = ""
+    create: CreateProvider = _no_others
 
 
 class BareLibrary(Protocol):

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pluggy
+from pydantic import BaseModel
 
 from memory.contract.adapter import MemoryAdapter, missing_methods
 from memory.contract.errors import CapabilityNotSupported, MemslotError, PluginLoadError, PluginNotFound
 from memory.contract.receipts import ConditionKind
 from memory.contract.tokens import TokenCounter
 from memory.plugins import hookspecs
-from memory.plugins.blocks import nearest
+from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo
 from memory.plugins.redaction import rebased
@@ -72,6 +73,15 @@ class PluginRow:
             "missing": list(self.missing),
             "error": self.error,
         }
+
+
+@dataclass(frozen=True)
+class _Host:
+    """What every provider built for one configuration shares."""
+
+    config: MemslotConfig
+    token_counter: TokenCounter
+    data_dir: Path
 
 
 class MemoryAdapterRegistry:
@@ -133,17 +143,41 @@ class MemoryAdapterRegistry:
             ConfigError: the provider's block is wrong.
         """
         manager, info = self._selected(config)
+        host = _Host(config, token_counter or config.token_counter(), data_dir or config.data_dir)
         _require_sdk(info)
+        options = rebased(config.parse_options(info.options), config.base)
+        return self._build(manager, info, options, host, config.where, host.data_dir)
+
+    def _build(
+        self,
+        manager: pluggy.PluginManager,
+        info: PluginInfo,
+        options: BaseModel,
+        host: _Host,
+        where: str,
+        data_dir: Path,
+    ) -> MemoryAdapter:
+        def create(
+            name: str, options: Mapping[str, Any], where: str, data_dir: Path | None = None
+        ) -> MemoryAdapter:
+            block, problem = f"{settings.where}.{where}", host.config.problem
+            manager, other = self._find(name, _KINDS, f"{problem.place(tuple(block.split('.')))}: ")
+            _require_sdk(other)
+            parsed = parse_block(other.options, options, block, source=problem.source, lines=problem.lines)
+            moved = rebased(parsed, host.config.base)
+            return self._build(manager, other, moved, host, block, data_dir or settings.data_dir)
+
         settings = AdapterSettings(
             name=info.name,
-            options=rebased(config.parse_options(info.options), config.base),
-            token_counter=token_counter or config.token_counter(),
-            data_dir=data_dir or config.data_dir,
-            deadlines=config.memory.deadlines.model_dump(),
-            where=config.where,
+            options=options,
+            token_counter=host.token_counter,
+            data_dir=data_dir,
+            deadlines=host.config.memory.deadlines.model_dump(),
+            where=where,
+            create=create,
         )
         try:
-            with config.problem.placing():
+            with host.config.problem.placing():
                 adapter: object = manager.hook.memslot_create(settings=settings)
         except MemslotError:
             raise

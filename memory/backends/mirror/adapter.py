@@ -1,0 +1,328 @@
+"""The primary, and beside it the shadows: what the primary does is answered, what shadows do is traced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+
+from memory import (
+    AdapterMode,
+    BackendError,
+    BackendHealth,
+    BackendReadiness,
+    Deadlines,
+    MemoryEvent,
+    MemoryFeedback,
+    MemoryScope,
+    MemorySlot,
+    MemslotError,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    RetrieveRequest,
+    RetrieveResult,
+    SupportsFeedback,
+    WriteReceipt,
+)
+from memory.adapter import (
+    CAPABILITIES,
+    AdapterSettings,
+    FeedbackReceipt,
+    MemoryAdapter,
+    ModeReceipt,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    ProvenanceResult,
+    ResetReceipt,
+    SupportsEventLookup,
+    SupportsModelProbe,
+    SupportsTrialScopes,
+    normalise_error,
+    release,
+)
+from memory.backends.mirror.options import Mirrored, MirrorOptions
+from memory.backends.mirror.shadow import Shadow, ShadowLog
+
+__all__ = ["MirrorAdapter", "build_mirror"]
+
+T = TypeVar("T")
+
+
+class MirrorAdapter:
+    """Answers as its primary does, under its own name; every capability is the primary's.
+
+    Args:
+        name: the plugin's name.
+        primary: the memory that answers.
+        shadows: the others.
+        drain_s: how long to wait for shadows that lag, seconds.
+        deadlines: the host's; no shadow takes more than a part of one, so that the primary is never late for it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        primary: MemoryAdapter,
+        shadows: Sequence[Shadow],
+        drain_s: float,
+        deadlines: Deadlines,
+    ) -> None:
+        self.backend_name = name
+        self.traits = replace(
+            primary.traits,
+            asyncio_only=any(one.traits.asyncio_only for one in (primary, *(s.adapter for s in shadows))),
+        )
+        lacking = {kind for kind, protocol in CAPABILITIES.items() if not isinstance(primary, protocol)}
+        self.withheld_capabilities = getattr(primary, "withheld_capabilities", frozenset()) | lacking
+        self.shadows = tuple(shadows)
+        self._primary: Any = primary
+        self._switch_s = min(drain_s, deadlines.write_s / 4)
+        self._close_s = min(drain_s, deadlines.close_s / 3)
+        self._health_s = deadlines.health_s / 2
+        self._reset_s = deadlines.reset_s * 0.9
+        # Not capabilities: who has these methods is asked for them.
+        if isinstance(primary, SupportsEventLookup):
+            self.find_event = primary.find_event
+        if any(isinstance(one, SupportsModelProbe) for one in (primary, *(s.adapter for s in shadows))):
+            self.model_probes = self._model_probes
+        if isinstance(primary, SupportsTrialScopes):
+            self.place_trials = self._place_trials
+
+    # -- the contract -----------------------------------------------------------------------------------
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """The primary's."""
+        ids: Mapping[str, str] = self._primary.native_scope(scope)
+        return ids
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """The primary's now; a shadow's in its turn."""
+        await self._primary.setup_scope(scope)
+        for shadow in self.shadows:
+            shadow.write(scope, "setup_scope", _nothing)
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """The primary's; while read-only, writes of shadows that lag wait."""
+        receipt: ModeReceipt = await self._primary.set_mode(mode)
+        await self._each(lambda shadow: shadow.set_mode(mode, self._switch_s))
+        return receipt
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """The primary's; shadows get what the primary has, or may have."""
+        return await self._written([event], lambda: self._primary.record_event(event))
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """The primary's; shadows are asked the same, and compared later."""
+        began = anyio.current_time()
+        result: RetrieveResult = self._own(await self._primary.retrieve(request))
+        took_ms = (anyio.current_time() - began) * 1000
+        for shadow in self.shadows:
+            shadow.ask(request, result, took_ms)
+        return result
+
+    def format_context(self, result: RetrieveResult) -> str:
+        """The primary's rendering, under the mirror's name."""
+        section: str = self._primary.format_context(result)
+        theirs, ours = (f'backend="{name}"' for name in (self._primary.backend_name, self.backend_name))
+        return section.replace(theirs, ours, 1)
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """Clear the scope in all; ``left`` names the shadows where that failed, and then nothing is verified."""
+        failed: dict[str, str] = {}
+        ends = anyio.current_time() + self._reset_s
+
+        async def reset(shadow: Shadow) -> None:
+            why = await shadow.reset(scope, max(0.0, ends - anyio.current_time()))
+            if why is not None:
+                failed[shadow.name] = why
+
+        receipt: ResetReceipt = self._own(await self._primary.reset_scope(scope))
+        await self._each(reset)
+        if not failed:
+            return receipt
+        left = tuple(f"shadow {name}: {why}" for name, why in sorted(failed.items()))
+        return receipt.model_copy(update={"verified": False, "left": (*receipt.left, *left)})
+
+    async def health(self) -> BackendHealth:
+        """The primary's; ``degraded`` where a shadow cannot be reached, or is no fair comparison any more."""
+        states: dict[str, Any] = {}
+        problems: list[str] = []
+
+        async def ask(shadow: Shadow) -> None:
+            status = "unavailable"
+            with anyio.move_on_after(self._health_s):
+                status = (await shadow.slot.health()).status
+            states[shadow.name] = {"status": status, **shadow.state()}
+            problems.extend(shadow.warnings())
+            if status == "unavailable":
+                problems.append(f"shadow {shadow.name} is unavailable")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._each, ask)
+            health: BackendHealth = await self._primary.health()
+        status = "degraded" if health.status == "ok" and problems else health.status
+        return health.model_copy(
+            update={
+                "status": status,
+                "backend_name": self.backend_name,
+                "warnings": (*health.warnings, *sorted(problems)),
+                "details": {**health.details, "primary": self._primary.backend_name, "shadows": states},
+            }
+        )
+
+    async def aclose(self) -> None:
+        """Close the primary, and the shadows once they have caught up or their time is over."""
+
+        async def shadows() -> None:
+            await self._each(lambda shadow: shadow.aclose(self._close_s), quiet=False)
+
+        await release(self._primary.aclose, shadows)
+
+    # -- capabilities, withheld where the primary lacks them --------------------------------------------
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """The primary's; shadows get the events one by one."""
+        return await self._written(events, lambda: self._primary.record_events(events))
+
+    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+        """The primary's; shadows that take feedback get its words, since native ids are not theirs."""
+        receipt: FeedbackReceipt = self._own(await self._primary.apply_feedback(feedback))
+        words = feedback.model_copy(update={"native_ids": ()})
+        for shadow in self.shadows:
+            taken = shadow.slot.capability(SupportsFeedback)
+            if taken is None:
+                shadow.diverges(feedback.scope, "it takes no feedback")
+            else:
+                shadow.write(feedback.scope, "apply_feedback", partial(taken.apply_feedback, words))
+        return receipt
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        """The primary's alone: its native ids mean nothing to a shadow."""
+        for shadow in self.shadows:
+            shadow.diverges(request.scope, "native mutations are not copied")
+        receipt: NativeMutationReceipt = self._own(await self._primary.native_mutation(request))
+        return receipt
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """The primary's."""
+        answer: BackendReadiness = await self._primary.readiness(scope)
+        return answer
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """The primary's."""
+        answer: BackendReadiness = await self._primary.wait_until_ready(scope, timeout_s)
+        return answer
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """The primary's."""
+        answer: ProvenanceResult = self._own(await self._primary.provenance(request))
+        return answer
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """The primary's."""
+        answer: NativeQueryResult = self._own(await self._primary.native_query(request))
+        return answer
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    async def _written(self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[T]]) -> T:
+        try:
+            written = await write()
+        except BaseException as error:  # given up, it may be stored all the same
+            stored = {receipt.event_id for receipt in getattr(error, "receipts", ())}
+            self._copy([one for one in events if self._may_be_stored(error) or one.event_id in stored])
+            raise
+        self._copy(events)
+        receipts: Any = written
+        return [self._own(one) for one in receipts] if isinstance(receipts, list) else self._own(receipts)  # type: ignore[return-value]
+
+    def _may_be_stored(self, error: BaseException) -> bool:
+        if isinstance(error, MemslotError) and not isinstance(error, BackendError):
+            return False
+        refused = (
+            isinstance(error, Exception)
+            and not normalise_error(error, backend_name=self.backend_name, operation="record_event").ambiguous
+        )
+        return not refused
+
+    def _copy(self, events: Sequence[MemoryEvent]) -> None:
+        for shadow in self.shadows:
+            for event in events:
+                shadow.write(event.scope, "record_event", partial(shadow.slot.record_event, event))
+
+    def _own(self, answer: T) -> T:
+        """An answer whose trace names the mirror, and in its operation the primary."""
+        told: Any = answer
+        trace = told.trace
+        if trace is None:
+            return answer
+        operation = f"{self._primary.backend_name}: {trace.native_operation}"
+        renamed = {"backend_name": self.backend_name, "native_operation": operation}
+        new: T = told.model_copy(update={"trace": trace.model_copy(update=renamed)})
+        return new
+
+    async def _each(self, do: Callable[[Shadow], Awaitable[object]], *, quiet: bool = True) -> None:
+        """All shadows at a time; what one raises is the last thing told where it may not be kept quiet."""
+        failures: list[Exception] = []
+
+        async def one(shadow: Shadow) -> None:
+            try:
+                await do(shadow)
+            except Exception as error:
+                failures.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for shadow in self.shadows:
+                tasks.start_soon(one, shadow)
+        if failures and not quiet:
+            raise failures[0]
+
+    def _model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """The primary's by their roles, those of shadows with their name before it."""
+        found: dict[str, Callable[[], Awaitable[object]]] = {}
+        named = [("", self._primary), *((f"{shadow.name} ", shadow.adapter) for shadow in self.shadows)]
+        for prefix, adapter in named:
+            if isinstance(adapter, SupportsModelProbe):
+                found |= {f"{prefix}{role}": probe for role, probe in adapter.model_probes().items()}
+        return found
+
+    def _place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+        for shadow in self.shadows:
+            if isinstance(shadow.adapter, SupportsTrialScopes):
+                shadow.adapter.place_trials(scopes)
+        room: int = self._primary.place_trials(scopes)
+        return room
+
+
+async def _nothing() -> None:
+    """Of a set-up, which comes before any call, nothing is left to do."""
+
+
+def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
+    """The primary where its own configuration would put it, so that it goes on with the memory it has."""
+    options, names = settings.options, Counter[str]()
+    told = ShadowLog(options.log)
+    deadlines = Deadlines(**settings.deadlines)
+    apart = deadlines.model_copy(update={"close_s": deadlines.close_s / 3})
+
+    def create(one: Mirrored, where: str) -> tuple[str, MemoryAdapter]:
+        """A provider named twice needs a place of its own."""
+        names[one.backend] += 1
+        name = one.backend if names[one.backend] == 1 else f"{one.backend}-{names[one.backend]}"
+        place = None if name == one.backend else settings.data_dir / name
+        return name, settings.create(one.backend, one.options, f"{where}.options", place)
+
+    def guarded(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
+        return MemorySlot(adapter, deadlines=apart, token_counter=settings.token_counter, trace_sink=shadow)
+
+    _, primary = create(options.primary, "primary")
+    shadows = []
+    for position, one in enumerate(options.shadows):
+        name, adapter = create(one, f"shadows.{position}")
+        shadows.append(Shadow(name, adapter, partial(guarded, adapter), options.queue, told))
+    return MirrorAdapter(settings.name, primary, shadows, options.drain_s, deadlines)

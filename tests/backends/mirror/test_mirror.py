@@ -1,0 +1,318 @@
+"""The mirror: the primary answers, shadows may fail, lag or lie without harm, and nothing of that is hidden."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from memory import (
+    AdapterMode,
+    BackendError,
+    ConfigError,
+    Deadlines,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    NativeMutationRequest,
+    SupportsNativeMutation,
+    WriteReceipt,
+    open_memory,
+)
+from memory.adapter import MemoryAdapter, PluginError
+from memory.backends.mirror.adapter import MirrorAdapter
+from memory.backends.mirror.shadow import Shadow, ShadowLog
+from memory.doctor import run_doctor
+from memory.plugins.config import load_config
+from memory.plugins.opening import build_slot
+from memory.testing import FakeBackend, FakeNativeStore
+
+pytestmark = pytest.mark.anyio
+ADA = MemoryScope(run_id="run", persona_id="ada")
+BOB = MemoryScope(run_id="run", persona_id="bob")
+PATIENT_S = 20.0
+SHORT = Deadlines(reset_s=PATIENT_S, close_s=0.5)
+
+
+class Gated(FakeBackend):
+    """Writes nothing while it is held."""
+
+    def __init__(self, store: FakeNativeStore) -> None:
+        super().__init__(store)
+        self.hold(False)
+
+    def hold(self, held: bool = True) -> None:
+        if not held and hasattr(self, "freed"):
+            self.freed.set()
+        self.held, self.freed = held, anyio.Event()
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        if self.held:
+            await self.freed.wait()
+        return await super().record_event(event)
+
+
+class Pair:
+    """A mirror of two fake memories, and what is in their stores."""
+
+    def __init__(self, log: Path, *, most: int = 100, drain_s: float = PATIENT_S) -> None:
+        self.ours, self.theirs = FakeNativeStore(), FakeNativeStore()
+        self.log = log
+
+        def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
+            return MemorySlot(adapter, deadlines=SHORT, trace_sink=shadow)
+
+        self.shadow = Shadow("new", two := Gated(self.theirs), partial(slot, two), most, ShadowLog(log))
+        self.hold = two.hold
+        self.adapter = MirrorAdapter("mirror", FakeBackend(self.ours), [self.shadow], drain_s, SHORT)
+        self.slot = MemorySlot(self.adapter, scope=ADA, deadlines=SHORT)
+
+    async def tell(self, *said: str, scope: MemoryScope = ADA) -> None:
+        for text in said:
+            await self.slot.after_turn(user=text, session_id="s1", scope=scope)
+
+    def told(self, store: FakeNativeStore) -> list[str]:
+        return [row.text for row in store.rows.values()]
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
+        return [line for line in lines if line["kind"] == kind]
+
+    async def state(self) -> dict[str, Any]:
+        health = await self.slot.health()
+        return {"status": health.status, "warnings": health.warnings, **health.details["shadows"]["new"]}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Pair]:
+    return partial(Pair, tmp_path / "log" / "shadows.jsonl")
+
+
+async def test_writes_reach_both_in_order_and_answers_are_compared_without_a_word_said(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.tell("I like oolong.", "My cat is called Momo.")
+        context = await pair.slot.before_turn("What is my cat called?", session_id="s2")
+        assert await pair.shadow.drained(PATIENT_S)
+    assert 'backend="mirror"' in context
+    assert "Momo" in context
+    assert pair.told(pair.theirs) == pair.told(pair.ours) == ["I like oolong.", "My cat is called Momo."]
+    (line,) = pair.lines("difference")
+    assert (line["primary"], line["shadow"], line["same_text"], line["same_events"]) == (1, 1, 1, 1)
+    assert {call["operation"] for call in pair.lines("call")} >= {"record_event", "retrieve"}
+    assert "Momo" not in pair.log.read_text(encoding="utf-8")
+
+
+async def test_a_slow_shadow_delays_no_turn(make: Callable[..., Pair]) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        pair.hold()
+        await pair.tell("one", "two", "three")
+        assert "one" in await pair.slot.before_turn("one?", session_id="s2")
+        assert pair.shadow.behind
+        pair.hold(False)
+        assert await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == ["one", "two", "three"]
+
+
+async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        assert (await pair.state())["status"] == "ok"
+        pair.theirs.faults.add("422", times=1)
+        await pair.tell("lost", "kept")
+        await pair.shadow.drained(PATIENT_S)
+        state = await pair.state()
+        assert state["unlike_scopes"] == 1
+        assert any("record_event failed" in warning for warning in state["warnings"])
+        assert (await pair.slot.reset_scope(ADA)).verified
+        assert not (await pair.state())["warnings"]
+        assert pair.told(pair.theirs) == pair.told(pair.ours) == []
+
+
+async def test_a_queue_that_is_full_leaves_out_and_says_so(make: Callable[..., Pair]) -> None:
+    pair = make(most=2)
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        pair.hold()
+        await pair.tell(*(f"number {number}" for number in range(6)))
+        assert pair.shadow.behind <= 2
+        assert pair.shadow.counts["left_out"] >= 3
+        pair.hold(False)
+        await pair.shadow.drained(PATIENT_S)
+        assert any("lagged too far behind" in warning for warning in (await pair.state())["warnings"])
+
+
+async def test_a_reset_that_fails_in_a_shadow_is_not_verified_and_keeps_the_old_memory_apart(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.tell("old")
+        await pair.shadow.drained(PATIENT_S)
+        pair.theirs.faults.add("500", times=None)
+        receipt = await pair.slot.reset_scope(ADA)
+        assert not receipt.verified
+        assert receipt.left == ("shadow new: BackendUnavailable",)
+        assert pair.told(pair.ours) == []
+        await pair.tell("while it is down")
+        await pair.shadow.drained(PATIENT_S)
+        pair.theirs.faults.clear()
+        await pair.tell("new")
+        await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == ["new"]  # reset first, then written
+
+
+async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wait(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        pair.hold()
+        await pair.tell("one", "two")
+        await anyio.wait_all_tasks_blocked()
+        async with anyio.create_task_group() as tasks:
+
+            async def reset() -> None:
+                assert (await pair.slot.reset_scope(ADA)).verified
+
+            tasks.start_soon(reset)
+            await anyio.wait_all_tasks_blocked()
+            pair.hold(False)
+        await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == []
+
+
+async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_nothing_is_lost(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make(drain_s=0.01)
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        pair.hold()
+        await pair.tell("one", "two", "three")
+        await pair.slot.set_mode(AdapterMode(read_only=True))
+        pair.hold(False)
+        await pair.slot.before_turn("one?", session_id="s2")
+        await anyio.wait_all_tasks_blocked()
+        assert pair.told(pair.theirs) in ([], ["one"])  # one was under way
+        assert pair.shadow.behind
+        await pair.slot.set_mode(AdapterMode(read_only=False))
+        await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == ["one", "two", "three"]
+
+
+async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
+    make: Callable[..., Pair], caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.tell("one", "two", "three")
+        assert pair.shadow.behind
+    assert pair.told(pair.theirs) == ["one", "two", "three"]
+    assert not caplog.records
+    stuck = make(drain_s=0.05)
+    async with stuck.slot:
+        await stuck.shadow.drained(PATIENT_S)
+        stuck.hold()
+        await stuck.tell("one", "two", "three")
+    assert stuck.told(stuck.ours) == ["one", "two", "three"]
+    assert "2 writes behind" in caplog.text
+
+
+async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_is(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make()
+    async with pair.slot:
+        pair.ours.faults.add("422", times=1)
+        with pytest.raises(BackendError):
+            await pair.tell("refused")
+        pair.ours.faults.add("lost", times=1)
+        await pair.tell("answer lost")
+        await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == ["answer lost"]
+
+
+async def test_a_native_mutation_is_told_to_be_missing(make: Callable[..., Pair]) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.tell("I like oolong.")
+        result = await pair.slot.before_turn("oolong?", session_id="s2")
+        assert result
+        mutate = pair.slot.capability(SupportsNativeMutation)
+        assert mutate is not None
+        (native_id,) = pair.ours.rows
+        await mutate.native_mutation(
+            NativeMutationRequest(scope=ADA, operation="delete", native_id=native_id)
+        )
+        assert any("native mutations" in warning for warning in (await pair.state())["warnings"])
+
+
+# -- from a configuration -----------------------------------------------------------------------------------
+
+
+def config(**options: Any) -> dict[str, Any]:
+    block = {"primary": "full_history", "shadows": ["rolling_summary"], **options}
+    return {
+        "memory": {
+            "backend": "mirror",
+            "scope": {"run_id": "r", "persona_id": "p"},
+            "backends": {"mirror": block},
+        }
+    }
+
+
+async def test_the_doctor_passes_and_the_primary_goes_on_with_the_memory_it_has(tmp_path: Path) -> None:
+    alone = {"memory": {"backend": "full_history", "scope": {"run_id": "r", "persona_id": "p"}}}
+    async with open_memory(alone, data_dir=tmp_path) as memory:
+        await memory.after_turn(user="I like oolong.", session_id="s1")
+    mirror = config(shadows=["full_history", {"backend": "no_memory", "options": {"variant": "named"}}])
+    async with open_memory(mirror, data_dir=tmp_path) as memory:
+        assert "oolong" in await memory.before_turn("Which tea?", session_id="s2")
+        assert memory.traits.kind == "control"
+    report = await run_doctor(mirror, data_dir=tmp_path)
+    assert {check.name: check.status for check in report.checks if check.status == "failed"} == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"primary": "full_histroy"}, ["memory.backends.mirror.primary", "did you mean full_history"]),
+        ({"primary": "mirror"}, ["primary", "list all shadows in one"]),
+        ({"shadows": []}, ["shadows"]),
+        ({"shadows": [{"backend": "no_memory", "options": {"variant": "x"}}]}, ["shadows.0.options.variant"]),
+        ({"shadows": [{"name": "no_memory"}]}, ["shadows.0"]),
+        ({"drain_s": -1}, ["drain_s"]),
+    ],
+)
+def test_bad_options_name_the_field(options: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, PluginError)) as raised:
+        build_slot(config(**options), data_dir=tmp_path)
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+def test_options_of_a_shadow_are_published_nowhere_and_credentials_are_not_hashed() -> None:
+    from memory.backends.mirror import MirrorOptions
+
+    hashes = set()
+    for key in ("sk-planted-1", "sk-planted-2"):
+        loaded = load_config(config(shadows=[{"backend": "mem0", "options": {"llm": {"api_key": key}}}]))
+        options = loaded.parse_options(MirrorOptions)
+        assert "planted" not in json.dumps(loaded.redacted(options))
+        hashes.add(loaded.config_hash(options))
+    other = load_config(config(shadows=["mem0"]))
+    assert len(hashes) == 1
+    assert other.config_hash(other.parse_options(MirrorOptions)) not in hashes

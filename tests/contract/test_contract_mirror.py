@@ -1,0 +1,94 @@
+"""The kit on a mirror: what its primary promises is kept, with shadows beside it that work, lag and fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_contract import FakeContract
+
+from memory import Deadlines, MemorySlot
+from memory.adapter import MemoryAdapter, PluginInfo
+from memory.backends.mirror import memslot_describe
+from memory.backends.mirror.adapter import MirrorAdapter
+from memory.backends.mirror.shadow import Shadow, ShadowLog
+from memory.testing import FakeBackend, FakeNativeStore
+from memory.testing.contract import MemoryContract
+
+
+def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = None) -> MirrorAdapter:
+    """A mirror whose shadows have short deadlines."""
+    deadlines = Deadlines(write_s=1, retrieve_s=1, reset_s=2, health_s=1, close_s=1)
+
+    def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
+        return MemorySlot(adapter, deadlines=deadlines, trace_sink=shadow)
+
+    kept = [
+        Shadow(f"{adapter.backend_name}-{number}", adapter, partial(slot, adapter), 1000, ShadowLog(log))
+        for number, adapter in enumerate(shadows, start=1)
+    ]
+    return MirrorAdapter("mirror", primary, kept, 1.0, Deadlines())
+
+
+class MirrorContract(FakeContract):
+    shadow_type = FakeBackend
+
+    @pytest.fixture
+    def shadow_store(self) -> FakeNativeStore:
+        return FakeNativeStore(latency_s=0.001)
+
+    @pytest.fixture
+    def described(self) -> PluginInfo:
+        return memslot_describe()
+
+    @pytest.fixture
+    def adapter_factory(
+        self, store: FakeNativeStore, shadow_store: FakeNativeStore, tmp_path: Path
+    ) -> Callable[[], MemoryAdapter]:
+        log = tmp_path / "shadows.jsonl"
+        return lambda: mirror(FakeBackend(store), self.shadow_type(shadow_store), log=log)
+
+
+class TestMirror(MirrorContract):
+    """With a shadow that does what it should."""
+
+
+class Failing(FakeBackend):
+    """Takes a reset, and nothing else."""
+
+    async def _fail(self, *_: Any) -> Any:
+        raise RuntimeError("this shadow is broken")
+
+    setup_scope = record_event = retrieve = health = apply_feedback = _fail
+
+
+class TestMirrorOfABrokenShadow(MirrorContract):
+    """The kit asks for resets that succeed, and one that does not is never called verified."""
+
+    anyio_backends = ("asyncio",)
+    shadow_type = Failing
+
+
+class TestMirrorFromConfig(MemoryContract):
+    """As a configuration builds it, over providers that need no key."""
+
+    anyio_backends = ("asyncio",)
+    config: Mapping[str, Any] = {
+        "memory": {
+            "backend": "mirror",
+            "backends": {
+                "mirror": {"primary": "full_history", "shadows": ["rolling_summary", "full_history"]}
+            },
+        }
+    }
+
+    @pytest.fixture
+    def described(self) -> PluginInfo:
+        """A mirror of a control is one."""
+        told = memslot_describe()
+        return PluginInfo(
+            name=told.name, kind="control", summary=told.summary, capabilities=told.capabilities
+        )
