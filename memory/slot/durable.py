@@ -9,7 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence, Set
 
-from memory.contract.errors import BackendError, BackendRejected, JournalError, MemslotError
+from memory.contract.errors import (
+    BackendRejected,
+    CapabilityNotSupported,
+    InputError,
+    JournalError,
+    MemslotError,
+    ScopeError,
+)
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
@@ -22,6 +29,8 @@ __all__ = ["DurableDelivery"]
 _PAGE = 100
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 _MOST_UNANSWERED = 5
+_FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
+"""What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module."""
 
 
 class DurableDelivery(Delivery):
@@ -205,7 +214,7 @@ class DurableDelivery(Delivery):
         stored = {receipt.event_id: receipt for receipt in error.receipts}
         await self.journal.record(scope, list(stored.values()))
         left = [event.event_id for event in events if event.event_id not in stored]
-        final = not isinstance(error, BackendError) or isinstance(error, BackendRejected)
+        final = isinstance(error, _FINAL)
         # Of a batch, only the first event without a receipt is known to be the one refused.
         refused, later = (left[:1], left[1:]) if final else ([], left)
         await self.journal.failed(scope, refused, type(error).__name__, final=True)

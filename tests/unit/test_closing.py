@@ -261,9 +261,10 @@ async def test_three_calls_of_one_key_never_run_at_a_time():
         await anyio.sleep(0.002)
         running -= 1
 
-    async with anyio.create_task_group() as group:
-        for _ in range(5):
-            group.start_soon(shielded.run, "key", call)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(shielded.run, "key", call)
     assert most == 1
 
 

@@ -5,14 +5,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, event, forever
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, ask, event, forever
 
-from memory import AdapterMode, MemorySlot, SupportsBulkIngest, SupportsReadiness
-from memory.adapter import BackendRejected, SequentialBulk
+from memory import AdapterMode, Deadlines, MemorySlot, MemslotError, SupportsBulkIngest, SupportsReadiness
+from memory.adapter import BackendRejected, PluginLoadError, SequentialBulk
 from memory.contract.receipts import BackendReadiness
 from memory.slot import durable
 from memory.slot.journal import Journal
@@ -169,6 +170,16 @@ async def test_what_the_backend_refuses_for_good_is_raised_and_holds_nothing_up(
         assert (await slot.health()).details["slot"]["waiting_writes"] == 0
 
 
+async def test_what_is_wrong_with_the_installation_is_no_refusal_of_the_event(tmp_path):
+    adapter = Obedient()
+    adapter.next_write = [PluginLoadError("obedient: install a client")]
+    async with journaled(adapter, tmp_path) as slot:
+        receipt = await slot.record_event(event(1))
+        assert (receipt.status, "install a client" in receipt.warnings[0]) == ("queued", True)
+        await slot.record_event(event(2))
+    assert stored(adapter) == ["e1", "e2"]
+
+
 async def test_bulk_writes_keep_their_order_and_their_receipts(tmp_path):
     adapter = Bulk(bulk_size=1)
     async with journaled(adapter, tmp_path) as slot:
@@ -238,6 +249,31 @@ async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
             await slot.record_event(event(1))
         receipt = await slot.record_event(event(1))
     assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
+
+
+async def test_what_had_not_had_its_turn_when_its_slot_was_closed_is_delivered_by_the_next(tmp_path):
+    path, go_on = tmp_path / "j.db", anyio.Event()
+    adapter = Obedient(max_concurrency=1)
+    adapter.next_read = [go_on.wait]
+    with Journal.shared(path) as kept:
+        deadlines = Deadlines(close_s=0.05)
+        slot = MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=Journal.shared(path))
+        await slot.setup_scope(ALICE)
+
+        async def write():
+            with suppress(MemslotError):
+                await slot.record_event(event(1))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(slot.retrieve, ask())
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(write)
+            await anyio.wait_all_tasks_blocked()
+            await slot.aclose()
+            go_on.set()
+        assert kept.counts() == {"waiting": 1}
+        async with MemorySlot(Obedient(), scope=ALICE, journal=Journal.shared(path)) as later:
+            assert stored(later._adapter) == ["e1"]
 
 
 async def test_two_slots_of_one_process_share_a_journal(tmp_path):

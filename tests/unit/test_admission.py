@@ -1,0 +1,143 @@
+"""A native call's place among others: what it holds, gives back, and says of having been sent."""
+
+import anyio
+import pytest
+from slot_support import ALICE, Obedient, anyio_backend, event
+
+from memory import BackendTimeout, Deadlines, MemorySlot, WriteReceipt
+from memory.adapter import NativeWorker, ShieldedCalls, pause
+from memory.contract.admission import Admission, queued
+
+__all__ = ["anyio_backend"]  # fixtures
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_call_given_up_while_it_waits_for_its_second_place_gives_the_first_back():
+    scope, everywhere = anyio.Semaphore(1), anyio.Semaphore(0)
+    admission = Admission([scope, everywhere])
+    with anyio.move_on_after(0.005):
+        await admission.enter()
+    assert scope.value == 1
+    assert not admission.leave()
+    everywhere.release()
+    await admission.enter()
+    assert (scope.value, everywhere.value) == (0, 0)
+
+
+async def test_places_are_given_back_once():
+    limit = anyio.Semaphore(1)
+    admission = Admission([limit])
+    await admission.enter()
+    assert admission.leave()
+    assert not admission.leave()
+    assert limit.value == 1
+
+
+async def test_a_call_is_the_current_one_while_it_is_made_and_no_longer():
+    outer, inner = Admission(), Admission()
+
+    async def call():
+        assert Admission.current() is inner
+
+    async def around():
+        await inner.run(call)
+        assert Admission.current() is outer
+
+    await outer.run(around)
+    assert Admission.current() not in (outer, inner)
+
+
+async def test_a_pause_lends_its_place_and_has_it_back_after():
+    limit, seen = anyio.Semaphore(1), []
+    admission = Admission([limit])
+    await admission.enter()
+
+    async def other():
+        async with limit:
+            seen.append("other")
+
+    async def call():
+        await pause(0.005)
+        seen.append(limit.value)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(other)
+        await admission.run(call)
+    assert seen == ["other", 0]
+    assert admission.leave()
+
+
+async def test_a_pause_without_a_place_takes_none():
+    limit = anyio.Semaphore(1)
+    await Admission([limit]).run(lambda: pause(0))
+    assert limit.value == 1
+
+
+async def test_what_was_given_up_in_a_queue_was_sent_only_if_something_had_begun():
+    first, second = Admission(), Admission()
+
+    async def wait():
+        with queued():
+            await anyio.sleep_forever()
+
+    async def begin_then_wait():
+        with queued():
+            pass
+        await wait()
+
+    for admission, call in ((first, wait), (second, begin_then_wait)):
+        with anyio.move_on_after(0.005):
+            await admission.run(call)
+    assert (first.sent, second.sent) == (False, True)
+
+
+class TwoCalls(Obedient):
+    """Makes two native calls for a write; the second finds its queue taken."""
+
+    def __init__(self, queue):
+        super().__init__()
+        self.shielded, self.worker = ShieldedCalls(), NativeWorker(name="memslot-two-calls")
+        self.queue = queue
+        self.holding, self.go_on = anyio.Event(), anyio.Event()
+
+    async def hold(self):
+        self.holding.set()
+        await self.go_on.wait()
+
+    async def record_event(self, event):
+        if self.queue == "worker":
+            await self.worker.run(lambda: self.rows.append(event))
+        else:
+            await self.shielded.run("first", self.note)
+        await self.shielded.run("second", self.note)
+        return WriteReceipt(event_id=event.event_id, status="committed")
+
+    async def note(self):
+        self.rows.append("noted")
+
+
+@pytest.mark.parametrize("queue", ["worker", "shielded"])
+async def test_a_write_given_up_between_two_native_calls_may_be_stored(queue):
+    adapter = TwoCalls(queue)
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.2))
+    async with slot, anyio.create_task_group() as group:
+        group.start_soon(adapter.shielded.run, "second", adapter.hold)
+        await adapter.holding.wait()
+        receipt = await slot.record_event(event())
+        adapter.go_on.set()
+    assert len(adapter.rows) == 1, "the first call was made, the second given up in its queue"
+    assert receipt.status == "unknown"
+
+
+async def test_a_write_given_up_before_its_only_native_call_is_not_stored():
+    adapter = TwoCalls("shielded")
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.05))
+    async with slot, anyio.create_task_group() as group:
+        group.start_soon(adapter.shielded.run, "first", adapter.hold)
+        await adapter.holding.wait()
+        with pytest.raises(BackendTimeout) as raised:
+            await slot.record_event(event())
+        adapter.go_on.set()
+    assert not raised.value.ambiguous
+    assert adapter.rows == []
