@@ -195,6 +195,7 @@ class FullHistory(ControlCondition):
                 "messages": [turn.raw() for turn in turns],
             },
             consistency="committed",
+            left_out_count=left_out,
             warnings=(*warnings, *([problem] if problem else [])),
         )
 

@@ -259,6 +259,7 @@ class RollingSummary(ControlCondition):
             packed.entries,
             self._raw(notebook, packed),
             consistency="pending" if notebook.pending else "committed",
+            left_out_count=packed.lines_left_out,
             representation_version=str(progress.consolidations),
             last_derived_at=progress.last_derived_at,
             warnings=tuple(warnings),

@@ -66,10 +66,18 @@ class StaticProfile(FixedCondition):
             warnings.append(
                 "this persona has no profile; add it under profiles, or give profile for everyone"
             )
-        if packed.lines_left_out:
-            warnings.append(f"the budget leaves out {packed.lines_left_out} lines of the profile")
-        raw = {"profile": text, "lines_left_out": packed.lines_left_out}
-        return self.found(request, "profile.read", packed.entries, raw, warnings=tuple(warnings))
+        left_out = packed.lines_left_out
+        if left_out:
+            warnings.append(f"the budget leaves out {left_out} lines of the profile")
+        raw = {"profile": text, "lines_left_out": left_out}
+        return self.found(
+            request,
+            "profile.read",
+            packed.entries,
+            raw,
+            left_out_count=left_out,
+            warnings=tuple(warnings),
+        )
 
     async def health(self) -> BackendHealth:
         """``ok``, with a hash of the texts."""

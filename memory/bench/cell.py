@@ -295,24 +295,28 @@ class Cell:
 
     def _judged(self, probe: Probe, result: RetrieveResult) -> dict[str, Any]:
         """The score, or none: what an unready memory does not show is not what it would remember."""
-        if not self._known and self._state != "pending" and self._work.settings.score_unknown:
+        status = "scored"
+        if not self._known:
+            status = "unconfirmed"
+            if self._state == "pending" or not self._work.settings.score_unknown:
+                self._counts["probes_not_ready"] += 1
+                return {"status": "not_ready"}
             self._tally.warn([_SCORED_UNKNOWN])
-        elif not self._known:
-            self._counts["probes_not_ready"] += 1
-            return {"status": "not_ready"}
         truth = probe.truth
         if isinstance(truth, EvidenceTruth):
-            return {"evidence": score_evidence(truth, result, self._texts)}
+            return {"status": status, "evidence": score_evidence(truth, result, self._texts)}
         if isinstance(truth, ChoiceTruth):
             return {}  # takes an assistant that chooses
         other = next(name for name in CONTEXTS if name != probe.context)
-        return {"preference": score_preference(truth, result, other_context=other, foreign=self._foreign)}
+        preference = score_preference(truth, result, other_context=other, foreign=self._foreign)
+        return {"status": status, "preference": preference}
 
     @staticmethod
     def _measured(result: RetrieveResult, spent: float, formatted: float) -> dict[str, Any]:
         return {
             "tokens": result.trace.token_count,
             "shortfall": result.trace.shortfall_tokens,
+            "left_out": len(result.entries) - len(result.included) + (result.trace.left_out_count or 0),
             "items": len(result.included),
             "retrieved": len(result.entries),
             "names_events": any(entry.event_ids for entry in result.entries),

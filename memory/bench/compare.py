@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from memory.bench.cell import error_record
-from memory.bench.comparison_report import ComparisonRecord, NotRun, summary_table, write_comparison_report
+from memory.bench.comparison_report import (
+    ComparisonRecord,
+    NotRun,
+    differences,
+    summary_table,
+    write_comparison_report,
+)
+from memory.bench.figures import Difference
 from memory.bench.manifest import ErrorRecord, write_atomic
 from memory.bench.rundir import make_directory, new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
@@ -37,6 +44,11 @@ class Comparison:
     def report(self) -> Path:
         """The combined report's file."""
         return self.directory / "report.html"
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Each provider against each other, on the probes both are scored on."""
+        return differences([outcome.directory for outcome in self.outcomes])
 
     @property
     def table(self) -> tuple[list[str], list[list[str]]]:

@@ -8,16 +8,33 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from memory.bench.figures import CostScores, RunMetrics
+from memory.bench.figures import CostScores, Difference, RunMetrics
 from memory.bench.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
-from memory.bench.page import Block, Link, Page, count, milliseconds, share
+from memory.bench.metrics import paired_differences
+from memory.bench.page import Block, Link, Page, count, interval, milliseconds, share, spanned
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, lines
 from memory.bench.report import budget_text, meaning_blocks
-from memory.bench.rundir import read_metrics
+from memory.bench.rundir import read_metrics, read_results
 from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
 
-__all__ = ["ComparisonRecord", "NotRun", "read_comparison", "summary_table", "write_comparison_report"]
+__all__ = [
+    "ComparisonRecord",
+    "NotRun",
+    "difference_table",
+    "differences",
+    "read_comparison",
+    "remarks",
+    "summary_table",
+    "write_comparison_report",
+]
+
+
+_FLOOR = (
+    "Each name leads to the provider's report. Changed, steady: fit where the preference has changed, and where"
+    " it has not. Noticed: changes whose new value a later probe showed. The floor is nothing shown: who shows "
+    "nothing is neither stale nor contaminated."
+)
 
 
 class _Record(BaseModel):
@@ -54,38 +71,75 @@ def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]
     with_preferences = any(run.preferences for run in runs)
     columns = ["provider"]
     if with_preferences:
-        columns += ["fit", "clean fit", "stale", "contamination", "noticed", "reversion"]
+        columns += ["fit", "95 % interval", "changed", "steady", "clean fit", "stale", "contamination"]
+        columns += ["nothing shown", "noticed", "reversion"]
     if with_evidence:
-        columns += ["evidence recall", "pooled", "all found"]
-    columns += ["tokens / query", "tokens, range", "retrieve p50", "retrieve p95", "ingest", "not scored"]
+        columns += ["evidence recall", "95 % interval", "pooled", "all found"]
+    columns += ["personas", "not scored", "tokens / query", "tokens, range", "cut by budget"]
+    columns += ["retrieve p50", "retrieve p95", "ingest"]
     return columns, [_summary(run, with_evidence, with_preferences) for run in runs]
 
 
 def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> list[str]:
-    row = [run.label]
+    row, personas = [run.label], 0
     if with_preferences:
         scores = run.preferences
         if scores is None:
-            row += ["–"] * 6
+            row += ["–"] * 10
         else:
             one, seen = scores.overall, scores.detection
-            row += [share(figure.value) for figure in (one.fit, one.clean_fit, one.stale, one.contamination)]
+            fits = {group.label: group.fit.value for group in scores.groups}
+            row += [
+                share(one.fit.value),
+                interval(one.fit),
+                share(fits.get("changed")),
+                share(fits.get("steady")),
+            ]
+            shares = (one.clean_fit, one.stale, one.contamination, one.nothing_shown)
+            row += [share(figure.value) for figure in shares]
             row += [f"{seen.detected} of {seen.changes}", share(seen.reversion.value)]
+            personas = one.fit.clusters
     if with_evidence:
-        found = run.evidence.overall if run.evidence else None
-        row += [
-            share(value)
-            for value in ((found.recall.value, found.pooled, found.all_found) if found else (None,) * 3)
-        ]
+        if run.evidence is None:
+            row += ["–"] * 4
+        else:
+            found = run.evidence.overall
+            row += [
+                share(found.recall.value),
+                interval(found.recall),
+                share(found.pooled),
+                share(found.all_found),
+            ]
+            personas = max(personas, found.recall.clusters)
     cost = run.cost
     return [
         *row,
+        str(personas),
+        f"{run.probe_errors + run.not_ready} of {run.probes}"
+        + (f", {run.unconfirmed} unconfirmed" if run.unconfirmed else ""),
         count(cost.tokens.mean),
         token_range(cost),
+        f"{cost.cut} of {run.probes - run.probe_errors}",
         milliseconds(cost.retrieve_ms.p50),
         milliseconds(cost.retrieve_ms.p95),
         milliseconds(cost.ingest_ms),
-        str(run.probe_errors + run.not_ready),
+    ]
+
+
+def difference_table(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the paired differences."""
+    columns = ["figure", "the one", "the other", "difference", "95 % interval", "probes", "personas"]
+    return columns, [
+        [
+            one.figure,
+            one.first,
+            one.second,
+            "–" if one.value is None else f"{one.value:+.1%}",
+            interval(one),
+            count(one.n),
+            count(one.clusters),
+        ]
+        for one in differences
     ]
 
 
@@ -93,6 +147,15 @@ def token_range(cost: CostScores) -> str:
     """The shortest and the longest context, and how many stayed below what was wanted."""
     short = f", {cost.short} short" if cost.short else ""
     return f"{count(cost.tokens.least)} to {count(cost.tokens.most)}{short}"
+
+
+def differences(runs: Sequence[Path]) -> tuple[Difference, ...]:
+    """Every provider against every other, on the probes both are scored on, from the directories of their runs.
+
+    Raises:
+        ConfigError: a run's results cannot be read.
+    """
+    return paired_differences([(read_metrics(run).label, read_results(run)) for run in runs])
 
 
 def read_comparison(directory: Path) -> ComparisonRecord:
@@ -123,11 +186,16 @@ def write_comparison_report(directory: Path) -> Path:
     manifests = [read_manifest(run) for run in runs]
     metrics = [read_metrics(run) for run in runs]
     path = directory / "report.html"
-    write_atomic(path, _page(record, manifests, metrics).render())
+    write_atomic(path, _page(record, manifests, metrics, differences(runs)).render())
     return path
 
 
-def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: Sequence[RunMetrics]) -> Page:
+def _page(
+    record: ComparisonRecord,
+    manifests: Sequence[RunManifest],
+    metrics: Sequence[RunMetrics],
+    paired: Sequence[Difference],
+) -> Page:
     columns, rows = summary_table(metrics)
     linked: list[list[str | Link]] = [
         [Link(row[0], f"../{manifest.run_id}/report.html"), *row[1:]]
@@ -138,9 +206,15 @@ def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: S
             "Side by side",
             columns=columns,
             rows=linked,
-            note="Each name leads to the provider's report. Noticed: changes whose new value a later probe showed.",
+            note=_FLOOR,
         )
     ]
+    if paired:
+        columns, differing = difference_table(paired)
+        note = (
+            "On the probes that both are scored on, the one less the other. One around 0 tells no difference."
+        )
+        blocks.append(Block("Differences, probe by probe", columns=columns, rows=differing, note=note))
     blocks += _preference_blocks(metrics)
     blocks += _evidence_blocks(metrics)
     blocks += _cost_blocks(metrics)
@@ -158,7 +232,7 @@ def _page(record: ComparisonRecord, manifests: Sequence[RunManifest], metrics: S
             f"{data.sessions} sessions, {data.turns:,} turns, {data.probes:,} probes",
         )
         lines_above.insert(1, f"Budget of each retrieval: {budget_text(manifests[0])}")
-        blocks += _differences(manifests)
+        blocks.append(Block("To bear in mind", points=remarks(manifests, metrics)))
     return Page(
         title="Comparison of memory providers",
         heading="Memory providers side by side",
@@ -221,7 +295,7 @@ def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
         (
             run.label,
             *(
-                next((share(row.recall.value) for row in scores.categories if row.label == name), "–")
+                next((spanned(row.recall) for row in scores.categories if row.label == name), "–")
                 for name in categories
             ),
             share(scores.overall.verbatim),
@@ -250,19 +324,30 @@ def _cost_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
     ]
 
 
-def _differences(manifests: Sequence[RunManifest]) -> list[Block]:
-    """What makes the comparison less than equal, if anything."""
+def remarks(manifests: Sequence[RunManifest], metrics: Sequence[RunMetrics]) -> list[str]:
+    """What makes the comparison less than equal, and what each provider is and was cut to."""
     points = []
-    if len({manifest.data.sha256 for manifest in manifests}) > 1:
-        points.append("The runs went through different data; their figures do not compare.")
-    if len({manifest.budget for manifest in manifests}) > 1:
-        points.append("The runs had different budgets.")
-    for manifest in manifests:
+    for what, said in (
+        (
+            {manifest.data.sha256 for manifest in manifests},
+            "went through different data: their figures do not compare",
+        ),
+        ({manifest.budget for manifest in manifests}, "had different budgets"),
+        ({manifest.tokens.counter for manifest in manifests}, "counted tokens differently"),
+        ({manifest.cs_fields for manifest in manifests}, "passed different CS fields"),
+    ):
+        if len(what) > 1:
+            points.append(f"The runs {said}.")
+    for manifest, run in zip(manifests, metrics, strict=True):
+        provider, asked = manifest.provider, run.probes - run.probe_errors
+        cut = f"; the budget cut {run.cost.cut} of {asked} contexts" if run.cost.cut else ""
+        points.append(
+            f"{provider.label} is of kind {provider.kind}: {provider.summary or 'no summary'}{cut}."
+        )
         if manifest.wired:
             points.append(
-                f"{manifest.provider.label} was told the truth ({', '.join(manifest.wired)} from the timeline)."
+                f"{provider.label} was told the truth ({', '.join(manifest.wired)} from the timeline)."
             )
-        points += [f"{manifest.provider.label}: {warning}" for warning in manifest.warnings]
-    kinds = ", ".join(f"{manifest.provider.label} ({manifest.provider.kind})" for manifest in manifests)
-    points.append(f"Controls are baselines and ceilings, never architectures: {kinds}.")
-    return [Block("To bear in mind", points=points)]
+        points += [f"{provider.label}: {warning}" for warning in manifest.warnings]
+    points.append("Controls are baselines and ceilings, never architectures.")
+    return points

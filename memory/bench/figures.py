@@ -10,6 +10,7 @@ __all__ = [
     "CostScores",
     "CurvePoint",
     "DetectionScores",
+    "Difference",
     "Estimate",
     "EvidenceBy",
     "EvidenceRow",
@@ -34,9 +35,32 @@ class Estimate(_Figures):
     """The mean; null where nothing could be counted."""
     n: int
     """Probes it is over."""
+    clusters: int = 0
+    """Personas these probes belong to."""
     low: float | None = None
-    """Lower end of the 95 % bootstrap interval over these probes; says nothing about other people's data."""
+    """Lower end of the 95 % interval by persona (see ``memory.bench.intervals``); null with fewer than two."""
     high: float | None = None
+    """Upper end."""
+
+
+class Difference(_Figures):
+    """How much more one provider shows than another, on the probes that both are scored on."""
+
+    figure: str
+    """What is compared."""
+    first: str
+    """Label of the one provider."""
+    second: str
+    """Label of the other."""
+    value: float | None
+    """The first one's share less the second one's; null without a probe in common."""
+    n: int
+    """Probes in common."""
+    clusters: int
+    """Personas they belong to."""
+    low: float | None
+    """Lower end of the 95 % interval by persona; null with fewer than two of them."""
+    high: float | None
     """Upper end."""
 
 
@@ -98,6 +122,9 @@ class PreferenceRow(_Figures):
 
     label: str
     """The group."""
+    nothing_shown: Estimate
+    """Share of probes whose context shows nothing at all. Whoever shows nothing is neither stale nor contaminated:
+    that is the floor, and no merit."""
     fit: Estimate
     """Share of probes whose context shows the value in force. Older values beside it do not undo a fit."""
     clean_fit: Estimate
@@ -167,6 +194,8 @@ class CostScores(_Figures):
     """Contexts below the budget's ``min_tokens``; null where it wants none."""
     shortfall: Spread = Spread(mean=None, p50=None, p95=None)
     """Of those: tokens missing."""
+    cut: int = 0
+    """Contexts that would have been longer without the budget."""
     items: Spread
     """Entries in the section, per query."""
     retrieve_ms: Spread
@@ -202,6 +231,8 @@ class RunMetrics(_Figures):
     """Probes whose retrieval failed; they are in no score."""
     not_ready: int = 0
     """Probes asked while memory was not known to be ready; they are in no score."""
+    unconfirmed: int = 0
+    """Probes scored although the provider could not say whether memory was ready (``run.score_unknown``)."""
     evidence: EvidenceScores | None
     """Evidence recall; null for timelines without evidence."""
     preferences: PreferenceScores | None

@@ -101,6 +101,8 @@ class ProviderRecord(_Record):
     """The control that the configured backend comes to; null where it is what it is called."""
     stand_ins: tuple[str, ...] = ()
     """What worked, without a model, where the provider is known for one."""
+    summary: str = ""
+    """What it is, as its plugin describes it."""
     distribution: str | None = None
     """Distribution that offers the plugin."""
 

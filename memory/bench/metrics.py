@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -13,7 +12,7 @@ from memory.bench.figures import (
     CostScores,
     CurvePoint,
     DetectionScores,
-    Estimate,
+    Difference,
     EvidenceBy,
     EvidenceRow,
     EvidenceScores,
@@ -21,11 +20,19 @@ from memory.bench.figures import (
     PreferenceScores,
     Spread,
 )
+from memory.bench.intervals import difference, estimate
 from memory.bench.scoring import EvidenceHit, PreferenceHit
 
-__all__ = ["ProbeRecord", "Readiness", "cost_scores", "evidence_scores", "percentile", "preference_scores"]
+__all__ = [
+    "ProbeRecord",
+    "Readiness",
+    "cost_scores",
+    "evidence_scores",
+    "paired_differences",
+    "percentile",
+    "preference_scores",
+]
 
-_RESAMPLES = 1000
 Readiness = Literal["ready", "pending", "unknown", "failed", "not_offered"]
 
 
@@ -43,8 +50,10 @@ class ProbeRecord:
         names_events: whether any entry returned names the event it comes from.
         retrieve_ms, format_ms: wall time.
         evidence, preference: the score, by the kind of the probe; both None where it is not scored.
+        left_out: records that the provider had for the answer and the budget had no room for; None after an error.
         shortfall: tokens by which the section stayed below the budget's ``min_tokens``; None without one.
-        status: ``scored``; ``not_ready`` where it was asked while memory was not known to be ready, which is not
+        status: ``scored``; ``unconfirmed`` where it is, though the provider could not say whether memory was ready;
+            ``not_ready`` where it was asked while memory was not known to be ready, which is not
             scored; ``failed`` after an error.
         readiness: the provider's answer before the test session; ``not_offered`` where it never says.
         error: class name of the error that the retrieval raised, or None.
@@ -66,8 +75,9 @@ class ProbeRecord:
     format_ms: float | None = None
     evidence: EvidenceHit | None = None
     preference: PreferenceHit | None = None
+    left_out: int | None = None
     shortfall: int | None = None
-    status: Literal["scored", "not_ready", "failed"] = "scored"
+    status: Literal["scored", "unconfirmed", "not_ready", "failed"] = "scored"
     readiness: Readiness = "not_offered"
     error: str | None = None
 
@@ -99,46 +109,28 @@ def _spread(values: Iterable[float | None]) -> Spread:
     )
 
 
-def _share(values: Iterable[float], seed: int | None = None) -> Estimate:
-    """The mean; with a seed also its interval, by resampling the probes."""
-    found = [float(value) for value in values]
-    if seed is None or not found:
-        return Estimate(value=_mean(found), n=len(found))
-    dice = random.Random(seed)
-    means = [fmean(dice.choices(found, k=len(found))) for _ in range(_RESAMPLES)]
-    return Estimate(
-        value=fmean(found), n=len(found), low=percentile(means, 0.025), high=percentile(means, 0.975)
-    )
-
-
-def evidence_scores(records: Sequence[ProbeRecord], seed: int) -> EvidenceScores | None:
+def evidence_scores(records: Sequence[ProbeRecord]) -> EvidenceScores | None:
     """Evidence recall over ``records``; None where no probe is scored by evidence."""
     asked = [(record, record.evidence) for record in records if record.evidence is not None]
     if not asked:
         return None
-    by: EvidenceBy | None = None
-    if any(record.items for record, _ in asked):
-        by = "event_id" if any(record.names_events for record, _ in asked) else "text"
+    by = evidence_by(records)
     scored = [(record, hit) for record, hit in asked if hit.gold]
 
-    def row(
-        label: str, chosen: Iterable[tuple[ProbeRecord, EvidenceHit]], seed: int | None = None
-    ) -> EvidenceRow:
-        return _evidence_row(label, [hit for _, hit in chosen], by, seed)
+    def rows(key: Callable[[ProbeRecord], str], labels: Iterable[str]) -> tuple[EvidenceRow, ...]:
+        return tuple(
+            _evidence_row(name, [one for one in scored if key(one[0]) == name], by) for name in labels
+        )
 
     return EvidenceScores(
         by=by,
-        overall=row("overall", scored, seed),
-        answerable=row(
-            "without adversarial", (one for one in scored if one[0].category != "adversarial"), seed
+        overall=_evidence_row("overall", scored, by),
+        answerable=_evidence_row(
+            "without adversarial", [one for one in scored if one[0].category != "adversarial"], by
         ),
-        categories=tuple(
-            row(name, (one for one in scored if one[0].category == name))
-            for name in dict.fromkeys(record.category for record, _ in sorted(scored, key=_category))
-        ),
-        personas=tuple(
-            row(name, (one for one in scored if one[0].persona_id == name))
-            for name in dict.fromkeys(record.persona_id for record, _ in scored)
+        categories=rows(lambda record: record.category, sorted({record.category for record, _ in scored})),
+        personas=rows(
+            lambda record: record.persona_id, dict.fromkeys(record.persona_id for record, _ in scored)
         ),
         without_evidence=sum(not hit.gold and not hit.unresolved for _, hit in asked),
         unresolvable=sum(not hit.gold and bool(hit.unresolved) for _, hit in asked),
@@ -146,28 +138,39 @@ def evidence_scores(records: Sequence[ProbeRecord], seed: int) -> EvidenceScores
     )
 
 
-def _category(scored: tuple[ProbeRecord, EvidenceHit]) -> str:
-    return scored[0].category
+def evidence_by(records: Iterable[ProbeRecord]) -> EvidenceBy | None:
+    """What counts as found evidence in a run: event ids where any entry names one, else text; None of nothing."""
+    shown = [record for record in records if record.evidence is not None and record.items]
+    if not shown:
+        return None
+    return "event_id" if any(record.names_events for record in shown) else "text"
+
+
+def _recall(hit: EvidenceHit, by: EvidenceBy | None) -> float:
+    return (hit.by_id if by == "event_id" else hit.by_text) / hit.gold
 
 
 def _evidence_row(
-    label: str, hits: list[EvidenceHit], by: EvidenceBy | None, seed: int | None
+    label: str, scored: Sequence[tuple[ProbeRecord, EvidenceHit]], by: EvidenceBy | None
 ) -> EvidenceRow:
-    found = [hit.by_id if by == "event_id" else hit.by_text for hit in hits]
-    gold = [hit.gold for hit in hits]
+    shares = [_recall(hit, by) for _, hit in scored]
+    turns = sum(hit.gold for _, hit in scored)
+    found = sum(round(share * hit.gold) for share, (_, hit) in zip(shares, scored, strict=True))
     return EvidenceRow(
         label=label,
-        questions=len(hits),
-        turns=sum(gold),
-        recall=_share((part / whole for part, whole in zip(found, gold, strict=True)), seed),
-        pooled=sum(found) / sum(gold) if gold else None,
-        any_found=_mean(part > 0 for part in found),
-        all_found=_mean(part == whole for part, whole in zip(found, gold, strict=True)),
-        verbatim=_mean(hit.by_text / hit.gold for hit in hits),
+        questions=len(scored),
+        turns=turns,
+        recall=estimate(
+            (record.persona_id, share) for (record, _), share in zip(scored, shares, strict=True)
+        ),
+        pooled=found / turns if turns else None,
+        any_found=_mean(share > 0 for share in shares),
+        all_found=_mean(share == 1 for share in shares),
+        verbatim=_mean(hit.by_text / hit.gold for _, hit in scored),
     )
 
 
-def preference_scores(records: Sequence[ProbeRecord], seed: int) -> PreferenceScores | None:
+def preference_scores(records: Sequence[ProbeRecord]) -> PreferenceScores | None:
     """Preference scores over ``records``; None where no probe asks for a preference."""
     asked = [record for record in records if record.preference is not None]
     if not asked:
@@ -178,7 +181,7 @@ def preference_scores(records: Sequence[ProbeRecord], seed: int) -> PreferenceSc
         return tuple(_preference_row(label, [one for one in asked if key(one) == label]) for label in labels)
 
     return PreferenceScores(
-        overall=_preference_row("overall", asked, seed),
+        overall=_preference_row("overall", asked),
         groups=(
             *rows(lambda record: record.category),
             *rows(lambda record: record.context),
@@ -190,42 +193,47 @@ def preference_scores(records: Sequence[ProbeRecord], seed: int) -> PreferenceSc
     )
 
 
-def _preference_row(label: str, records: Sequence[ProbeRecord], seed: int | None = None) -> PreferenceRow:
-    hits = [record.preference for record in records if record.preference is not None]
-    changed = [hit for hit in hits if hit.has_stale]
-    differing = [hit for hit in hits if hit.has_other]
+def _clean(hit: PreferenceHit) -> bool:
+    return hit.current and not hit.stale and not hit.unlabelled
+
+
+def _preference_row(label: str, records: Sequence[ProbeRecord]) -> PreferenceRow:
+    hits = [(record.persona_id, record.preference) for record in records if record.preference is not None]
+    changed = [(persona, hit) for persona, hit in hits if hit.has_stale]
+    differing = [(persona, hit) for persona, hit in hits if hit.has_other]
     return PreferenceRow(
         label=label,
-        fit=_share((hit.current for hit in hits), seed),
-        clean_fit=_share((hit.current and not hit.stale and not hit.unlabelled for hit in hits), seed),
-        stale=_share((hit.stale and not hit.current for hit in changed), seed),
-        stale_shown=_share(hit.stale for hit in changed),
-        contamination=_share((hit.unlabelled for hit in differing), seed),
-        decoy=_share(hit.decoy for hit in hits),
+        nothing_shown=estimate((record.persona_id, not record.items) for record in records),
+        fit=estimate((persona, hit.current) for persona, hit in hits),
+        clean_fit=estimate((persona, _clean(hit)) for persona, hit in hits),
+        stale=estimate((persona, hit.stale and not hit.current) for persona, hit in changed),
+        stale_shown=estimate((persona, hit.stale) for persona, hit in changed),
+        contamination=estimate((persona, hit.unlabelled) for persona, hit in differing),
+        decoy=estimate((persona, hit.decoy) for persona, hit in hits),
     )
 
 
 def _detection(records: Sequence[ProbeRecord]) -> DetectionScores:
-    by_change: dict[str, list[tuple[int, PreferenceHit]]] = {}
+    by_change: dict[str, list[tuple[int, str, PreferenceHit]]] = {}
     by_age: dict[int, list[PreferenceHit]] = {}
     for record in records:
         if record.change is not None and record.since is not None and record.preference is not None:
             age = record.after - record.since
-            by_change.setdefault(record.change, []).append((age, record.preference))
+            by_change.setdefault(record.change, []).append((age, record.persona_id, record.preference))
             by_age.setdefault(age, []).append(record.preference)
     latencies: list[float] = []
-    lost: list[bool] = []
+    lost: list[tuple[str, bool]] = []
     for probes in by_change.values():
         probes.sort(key=lambda probe: probe[0])
-        first = next((place for place, (_, hit) in enumerate(probes) if hit.current), None)
+        first = next((place for place, (_, _, hit) in enumerate(probes) if hit.current), None)
         if first is not None:
             latencies.append(probes[first][0])
-            lost.extend(not hit.current for _, hit in probes[first + 1 :])
+            lost.extend((persona, not hit.current) for _, persona, hit in probes[first + 1 :])
     return DetectionScores(
         changes=len(by_change),
         detected=len(latencies),
         latency=_spread(latencies),
-        reversion=_share(lost),
+        reversion=estimate(lost),
         curve=tuple(
             CurvePoint(
                 sessions=age,
@@ -238,6 +246,36 @@ def _detection(records: Sequence[ProbeRecord]) -> DetectionScores:
     )
 
 
+def paired_differences(runs: Sequence[tuple[str, Sequence[ProbeRecord]]]) -> tuple[Difference, ...]:
+    """Each provider against each before it, on the probes both are scored on.
+
+    Args:
+        runs: label and records of each provider.
+    """
+    told = [(label, _values(records)) for label, records in runs]
+    found = []
+    for place, (second, others) in enumerate(told):
+        for first, values in told[:place]:
+            for figure, shares in values.items():
+                other = others.get(figure, {})
+                both = ((key[0], shares[key] - other[key]) for key in shares if key in other)
+                found.append(difference(figure, first, second, both))
+    return tuple(one for one in found if one.n)
+
+
+def _values(records: Sequence[ProbeRecord]) -> dict[str, dict[tuple[str, str], float]]:
+    """Figure -> persona and probe -> what it scored there."""
+    by, values = evidence_by(records), dict[str, dict[tuple[str, str], float]]()
+    for record in records:
+        key = (record.persona_id, record.probe_id)
+        if record.evidence is not None and record.evidence.gold:
+            values.setdefault("evidence recall", {})[key] = _recall(record.evidence, by)
+        if record.preference is not None:
+            values.setdefault("fit", {})[key] = record.preference.current
+            values.setdefault("clean fit", {})[key] = _clean(record.preference)
+    return values
+
+
 def cost_scores(
     records: Sequence[ProbeRecord], write_ms: Sequence[float], ingest_ms: float, wait_ms: float
 ) -> CostScores:
@@ -247,6 +285,7 @@ def cost_scores(
     return CostScores(
         short=sum(missing > 0 for missing in short) if short else None,
         shortfall=_spread(missing for missing in short if missing),
+        cut=sum(bool(record.left_out) for record in answered),
         tokens=_spread(record.tokens for record in answered),
         items=_spread(record.items for record in answered),
         retrieve_ms=_spread(record.retrieve_ms for record in answered),

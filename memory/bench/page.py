@@ -11,9 +11,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import memory
-from memory.bench.figures import Estimate
+from memory.bench.figures import Difference, Estimate
 
-__all__ = ["Block", "Card", "Link", "Page", "count", "milliseconds", "share", "with_interval"]
+__all__ = [
+    "Block",
+    "Card",
+    "Link",
+    "Page",
+    "count",
+    "interval",
+    "milliseconds",
+    "share",
+    "spanned",
+    "with_interval",
+]
 
 Value = "str | Link"
 
@@ -87,8 +98,24 @@ def share(value: float | None) -> str:
 def with_interval(estimate: Estimate) -> str:
     """The 95 % interval of an estimate and what it is over."""
     if estimate.low is None or estimate.high is None:
-        return f"of {estimate.n}"
-    return f"95 %: {estimate.low:.1%} to {estimate.high:.1%}"
+        return (
+            f"of {estimate.n}; {estimate.clusters} persona: no interval" if estimate.clusters else "of none"
+        )
+    return f"95 %: {interval(estimate)}; {estimate.clusters} personas"
+
+
+def interval(estimate: Estimate | Difference) -> str:
+    """From where to where."""
+    if estimate.low is None or estimate.high is None:
+        return "–"
+    sign = "+" if isinstance(estimate, Difference) else ""
+    return f"{estimate.low:{sign}.1%} to {estimate.high:{sign}.1%}"
+
+
+def spanned(estimate: Estimate) -> str:
+    """A share with its interval."""
+    known = estimate.low is not None
+    return f"{share(estimate.value)} ({interval(estimate)})" if known else share(estimate.value)
 
 
 def milliseconds(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,7 +18,8 @@ PALETTE = ("#2f6f8f", "#d98b2b", "#6a9a4f", "#b0517c", "#7b68b0", "#8a7350", "#3
 FULL, HALF = 1000, 480
 """Widths in the page's own pixels, so that text in plots is as large as text beside them."""
 
-_LABELwidth = 130
+_LABEL_WIDTH = 130
+_LETTER = 6.3  # of a label, in pixels, on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,19 @@ def nice_steps(top: float, count: int = 4) -> list[float]:
     return [step * index for index in range(math.ceil(top / step - 1e-9) + 1)]
 
 
+def _broken(label: str) -> list[str]:
+    """A label in lines that fit beside the bars, whole: what it says is not to be cut off."""
+    return textwrap.wrap(label, int(_LABEL_WIDTH / _LETTER)) or [""]
+
+
 def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def bars(title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HALF) -> Markup:
     """Horizontal bars. ``share`` scales from 0 to 100 %, else from 0 to the largest value."""
-    row_height, top = 26, 4
+    lines_of = [_broken(row.label) for row in rows]
+    row_height, top = 26 if all(len(lines) == 1 for lines in lines_of) else 16 * max(map(len, lines_of)), 4
     known = [value for row in rows for value in (row.value, row.high) if value is not None]
     ticks = [0, 0.25, 0.5, 0.75, 1.0] if share else nice_steps(max(known, default=0.0))
     end = ticks[-1]
@@ -81,7 +89,7 @@ def bars(title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HA
     height = top + row_height * len(rows) + 24
 
     def x(value: float) -> float:
-        return _LABELwidth + (right - _LABELwidth) * min(value / end, 1.0)
+        return _LABEL_WIDTH + (right - _LABEL_WIDTH) * min(value / end, 1.0)
 
     body = []
     for tick in ticks:
@@ -89,13 +97,17 @@ def bars(title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HA
         body.append(_text(x(tick), height - 8, f"{tick:.0%}" if share else _number(tick), "tick", "middle"))
     for index, row in enumerate(rows):
         middle = top + row_height * (index + 0.5)
-        body.append(_text(_LABELwidth - 8, middle + 4, row.label, "label", "end"))
+        first = middle + 4 - 7 * (len(lines_of[index]) - 1)
+        body.extend(
+            _text(_LABEL_WIDTH - 8, first + 14 * at, line, "label", "end")
+            for at, line in enumerate(lines_of[index])
+        )
         if row.value is None:
-            body.append(_text(_LABELwidth + 6, middle + 4, "nothing to measure", "tick"))
+            body.append(_text(_LABEL_WIDTH + 6, middle + 4, "nothing to measure", "tick"))
             continue
-        wide = max(x(row.value) - _LABELwidth, 1.0)
+        wide = max(x(row.value) - _LABEL_WIDTH, 1.0)
         body.append(
-            f'<rect x="{_LABELwidth}" y="{middle - 8:.1f}" width="{wide:.1f}" height="16" rx="2" '
+            f'<rect x="{_LABEL_WIDTH}" y="{middle - 8:.1f}" width="{wide:.1f}" height="16" rx="2" '
             f'fill="{escape(row.colour)}"/>'
         )
         edge = x(row.value)
@@ -154,7 +166,8 @@ def histogram(
 def lines(title: str, series: Sequence[Line], x_label: str, *, width: int = HALF) -> Markup:
     """Shares over whole numbers, with a legend."""
     left, right, top = 48, width - 16, 12
-    columns = 3
+    widest = max((len(line.label) for line in series), default=0) * _LETTER + 40
+    columns = max(1, min(3, int((right - left) / widest)))
     legend_rows = math.ceil(len(series) / columns)
     bottom = 190
     height = bottom + 42 + 20 * legend_rows

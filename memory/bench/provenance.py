@@ -52,6 +52,7 @@ def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
         backend=info.name if architecture else None,
         condition=None if architecture else info.name,
         kind=traits.kind,
+        summary=info.summary,
         same_as=traits.same_as,
         stand_ins=traits.stand_ins,
         distribution=found[0].name if found else None,

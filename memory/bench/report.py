@@ -6,10 +6,20 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from memory.bench.figures import EvidenceRow, EvidenceScores, PreferenceRow, PreferenceScores, RunMetrics
+from pydantic import BaseModel
+
+from memory.bench.figures import (
+    DetectionScores,
+    EvidenceRow,
+    EvidenceScores,
+    PreferenceRow,
+    PreferenceScores,
+    RunMetrics,
+)
+from memory.bench.intervals import METHOD
 from memory.bench.manifest import RunManifest, read_manifest, write_atomic
 from memory.bench.metrics import percentile
-from memory.bench.page import Block, Card, Page, count, milliseconds, share, with_interval
+from memory.bench.page import Block, Card, Page, count, milliseconds, share, spanned, with_interval
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
 from memory.bench.rundir import read_metrics
 
@@ -38,13 +48,13 @@ def write_report(
     return path
 
 
-def definitions(*models: type[EvidenceRow] | type[PreferenceRow]) -> list[tuple[str, str]]:
+def definitions(*models: type[BaseModel]) -> list[tuple[str, str]]:
     """What each figure means: the field's own documentation, so that report and code cannot disagree."""
     return [
         (name.replace("_", " "), " ".join((field.description or "").replace("`", "").split()))
         for model in models
         for name, field in model.model_fields.items()
-        if name != "label"
+        if name not in ("label", "curve")
     ]
 
 
@@ -57,13 +67,17 @@ def meaning_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
             "what could mislead it. They do not say what an agent would do with it. Markers are exact phrases, so "
             "for backends that paraphrase, fit is a lower bound."
         )
-        blocks.append(Block("What these figures mean", rows=definitions(PreferenceRow), note=note))
+        blocks.append(
+            Block("What these figures mean", rows=definitions(PreferenceRow, DetectionScores), note=note)
+        )
     if any(run.evidence for run in metrics):
         note = (
             "Finding a turn is not answering the question. For entries derived from several turns, recall counts "
             "what they are derived from, and verbatim what they still say."
         )
         blocks.append(Block("What these figures mean", rows=definitions(EvidenceRow), note=note))
+    if blocks:
+        blocks.append(Block("How far they can be trusted", points=[METHOD]))
     return blocks
 
 
@@ -103,6 +117,7 @@ def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[fl
             (manifest.status, "good" if manifest.status == "completed" else "bad"),
         ),
         lines=(
+            *filter(None, (manifest.provider.summary,)),
             f"{data.timeline} ({name}): {data.personas} personas, {data.sessions} sessions, {data.turns:,} turns, "
             f"{data.probes:,} probes",
             f"Budget of each retrieval: {budget_text(manifest)}",
@@ -166,7 +181,7 @@ def _evidence_blocks(scores: EvidenceScores) -> list[Block]:
                 ],
                 width=FULL,
             ),
-            note=f"{by} The interval resamples this run's questions; it says nothing about other conversations.",
+            note=f"{by} The interval is by conversation ({scores.overall.recall.clusters}), not by question.",
         ),
         Block(
             "Evidence in the context",
@@ -176,7 +191,7 @@ def _evidence_blocks(scores: EvidenceScores) -> list[Block]:
                     row.label,
                     count(row.questions),
                     count(row.turns),
-                    share(row.recall.value),
+                    spanned(row.recall),
                     share(row.pooled),
                     share(row.any_found),
                     share(row.all_found),
@@ -198,14 +213,15 @@ def _preference_cards(scores: PreferenceScores) -> list[Card]:
     return [
         Card("Fit", share(overall.fit.value), with_interval(overall.fit)),
         Card("Clean fit", share(overall.clean_fit.value), with_interval(overall.clean_fit)),
-        Card("Stale", share(overall.stale.value), f"of {overall.stale.n} probes after a change"),
-        Card("Contamination", share(overall.contamination.value), f"of {overall.contamination.n} probes"),
+        Card("Stale", share(overall.stale.value), with_interval(overall.stale)),
+        Card("Contamination", share(overall.contamination.value), with_interval(overall.contamination)),
+        Card("Nothing shown", share(overall.nothing_shown.value), f"of {overall.nothing_shown.n} probes"),
         Card(
             "Detection latency",
             "–" if latency is None else f"{latency:.1f}",
             f"sessions; {detection.detected} of {detection.changes} changes noticed",
         ),
-        Card("Reversion", share(detection.reversion.value), f"of {detection.reversion.n} later probes"),
+        Card("Reversion", share(detection.reversion.value), with_interval(detection.reversion)),
     ]
 
 
@@ -259,12 +275,15 @@ def _preference_blocks(scores: PreferenceScores) -> list[Block]:
     ]
 
 
-_PREFERENCE_COLUMNS = ("", "probes", "fit", "clean fit", "stale", "stale shown", "contamination", "decoy")
+_PREFERENCE_COLUMNS = (
+    "", "probes", "personas", "nothing shown", "fit", "clean fit", "stale", "stale shown", "contamination", "decoy",
+)  # fmt: skip
 
 
 def _preference_cells(row: PreferenceRow) -> tuple[str, ...]:
+    first = (row.label, count(row.fit.n), count(row.fit.clusters), share(row.nothing_shown.value))
     figures = (row.fit, row.clean_fit, row.stale, row.stale_shown, row.contamination, row.decoy)
-    return (row.label, count(row.fit.n), *(share(figure.value) for figure in figures))
+    return (*first, *(spanned(figure) for figure in figures))
 
 
 # -- cost and record ------------------------------------------------------------------------------------
@@ -311,6 +330,7 @@ def _cost_blocks(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, 
         for name, one, show in named
     ]
     asked = metrics.probes - metrics.probe_errors
+    cut = f"The budget cut {cost.cut} of {asked} contexts. " if cost.cut else ""
     short = f"{cost.short} of {asked} contexts stayed below the {wanted:,} tokens wanted. " if wanted else ""
     return [
         *blocks,
@@ -318,8 +338,8 @@ def _cost_blocks(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, 
             "Cost",
             columns=("", "mean", "p50", "p95", "least", "most"),
             rows=rows,
-            note=f"{short}All writes: {milliseconds(cost.ingest_ms)}. All waits: {milliseconds(cost.wait_ms)}. "
-            "Wall time on this machine; compare within one machine only.",
+            note=f"{cut}{short}All writes: {milliseconds(cost.ingest_ms)}. All waits: "
+            f"{milliseconds(cost.wait_ms)}. Wall time on this machine; compare within one machine only.",
         ),
     ]
 

@@ -13,18 +13,19 @@ from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pydantic import ValidationError
 
 from memory.bench.figures import RunMetrics
 from memory.bench.manifest import RunManifest, write_atomic, write_manifest
 from memory.bench.metrics import ProbeRecord
+from memory.bench.scoring import EvidenceHit, PreferenceHit
 from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import RetrieveResult, Trace
 
-__all__ = ["RunDirectory", "make_directory", "new_run_id", "read_metrics"]
+__all__ = ["RunDirectory", "make_directory", "new_run_id", "read_metrics", "read_results"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
 _probe: ContextVar[str | None] = ContextVar("memslot_probe", default=None)
@@ -152,6 +153,33 @@ class RunDirectory:
 
     def _part(self, name: str) -> Path:
         return self.path / f"{name}.part"
+
+
+def read_results(directory: Path) -> list[ProbeRecord]:
+    """The probes of a finished run, as they were scored.
+
+    Raises:
+        ConfigError: there are none (the run is incomplete), or they are damaged.
+    """
+    file = directory / "results.jsonl"
+    try:
+        with open(file, encoding="utf-8") as lines:
+            return [_record(json.loads(line)) for line in lines]
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; the run is incomplete, start it again") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror})") from None
+    except (ValueError, TypeError):
+        raise ConfigError(f"{file} is damaged, or of another version of memslot") from None
+
+
+def _record(row: dict[str, Any]) -> ProbeRecord:
+    evidence, preference = row.pop("evidence"), row.pop("preference")
+    return ProbeRecord(
+        **row,
+        evidence=EvidenceHit(**evidence) if evidence else None,
+        preference=PreferenceHit(**preference) if preference else None,
+    )
 
 
 def read_metrics(directory: Path) -> RunMetrics:

@@ -318,10 +318,7 @@ class _Run:
             wired=self.wired,
             budget=self.budget,
             cs_fields=self.settings.cs,
-            seeds={
-                "resampling": self.settings.seed,
-                **({} if data.seed is None else {"timeline": data.seed}),
-            },
+            seeds={} if data.seed is None else {"timeline": data.seed},
             data=DataRecord(
                 timeline=data.name,
                 name=data.data_name,
@@ -349,9 +346,10 @@ class _Run:
             timeline=self.data.name,
             probes=len(records),
             probe_errors=sum(record.status == "failed" for record in records),
+            unconfirmed=sum(record.status == "unconfirmed" for record in records),
             not_ready=sum(record.status == "not_ready" for record in records),
-            evidence=evidence_scores(records, self.settings.seed),
-            preferences=preference_scores(records, self.settings.seed),
+            evidence=evidence_scores(records),
+            preferences=preference_scores(records),
             cost=cost_scores(records, tally.write_ms, tally.ingest_ms, tally.wait_ms),
         )
 

@@ -47,7 +47,7 @@ class RunSettings(BaseModel):
     """Which CS fields probes pass to the provider. Turns that state a preference carry its ``attribute``, so
     passing that to a provider that filters hard hands it the answer."""
     seed: int = 7
-    """Generates the quickstart, and resamples for the confidence intervals."""
+    """Generates the quickstart."""
     users: Annotated[int, Field(ge=1, le=6)] = 3
     """Personas of the quickstart."""
     sessions: Annotated[int, Field(ge=8, le=60)] = 16
@@ -146,7 +146,7 @@ def _unused(settings: RunSettings) -> tuple[str, ...]:
         "doctor",
         "output",
         "keep_texts",
-        *(("data", "limit_questions") if quickstart else ("users", "sessions")),
+        *(("data", "limit_questions") if quickstart else ("users", "sessions", "seed")),
     )
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from memory.bench.page import count, milliseconds, share
+from memory.bench.page import count, interval, milliseconds, share
 from memory.cli._group import FAILED
 from memory.plugins.console import Report, complain, print_table, say
 
 if TYPE_CHECKING:
     from memory.bench import Comparison, NotRun, Progress, ProgressCallback, RunMetrics, RunOutcome
-    from memory.bench.figures import CostScores, Estimate, EvidenceScores, PreferenceScores
+    from memory.bench.figures import CostScores, EvidenceScores, PreferenceScores
     from memory.bench.manifest import RunManifest
 
 __all__ = ["comparison_json", "end_badly", "run_json", "saying_where", "show_comparison", "show_run", "told"]
@@ -53,14 +53,24 @@ def show_run(manifest: RunManifest, metrics: RunMetrics) -> None:
 def _show_evidence(scores: EvidenceScores) -> None:
     rows = [*scores.categories, *(scores.personas if len(scores.personas) > 1 else ()), scores.overall]
     print_table(
-        ("evidence recall", "questions", "gold turns", "recall", "95 % interval", "any found", "all found"),
+        (
+            "evidence recall",
+            "questions",
+            "gold turns",
+            "recall",
+            "95 % interval",
+            "personas",
+            "any found",
+            "all found",
+        ),
         [
             (
                 row.label,
                 str(row.questions),
                 str(row.turns),
                 share(row.recall.value),
-                _interval(row.recall),
+                interval(row.recall),
+                str(row.recall.clusters),
                 share(row.any_found),
                 share(row.all_found),
             )
@@ -75,16 +85,28 @@ def _show_evidence(scores: EvidenceScores) -> None:
 
 def _show_preferences(scores: PreferenceScores) -> None:
     print_table(
-        ("preferences", "probes", "fit", "95 % interval", "clean fit", "stale", "contamination"),
+        (
+            "preferences",
+            "probes",
+            "fit",
+            "95 % interval",
+            "personas",
+            "clean fit",
+            "stale",
+            "contamination",
+            "nothing shown",
+        ),
         [
             (
                 row.label,
                 str(row.fit.n),
                 share(row.fit.value),
-                _interval(row.fit),
+                interval(row.fit),
+                str(row.fit.clusters),
                 share(row.clean_fit.value),
                 share(row.stale.value),
                 share(row.contamination.value),
+                share(row.nothing_shown.value),
             )
             for row in (*scores.groups, scores.overall)
         ],
@@ -113,12 +135,6 @@ def _doctor(manifest: RunManifest) -> str:
     return "; ".join((f"doctor: {len(names.get('passed', []))} checks passed", *rest))
 
 
-def _interval(figure: Estimate) -> str:
-    return (
-        "–" if figure.low is None or figure.high is None else f"{share(figure.low)} to {share(figure.high)}"
-    )
-
-
 def _limit(value: int | None, unit: str) -> str:
     return f"{value if value is not None else 'unlimited'} {unit}"
 
@@ -127,10 +143,14 @@ def _problems(manifest: RunManifest) -> list[str]:
     return [f"{manifest.provider.label}: {problem}" for problem in manifest.problems]
 
 
-def show_comparison(table: tuple[Sequence[str], Sequence[Sequence[str]]], not_run: Sequence[NotRun]) -> None:
-    """Providers side by side, and those that could not begin."""
-    columns, rows = table
-    print_table(columns, rows)
+def show_comparison(outcomes: Sequence[RunOutcome], not_run: Sequence[NotRun]) -> None:
+    """Providers side by side, what failed, and those that could not begin."""
+    from memory.bench.comparison_report import summary_table
+
+    print_table(*summary_table([one.metrics for one in outcomes]))
+    for outcome in outcomes:
+        for problem in _problems(outcome.manifest):
+            say(f"failed: {problem}", "bold red")
     for one in not_run:
         say(f"failed: {one.provider} did not run: {one.error.message}", "bold red")
 
@@ -139,9 +159,14 @@ def comparison_json(
     report: Path, outcomes: Sequence[RunOutcome], not_run: Sequence[NotRun]
 ) -> dict[str, Any]:
     """Several runs for ``--json``."""
+    from memory.bench.comparison_report import differences
+
     return {
         "report": str(report),
         "runs": [run_json(outcome) for outcome in outcomes],
+        "differences": [
+            one.model_dump(mode="json") for one in differences([run.directory for run in outcomes])
+        ],
         "not_run": [one.model_dump(mode="json") for one in not_run],
     }
 

@@ -140,6 +140,6 @@ def _compare(
         shown = comparison_json(comparison.report, comparison.outcomes, comparison.not_run)
         print_json({**shown, **more})
     else:
-        show_comparison(comparison.table, comparison.not_run)
+        show_comparison(comparison.outcomes, comparison.not_run)
         say(f"report: {comparison.report}")
     end_badly(*comparison.outcomes, comparison=comparison)

@@ -98,7 +98,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Show the figures of a run or a comparison again, and write its report anew."""
-    from memory.bench import RunOutcome, read_metrics, summary_table, write_comparison_report, write_report
+    from memory.bench import RunOutcome, read_metrics, write_comparison_report, write_report
     from memory.bench.comparison_report import read_comparison
     from memory.bench.manifest import read_manifest
     from memory.cli._results import comparison_json, run_json, show_comparison, show_run
@@ -115,7 +115,7 @@ def report(
         if as_json:
             print_json(comparison_json(page, outcomes, record.not_run))
         else:
-            show_comparison(summary_table([one.metrics for one in outcomes]), record.not_run)
+            show_comparison(outcomes, record.not_run)
             say(f"report: {page}")
         return
     one = outcome(directory)

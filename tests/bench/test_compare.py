@@ -58,7 +58,7 @@ async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(tmp_p
     comparison = await compared(tmp_path, finished=told.append)
     columns, rows = comparison.table
     assert [row[0] for row in rows] == ["no_memory", "full_history", "oracle_ipas", "fake"]
-    assert columns[:3] == ["provider", "fit", "clean fit"]
+    assert columns[:5] == ["provider", "fit", "95 % interval", "changed", "steady"]
     assert {len(row) for row in rows} == {len(columns)}
     assert (rows[0][1], rows[2][1]) == ("0.0%", "100.0%")
     assert len({outcome.manifest.data.sha256 for outcome in comparison.outcomes}) == 1
@@ -70,6 +70,39 @@ async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(tmp_p
         assert f'href="../{run}/report.html"' in page
     comparison.report.unlink()
     assert write_comparison_report(comparison.directory).read_text(encoding="utf-8") == page
+
+
+async def test_a_comparison_says_what_its_figures_mean_and_do_not(tmp_path):
+    comparison = await compared(tmp_path, ["no_memory", "full_history", "fake"])
+    columns, rows = comparison.table
+    floor, history, _ = (dict(zip(columns, row, strict=True)) for row in rows)
+    assert (floor["nothing shown"], floor["stale"], floor["personas"]) == ("100.0%", "0.0%", "2")
+    assert floor["95 % interval"] != "0.0% to 0.0%"
+    assert {"changed", "steady", "tokens, range", "cut by budget"} <= history.keys()
+    cut = history["cut by budget"]
+    assert not cut.startswith("0 of")
+    page = comparison.report.read_text(encoding="utf-8")
+    assert "The floor is nothing shown" in page
+    assert "full_history is of kind control: the newest messages that fit the budget" in page
+    assert f"the budget cut {cut} contexts" in page
+    pages = [page, *(outcome.report.read_text(encoding="utf-8") for outcome in comparison.outcomes)]
+    for text in pages:
+        assert "share that no longer shows the new value" in text, "what reversion is"
+        assert "Student&#39;s t for the number of personas" in text, "what an interval is"
+    assert {(one.first, one.second) for one in comparison.differences} == {
+        ("no_memory", "full_history"), ("no_memory", "fake"), ("full_history", "fake"),
+    }  # fmt: skip
+    assert "Differences, probe by probe" in page
+
+
+def test_long_labels_stand_beside_their_bars_whole():
+    label = "mem0 (control, the same as simple_rag; lexical embedder)"
+    plot = str(bars("fit", [Bar(label, 0.5), Bar("no_memory", 0.0)]))
+    told = re.findall(r'class="label"[^>]*>([^<]*)<', plot)
+    assert " ".join(told) == f"{label} no_memory"
+    assert max(map(len, told)) <= 21
+    legend = str(lines("fit", [Line(label, ((0, 1.0),)), Line("no_memory", ((0, 0.0),))], "x"))
+    assert label in legend
 
 
 async def test_a_provider_that_cannot_begin_stops_no_other(tmp_path):

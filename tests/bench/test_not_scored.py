@@ -7,7 +7,7 @@ import pytest
 from bench_support import config_of, locomo_sample, registry_with, write_locomo
 
 from memory import BackendReadiness, BackendUnavailable
-from memory.bench import run_benchmark, write_report
+from memory.bench import run_benchmark, summary_table, write_report
 from memory.bench.cell import Tally
 from memory.cli._results import run_json
 from memory.testing.fake_backend import FakeBackend
@@ -76,8 +76,9 @@ async def test_only_the_probes_of_an_unready_session_are_left_out(run):
 
 async def test_probes_of_unknown_readiness_count_where_the_run_asks_for_it_and_it_says_so(run):
     outcome = await run(always("unknown"), score_unknown=True)
-    assert {(row["status"], row["readiness"]) for row in rows(outcome)} == {("scored", "unknown")}
-    assert outcome.metrics.not_ready == 0
+    assert {(row["status"], row["readiness"]) for row in rows(outcome)} == {("unconfirmed", "unknown")}
+    assert (outcome.metrics.not_ready, outcome.metrics.unconfirmed) == (0, 10)
+    assert "0 of 10, 10 unconfirmed" in summary_table([outcome.metrics])[1][0]
     assert outcome.manifest.status == "completed"
     told = "probes are scored although the provider could not say whether memory was ready"
     assert any(told in warning for warning in outcome.manifest.warnings)
