@@ -1,0 +1,164 @@
+"""What the daemon's protocol knows of a memory and no backend keeps: type, tags, importance, pinned, version.
+
+Kept in this process, bounded; after a restart a memory has the defaults, and version 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from memory.contract.scope import MemoryScope
+from memory.runtime.items import Item
+
+__all__ = ["Book", "Note", "labelled", "tags_of"]
+
+_MOST = 20_000
+_PREFIX = re.compile(r"\s*(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*", re.I)
+
+
+@dataclass(slots=True)
+class Note:
+    """About one memory. ``content`` is its text when it was last seen."""
+
+    id: str
+    content: str
+    type: str = "fact"
+    tags: str | None = None
+    importance: float = 0.5
+    pinned: bool = False
+    who: str | None = None
+    project: str | None = None
+    version: int = 1
+    deleted: bool = False
+    created_at: datetime | None = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def created(self) -> str | None:
+        """As the protocol writes it."""
+        return self.created_at.isoformat().replace("+00:00", "Z") if self.created_at else None
+
+    def short(self) -> dict[str, Any]:
+        """As session-start lists it."""
+        return {
+            "id": self.id,
+            "content": self.content,
+            "type": self.type,
+            "importance": self.importance,
+            "created_at": self.created,
+        }
+
+    def found(self, score: float | None) -> dict[str, Any]:
+        """As recall lists it. Clients format ``score``: where there is none it is 0, and ``scored`` false."""
+        return {
+            **self.short(),
+            "content_length": len(self.content),
+            "truncated": False,
+            "score": score if score is not None else 0,
+            "scored": score is not None,
+            "source": "memslot",
+            "tags": self.tags,
+            "pinned": self.pinned,
+            "who": self.who,
+            "project": self.project,
+        }
+
+    def row(self) -> dict[str, Any]:
+        """As ``GET /api/memory/:id`` answers; flags are 0 and 1 there."""
+        return {
+            **self.short(),
+            "tags": self.tags,
+            "pinned": int(self.pinned),
+            "who": self.who,
+            "project": self.project,
+            "is_deleted": int(self.deleted),
+            "version": self.version,
+        }
+
+    def matches(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether it passes recall's filters."""
+        tags = set(filter(None, (self.tags or "").split(",")))
+        since, until = _moment(wanted.get("since")), _moment(wanted.get("until"))
+        least = wanted.get("importance_min")
+        return (
+            wanted.get("type") in (None, self.type)
+            and wanted.get("who") in (None, self.who)
+            and wanted.get("pinned") in (None, self.pinned)
+            and set((tags_of(wanted.get("tags")) or "").split(",")) <= tags | {""}
+            and (not isinstance(least, (int, float)) or self.importance >= least)
+            and (since is None or (self.created_at is not None and self.created_at >= since))
+            and (until is None or (self.created_at is not None and self.created_at <= until))
+        )
+
+
+class Book:
+    """Notes by scope and id, and what was remembered under a key of the client's own."""
+
+    def __init__(self) -> None:
+        self._notes: OrderedDict[tuple[MemoryScope, str], Note] = OrderedDict()
+        self._keys: OrderedDict[tuple[MemoryScope, str], Note] = OrderedDict()
+
+    def get(self, scope: MemoryScope, item_id: str) -> Note | None:
+        return self._notes.get((scope, item_id))
+
+    def put(self, scope: MemoryScope, note: Note, key: str | None = None) -> Note:
+        """Keep a note, and find it again by the client's key."""
+        self._kept(self._notes, (scope, note.id), note)
+        if key is not None:
+            self._kept(self._keys, (scope, key), note)
+        return note
+
+    def by_key(self, scope: MemoryScope, key: str) -> Note | None:
+        return self._keys.get((scope, key))
+
+    def of_item(self, scope: MemoryScope, item: Item, number: int = 0) -> Note:
+        """The note of a memory that was just seen; a new one where there was none."""
+        item_id = item.id or f"unnamed-{number}"
+        note = self._notes.get((scope, item_id))
+        if note is None:
+            note = Note(item_id, item.content, created_at=item.timestamp)
+            if item.id:
+                self.put(scope, note)
+        note.content = item.content
+        return note
+
+    def listed(self, scope: MemoryScope) -> list[Note]:
+        """Those of a scope, newest first."""
+        return [
+            one for (owner, _), one in reversed(self._notes.items()) if owner == scope and not one.deleted
+        ]
+
+    @staticmethod
+    def _kept(
+        notes: OrderedDict[tuple[MemoryScope, str], Note], key: tuple[MemoryScope, str], note: Note
+    ) -> None:
+        notes[key] = note
+        if len(notes) > _MOST:
+            notes.popitem(last=False)
+
+
+def tags_of(given: Any) -> str | None:
+    """Tags in either shape that clients send, a list or a text, as one text; None for none."""
+    parts = given if isinstance(given, list) else str(given).split(",") if isinstance(given, str) else []
+    return ",".join(text for one in parts if (text := str(one).strip().replace(",", " "))) or None
+
+
+def labelled(content: str) -> tuple[str, bool, str | None]:
+    """A text without its prefixes ``critical:`` and ``[a,b]:``; whether it is critical; and its tags."""
+    critical, tags = False, None
+    while match := _PREFIX.match(content):
+        critical, tags = critical or bool(match["critical"]), match["tags"] or tags
+        content = content[match.end() :]
+    return content, critical, tags_of(tags)
+
+
+def _moment(given: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(str(given)) if given else None
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment

@@ -1,0 +1,217 @@
+"""Reading, changing and forgetting single memories by Signet's protocol: every failure has a status of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
+from memory.contract.receipts import NativeMutationReceipt
+from memory.contract.scope import MemoryScope
+from memory.runtime.items import MemoryItems
+from memory.runtime.signet.book import Note, tags_of
+from memory.runtime.signet.service import Refused, SignetService
+from memory.runtime.signet.sessions import Caller
+
+__all__ = ["Changes"]
+
+_ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
+_LABELS = ("type", "tags", "importance", "pinned")
+
+
+class Changes:
+    """What ``/api/memory/...`` does to single memories of a caller's scope.
+
+    Args:
+        service: whose book and slot are used.
+    """
+
+    def __init__(self, service: SignetService) -> None:
+        self._service = service
+        self._book = service.book
+        self._slot = service.memory.slot
+
+    async def get(self, caller: Caller, item_id: str) -> dict[str, Any]:
+        """``GET /api/memory/:id``"""
+        note = await self._known(self._service.sessions.scope(caller), item_id)
+        if note is None:
+            raise Refused(404, "not found")
+        return note.row()
+
+    def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /api/memories``: what this process stored or served, newest first."""
+        try:
+            limit, offset = int(query.get("limit", 100)), int(query.get("offset", 0))
+        except ValueError:
+            raise Refused(400, "limit and offset must be numbers") from None
+        if not 0 < limit <= 1000 or offset < 0:
+            raise Refused(400, "limit must be 1 to 1000, and offset 0 or more")
+        notes = self._book.listed(self._service.sessions.scope(caller))
+        wanted = [one for one in notes if query.get("type") in (None, "", one.type)]
+        return {
+            "memories": [one.row() for one in wanted[offset : offset + limit]],
+            "stats": {
+                "total": len(wanted),
+                "withEmbeddings": 0,
+                "critical": sum(one.pinned for one in wanted),
+            },
+        }
+
+    async def modify(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/memory/modify``: every patch has a result of its own."""
+        patches = body.get("patches")
+        if not isinstance(patches, list) or not patches:
+            raise Refused(400, "patches[] is required")
+        if len(patches) > 100:
+            raise Refused(400, "patches[] holds more than 100; send fewer at a time")
+        scope = self._service.sessions.scope(caller, _text(body, "project"), _text(body, "agentId"))
+        reason = _text(body, "reason")
+        results = [await self.patched(scope, _text(one, "id"), one, reason) for one in patches]
+        updated = sum(one["status"] == "updated" for one in results)
+        return {"total": len(results), "updated": updated, "results": results}
+
+    async def patched(
+        self, scope: MemoryScope, item_id: str | None, patch: Any, reason: str | None = None
+    ) -> dict[str, Any]:
+        """One patch; what went wrong stands in ``status``, never in an exception."""
+        if not item_id or not isinstance(patch, Mapping):
+            return {"id": None, "status": "invalid_request", "error": "Patch id is required"}
+        if not (_text(patch, "reason") or reason):
+            return {"id": item_id, "status": "invalid_request", "error": "reason is required"}
+        content = _text(patch, "content")
+        if content is None and not any(patch.get(name) is not None for name in _LABELS):
+            return {"id": item_id, "status": "invalid_request", "error": "there is nothing to change"}
+        note = await self._known(scope, item_id)
+        if note is None:
+            return {"id": item_id, "status": "not_found"}
+        if patch.get("if_version") not in (None, note.version):
+            return {"id": item_id, "status": "version_conflict", "currentVersion": note.version}
+        if content is not None:
+            failed = await self._natively(scope, note, "modify", content)
+            if failed:
+                return failed
+            note.content = content
+        self._relabel(note, patch)
+        note.version += 1
+        return {
+            "id": item_id,
+            "status": "updated",
+            "currentVersion": note.version - 1,
+            "newVersion": note.version,
+            "contentChanged": content is not None,
+        }
+
+    async def forgotten(self, scope: MemoryScope, item_id: str, *, force: bool) -> dict[str, Any]:
+        """One memory deleted; what went wrong stands in ``status``."""
+        note = await self._known(scope, item_id)
+        if note is None:
+            return {"id": item_id, "status": "not_found"}
+        if note.pinned and not force:
+            return {"id": item_id, "status": "pinned_requires_force", "currentVersion": note.version}
+        failed = await self._natively(scope, note, "forget", "")
+        if failed:
+            return failed
+        note.deleted, note.version = True, note.version + 1
+        return {
+            "id": item_id,
+            "status": "deleted",
+            "currentVersion": note.version - 1,
+            "newVersion": note.version,
+        }
+
+    async def forget(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/memory/forget``: a preview, unless ``mode`` is ``execute``."""
+        mode = body.get("mode", "preview")
+        if mode not in ("preview", "execute"):
+            raise Refused(400, "mode must be preview or execute")
+        if mode == "execute" and not _text(body, "reason"):
+            raise Refused(400, "reason is required for execute mode")
+        scope = self._service.sessions.scope(caller, _text(body, "project"), _text(body, "agentId"))
+        candidates = await self._candidates(caller, scope, body)
+        token = hashlib.sha256("\n".join(str(one["id"]) for one in candidates).encode()).hexdigest()[:32]
+        confirm = len(candidates) > _ASK_FIRST
+        if mode == "preview":
+            return {
+                "mode": "preview",
+                "count": len(candidates),
+                "requiresConfirm": confirm,
+                "confirmToken": token,
+                "candidates": candidates,
+            }
+        if confirm and body.get("confirm_token") != token:
+            raise Refused(400, "confirm_token is required: preview first, and send its confirmToken")
+        force = body.get("force") is True
+        results = [await self.forgotten(scope, str(one["id"]), force=force) for one in candidates]
+        deleted = sum(one["status"] == "deleted" for one in results)
+        return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    async def _candidates(
+        self, caller: Caller, scope: MemoryScope, body: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        ids = body.get("ids")
+        if isinstance(ids, list):
+            if len(ids) > 1000 or not all(isinstance(one, str) and one for one in ids):
+                raise Refused(400, "ids must be a list of at most 1000 ids")
+            return [
+                {
+                    "id": one,
+                    "score": 0,
+                    "pinned": bool(note and note.pinned),
+                    "version": note.version if note else None,
+                }
+                for one, note in ((one, self._book.get(scope, one)) for one in dict.fromkeys(ids))
+            ]
+        if not _text(body, "query"):
+            raise Refused(400, "ids or query is required")
+        rows = await self._service.recall(caller, body)
+        notes = ((row, self._book.get(scope, row["id"])) for row in rows)
+        return [
+            {"id": note.id, "score": row["score"], "pinned": note.pinned, "version": note.version}
+            for row, note in notes
+            if note is not None
+        ]
+
+    async def _known(self, scope: MemoryScope, item_id: str) -> Note | None:
+        """The memory as it is now, where the backend can tell, else as this process last saw it."""
+        note = self._book.get(scope, item_id)
+        if note is not None and note.deleted:
+            return None
+        items = MemoryItems(self._slot, scope)
+        if "get" not in items.offered:
+            return note
+        item = await items.get(item_id)
+        return None if item is None else self._book.of_item(scope, item)
+
+    async def _natively(
+        self, scope: MemoryScope, note: Note, what: str, content: str
+    ) -> dict[str, Any] | None:
+        """Change the backend's record; the result to answer where that failed."""
+        items = MemoryItems(self._slot, scope)
+        receipt: NativeMutationReceipt
+        try:
+            receipt = await (items.modify(note.id, content) if what == "modify" else items.forget(note.id))
+        except (ScopeError, BackendRejected):
+            return {"id": note.id, "status": "not_found"}
+        except CapabilityNotSupported as error:
+            return {"id": note.id, "status": "not_supported", "error": str(error)}
+        if receipt.status == "skipped_read_only":
+            return {"id": note.id, "status": "read_only", "error": "this memory is read-only"}
+        if receipt.status == "unknown":
+            return {"id": note.id, "status": "unknown", "error": "the backend did not answer"}
+        return None
+
+    def _relabel(self, note: Note, patch: Mapping[str, Any]) -> None:
+        note.type = _text(patch, "type") or note.type
+        note.tags = tags_of(patch["tags"]) if patch.get("tags") is not None else note.tags
+        if isinstance(patch.get("importance"), (int, float)):
+            note.importance = float(patch["importance"])
+        if isinstance(patch.get("pinned"), bool):
+            note.pinned = patch["pinned"]
+
+
+def _text(body: Any, name: str) -> str | None:
+    value = body.get(name) if isinstance(body, Mapping) else None
+    return value if isinstance(value, str) and value.strip() else None

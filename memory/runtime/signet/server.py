@@ -1,0 +1,406 @@
+"""A Signet daemon over any memslot backend: the endpoints that harnesses call, by HTTP.
+
+Bodies are parsed whatever their content type says, because real clients leave it out. What a body may not be is a
+400 with one sentence; no error and no log line holds what a user said.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.metadata import version
+from ipaddress import ip_address
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import anyio
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from memory.contract.errors import (
+    BackendError,
+    CapabilityNotSupported,
+    ConfigError,
+    InputError,
+    IsolationError,
+    MemslotError,
+    ReadOnlyError,
+    ScopeError,
+)
+from memory.contract.scope import MemoryScope
+from memory.runtime.policy import TurnMemory
+from memory.runtime.signet import types
+from memory.runtime.signet.changing import Changes
+from memory.runtime.signet.service import Refused, ServiceSettings, SignetService
+from memory.runtime.signet.sessions import Caller, Sessions
+
+__all__ = ["Limits", "RuntimeAdapterServer", "is_loopback"]
+
+log = logging.getLogger(__name__)
+
+Body = Mapping[str, Any]
+Handler = Callable[[Caller, Body, Request], Awaitable[dict[str, Any]]]
+_STATUS: tuple[tuple[type[MemslotError], int], ...] = (
+    (IsolationError, 500),
+    (InputError, 400),
+    (ScopeError, 400),
+    (ReadOnlyError, 403),
+    (CapabilityNotSupported, 501),
+    (BackendError, 503),
+)
+_PATHS = (None, "plugin", "legacy")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server takes.
+
+    Attributes:
+        body_bytes: of one request.
+        body_s: seconds for a body to arrive.
+        at_once: requests in work; more are answered 503 with ``Retry-After``.
+    """
+
+    body_bytes: int = 2_000_000
+    body_s: float = 10.0
+    at_once: int = 256
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Which token is whose; compared in constant time, kept as hashes."""
+
+    by_hash: Mapping[bytes, tuple[str, MemoryScope]] = field(repr=False)
+
+    def find(self, header: str) -> tuple[str, MemoryScope] | None:
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer":
+            return None
+        given = sha256(token.strip().encode("utf-8", "replace")).digest()
+        found = None
+        for known, whose in self.by_hash.items():
+            if hmac.compare_digest(known, given):
+                found = whose
+        return found
+
+
+class RuntimeAdapterServer:
+    """The daemon's endpoints as an ASGI application, :attr:`app`.
+
+    Args:
+        memory: the slot as hosts use it, open; whoever opened it closes it.
+        tokens: bearer token -> whose memory it opens. Empty asks for none, and answers loopback clients only.
+        isolate: what divides a caller's memory into scopes of their own.
+        settings: identity, transcripts.
+        limits: sizes, times and concurrency.
+
+    Raises:
+        ConfigError: neither tokens nor a scope of the slot say whose memory it is.
+    """
+
+    def __init__(
+        self,
+        memory: TurnMemory,
+        *,
+        tokens: Mapping[str, MemoryScope] | None = None,
+        isolate: tuple[Literal["project", "agent"], ...] = ("project", "agent"),
+        settings: ServiceSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if not tokens and memory.slot.scope is None:
+            raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
+        self.memory = memory
+        self.limits = limits or Limits()
+        self.service = SignetService(memory, Sessions(isolate), settings)
+        self._changes = Changes(self.service)
+        self._tokens = _Tokens(
+            {
+                sha256(token.encode()).digest(): (f"token-{number}", scope)
+                for number, (token, scope) in enumerate((tokens or {}).items())
+            }
+        )
+        self._started = time.monotonic()
+        self._in_work = 0
+        self.port: int | None = None
+        self.app = self._application()
+
+    # -- who, and what ----------------------------------------------------------------------------------
+
+    def caller(self, request: Request) -> Caller:
+        """Who sent a request; also for what is mounted beside these endpoints.
+
+        Raises:
+            Refused: nobody this server knows, or a web page of somewhere else.
+        """
+        origin = request.headers.get("origin")
+        if origin and not is_loopback(urlsplit(origin).hostname or ""):
+            raise Refused(403, "requests of web pages are not answered")
+        path = request.headers.get("x-signet-runtime-path")
+        if path not in _PATHS:
+            raise Refused(400, "x-signet-runtime-path must be plugin or legacy")
+        client = request.headers.get("x-signet-actor", "")[:200]
+        if not self._tokens.by_hash:
+            # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
+            if not is_loopback(request.url.hostname or ""):
+                raise Refused(403, "without tokens only requests to a loopback address are answered")
+            assert self.memory.slot.scope is not None
+            return Caller("local", self.memory.slot.scope, client, path)
+        found = self._tokens.find(request.headers.get("authorization", ""))
+        if found is None:
+            raise Refused(401, "a bearer token is required")
+        return Caller(found[0], found[1], client, path)
+
+    async def _answer(self, handler: Handler, request: Request) -> JSONResponse:
+        """One request from its caller to its answer."""
+        if self._in_work >= self.limits.at_once:
+            return _error(503, "too many requests at once; try again", {"retry-after": "1"})
+        self._in_work += 1
+        try:
+            caller = self.caller(request)
+            body = await self._body(request)
+            if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
+                return JSONResponse({"inject": "", "memories": []})
+            return JSONResponse(await handler(caller, body, request))
+        except Refused as refused:
+            return JSONResponse({**refused.more, "error": str(refused)}, refused.status)
+        except MemslotError as error:
+            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+            log.warning("%s: %s", request.url.path, error)
+            return _error(status, str(error))
+        except ClientDisconnect:
+            return _error(499, "the client went away")
+        except Exception as error:
+            log.error("%s: unexpected %s", request.url.path, type(error).__name__)
+            return _error(500, "internal error")
+        finally:
+            self._in_work -= 1
+
+    async def _body(self, request: Request) -> Body:
+        if request.method not in ("POST", "PATCH", "PUT"):
+            return {}
+        raw = bytearray()
+        with anyio.move_on_after(self.limits.body_s) as limit:
+            async for piece in request.stream():
+                raw += piece
+                if len(raw) > self.limits.body_bytes:
+                    raise Refused(413, f"the body is longer than {self.limits.body_bytes} bytes")
+        if limit.cancelled_caught:
+            raise Refused(408, f"the body did not arrive within {self.limits.body_s:g} s")
+        try:
+            body = json.loads(bytes(raw).decode("utf-8"), parse_constant=_no_constant)
+            if b"\\u" in raw:
+                json.dumps(body, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            raise Refused(400, "the body must be a JSON object in UTF-8") from None
+        if not isinstance(body, dict):
+            raise Refused(400, "the body must be a JSON object")
+        return body
+
+    # -- the endpoints ----------------------------------------------------------------------------------
+
+    def _application(self) -> FastAPI:
+        app = FastAPI(
+            title="memslot: Signet's endpoints", version=version("memslot"), docs_url=None, redoc_url=None
+        )
+        service = self.service
+        hooks: dict[str, tuple[Callable[[Caller, Body], Awaitable[dict[str, Any]]], type[types.Wire]]] = {
+            "session-start": (service.session_start, types.SessionStartParams),
+            "user-prompt-submit": (service.prompt_submit, types.PromptSubmitParams),
+            "session-end": (service.session_end, types.SessionEndParams),
+            "pre-compaction": (service.pre_compaction, types.PreCompactionParams),
+            "compaction-complete": (service.compaction_complete, types.CompactionCompleteParams),
+        }
+        for name, (hook, model) in hooks.items():
+            self._route(app, "POST", f"/api/hooks/{name}", _named(hook, name), model)
+        for method, path, handler in (
+            ("POST", "/api/hooks/remember", self._hook_remember),
+            ("POST", "/api/hooks/recall", self._hook_recall),
+            ("POST", "/api/memory/recall", self._recall),
+            ("POST", "/api/memory/remember", self._remember),
+            ("POST", "/api/memory/modify", self._modify),
+            ("POST", "/api/memory/forget", self._forget),
+            ("GET", "/api/memory/{item_id}", self._get),
+            ("PATCH", "/api/memory/{item_id}", self._patch),
+            ("DELETE", "/api/memory/{item_id}", self._delete),
+            ("GET", "/api/memories", self._list),
+            ("GET", "/api/sessions", self._sessions),
+            ("POST", "/api/sessions/{key}/bypass", self._bypass),
+            ("POST", "/api/secrets/exec", self._secrets),
+            ("GET", "/api/auth/whoami", self._whoami),
+            ("GET", "/api/features", self._features),
+        ):
+            self._route(app, method, path, handler)
+        app.add_api_route("/health", self._health, methods=["GET"])
+        app.add_api_route("/health/ready", self._ready, methods=["GET"])
+        app.add_exception_handler(HTTPException, _not_here)
+        return app
+
+    def _route(
+        self, app: FastAPI, method: str, path: str, handler: Handler, model: type[types.Wire] | None = None
+    ) -> None:
+        async def endpoint(request: Request) -> JSONResponse:
+            return await self._answer(handler, request)
+
+        extra: dict[str, Any] = {}
+        if method != "GET" and method != "DELETE":
+            schema = model.model_json_schema(by_alias=True) if model else {"type": "object"}
+            extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
+        app.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            openapi_extra=extra,
+            operation_id=f"{method} {path}",
+            summary=(handler.__doc__ or path).partition("\n")[0],
+            response_model=None,
+        )
+
+    async def _hook_remember(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        note = await self.service.remember(caller, body, needs_harness=True)
+        return {"saved": True, "id": note.id}
+
+    async def _remember(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        note = await self.service.remember(caller, body)
+        return {**note.short(), "tags": note.tags, "pinned": note.pinned, "embedded": False}
+
+    async def _hook_recall(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        rows = await self.service.recall(caller, body)
+        return {"results": rows, "count": len(rows)}
+
+    async def _recall(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        rows = await self.service.recall(caller, body)
+        return {
+            "results": rows,
+            "query": body.get("query") or body.get("keywordQuery"),
+            "method": self.memory.slot.backend_name,
+        }
+
+    async def _modify(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        return await self._changes.modify(caller, body)
+
+    async def _forget(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        return await self._changes.forget(caller, body)
+
+    async def _get(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
+        return await self._changes.get(caller, request.path_params["item_id"])
+
+    async def _patch(self, caller: Caller, body: Body, request: Request) -> dict[str, Any]:
+        item_id, scope = request.path_params["item_id"], self.service.sessions.scope(caller)
+        return _one(await self._changes.patched(scope, item_id, body))
+
+    async def _delete(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
+        item_id, query = request.path_params["item_id"], request.query_params
+        if not query.get("reason"):
+            raise Refused(400, "reason is required")
+        scope = self.service.sessions.scope(caller)
+        return _one(await self._changes.forgotten(scope, item_id, force=query.get("force") in ("1", "true")))
+
+    async def _list(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
+        return self._changes.listed(caller, request.query_params)
+
+    async def _sessions(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
+        rows = [
+            {
+                "key": one.key,
+                "runtimePath": one.runtime_path,
+                "claimedAt": one.claimed_at.isoformat(),
+                "bypassed": one.bypassed,
+            }
+            for one in self.service.sessions.of(caller)
+        ]
+        return {"sessions": rows, "count": len(rows)}
+
+    async def _bypass(self, caller: Caller, body: Body, request: Request) -> dict[str, Any]:
+        return self.service.bypass(caller, request.path_params["key"], body)
+
+    async def _secrets(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        raise Refused(403, "secrets/exec is off: this server runs no commands")
+
+    async def _whoami(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
+        asked = bool(self._tokens.by_hash)
+        return {"authenticated": asked, "claims": None, "mode": "token" if asked else "local"}
+
+    async def _features(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
+        return {}
+
+    async def _health(self) -> JSONResponse:
+        """The process answers; what it says of the memory is at ``/health/ready``."""
+        return JSONResponse(
+            {
+                "status": "healthy",
+                "uptime": time.monotonic() - self._started,
+                "pid": os.getpid(),
+                "version": version("memslot"),
+                "port": self.port,
+                "db": True,
+                "updateAvailable": False,
+                "pendingRestart": False,
+            }
+        )
+
+    async def _ready(self) -> JSONResponse:
+        """Whether the memory answers; 503 where it does not."""
+        health = await self.memory.health()
+        turns = self.memory.status()
+        told = {"status": health.status, "backend": health.backend_name}
+        told |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
+        return JSONResponse(told, 503 if health.status == "unavailable" else 200)
+
+
+def _named(hook: Callable[[Caller, Body], Awaitable[dict[str, Any]]], name: str) -> Handler:
+    async def handler(caller: Caller, body: Body, _: Request) -> dict[str, Any]:
+        # The prompt and the summary have a sentence of their own for what is missing.
+        if name not in ("user-prompt-submit", "compaction-complete", "pre-compaction") and not isinstance(
+            body.get("harness"), str
+        ):
+            raise Refused(400, "harness is required")
+        return await hook(caller, body)
+
+    handler.__doc__ = hook.__doc__
+    return handler
+
+
+def _one(result: dict[str, Any]) -> dict[str, Any]:
+    """The result of one change as an answer of its own: ``success``, or an error with its status."""
+    status = result["status"]
+    if status in ("updated", "deleted"):
+        return {**result, "success": True}
+    codes = {
+        "not_found": 404,
+        "version_conflict": 409,
+        "pinned_requires_force": 409,
+        "read_only": 403,
+        "not_supported": 501,
+        "unknown": 503,
+    }
+    raise Refused(codes.get(status, 400), result.get("error") or status.replace("_", " "), result)
+
+
+def _error(status: int, why: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": why}, status, dict(headers or {}))
+
+
+async def _not_here(request: Request, error: HTTPException) -> JSONResponse:
+    return _error(error.status_code, "not found" if error.status_code == 404 else str(error.detail))
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this machine alone."""
+    if host.lower() in ("localhost", "localhost.localdomain"):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,371 @@
+"""The lifecycle of Signet's protocol over a memory slot: what each hook answers, without HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from memory.contract._model import MAX_ID_LENGTH
+from memory.contract.errors import InputError, MemslotError
+from memory.contract.events import Message
+from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.runtime.items import Item, MemoryItems
+from memory.runtime.policy import Recall, TurnMemory
+from memory.runtime.signet.book import Book, Note, labelled, tags_of
+from memory.runtime.signet.sessions import Caller, Conflict, Session, Sessions
+from memory.runtime.signet.types import (
+    CompactionCompleteParams,
+    CompactionResult,
+    PreCompactionParams,
+    PreCompactionResult,
+    PromptSubmitParams,
+    PromptSubmitResult,
+    SessionEndParams,
+    SessionEndResult,
+    SessionParams,
+    SessionStartParams,
+    SessionStartResult,
+    read,
+)
+from memory.slot.view import RecallFields
+
+__all__ = ["Refused", "ServiceSettings", "SignetService"]
+
+GUIDELINES = """Summarize this session focusing on:
+- decisions that were made, and why
+- what was learned about the user and their preferences
+- open threads and todos
+- errors and problems met
+
+Be concise but complete. Write in the first person, from the agent's perspective."""
+_OPENING = "What is known about the user and this project?"
+_TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
+_WRITTEN = ("committed", "queued", "pending")
+
+
+class Refused(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: HTTP status.
+        why: what is wrong and the fix; never user text.
+        more: further fields of the answer.
+    """
+
+    def __init__(self, status: int, why: str, more: Mapping[str, Any] | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        self.more = dict(more or {})
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """How the daemon's part is played.
+
+    Attributes:
+        identity: ``name`` and ``description`` of the agent, told at a session's start.
+        transcripts: directory whose files ``transcriptPath`` may name; None reads none.
+        longest_prompt: characters.
+    """
+
+    identity: Mapping[str, str] = field(default_factory=lambda: {"name": "Agent"})
+    transcripts: Path | None = None
+    longest_prompt: int = 200_000
+
+
+class SignetService:
+    """The hooks over one slot.
+
+    Args:
+        memory: the slot as hosts use it.
+        sessions: who is in which conversation.
+        settings: see :class:`ServiceSettings`.
+
+    Every hook takes the caller and the request's body, answers JSON-ready, and raises :class:`Refused`,
+    :class:`Conflict` or a :class:`MemslotError`.
+    """
+
+    def __init__(
+        self, memory: TurnMemory, sessions: Sessions, settings: ServiceSettings | None = None
+    ) -> None:
+        self.memory = memory
+        self.sessions = sessions
+        self.settings = settings or ServiceSettings()
+        self.book = Book()
+
+    async def session_start(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
+        params = read(SessionStartParams, body)
+        session = self._entered(caller, params)
+        if session.bypassed:
+            return {"inject": "", "memories": [], "bypassed": True}
+        recall = await self._recall(session, self._checked(params.context) or _OPENING)
+        return SessionStartResult(
+            identity=dict(self.settings.identity),
+            memories=[note.short() for note in self._notes(session, recall)],
+            inject=recall.section,
+            stable_system_prompt=recall.section,
+            warnings=_warnings(recall),
+        ).to_wire()
+
+    async def prompt_submit(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/hooks/user-prompt-submit``: recall for a prompt, then record it."""
+        params = read(PromptSubmitParams, body)
+        said = self._prompt(params, body)
+        if not params.harness or said is None:
+            raise Refused(400, "harness and userMessage or userPrompt are required")
+        session = self._entered(caller, params)
+        if session.bypassed:
+            return {"inject": "", "memoryCount": 0, "bypassed": True}
+        recall = await self._recall(session, said)
+        kept = await self._record(session, said, params)
+        count = len(recall.result.included) if recall.result else 0
+        warnings = _warnings(recall)
+        if not kept:
+            warnings.append("too many writes wait; this prompt was not recorded")
+        return PromptSubmitResult(
+            inject=recall.section,
+            memory_count=count,
+            engine=self.memory.slot.backend_name,
+            warnings=warnings,
+        ).to_wire()
+
+    async def session_end(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/hooks/session-end``: record what of the transcript was not yet, and forget the session."""
+        params = read(SessionEndParams, body)
+        if not params.session_key and isinstance(body.get("sessionId"), str):
+            params = params.model_copy(update={"session_key": body["sessionId"]})
+        session = self._entered(caller, params)
+        self.sessions.end(caller, params.session_key)
+        if session.bypassed:
+            return {"memoriesSaved": 0, "bypassed": True}
+        transcript, warnings = params.transcript, []
+        if transcript is None and params.transcript_path:
+            transcript = self._file(params.transcript_path)
+            if transcript is None:
+                warnings.append("transcriptPath is not read here: configure a directory of transcripts")
+        queued = await self._record_transcript(session, transcript or "")
+        return SessionEndResult(queued=queued, warnings=warnings).to_wire()
+
+    async def pre_compaction(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/hooks/pre-compaction``: what the host's model is asked to keep."""
+        params = read(PreCompactionParams, body)
+        session = self._entered(caller, params)
+        if session.bypassed:
+            return {"instructions": "", "bypassed": True}
+        recall = await self._recall(session, self._checked(params.session_context) or _OPENING)
+        known = "\n".join(f"- {note.content}" for note in self._notes(session, recall))
+        prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
+        if known:
+            prompt += f"\nRecent memories for reference:\n{known}\n"
+        return PreCompactionResult(summary_prompt=prompt, guidelines=GUIDELINES).to_wire()
+
+    async def compaction_complete(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/hooks/compaction-complete``: keep the summary."""
+        params = read(CompactionCompleteParams, body)
+        summary = self._checked(params.summary)
+        if not params.harness or not summary:
+            raise Refused(400, "harness and summary are required")
+        session = self._entered(caller, params)
+        if session.bypassed:
+            return {"success": True, "bypassed": True}
+        items = MemoryItems(self.memory.slot, session.scope)
+        receipt = await items.store(
+            f"Summary of the session: {summary}",
+            metadata={"type": "session_summary"},
+        )
+        session.epoch += 1
+        note = Note(_id_of(receipt), summary, "session_summary", importance=0.8)
+        self.book.put(session.scope, note)
+        return CompactionResult(success=receipt.status in _WRITTEN, memory_id=note.id).to_wire()
+
+    def bypass(self, caller: Caller, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again."""
+        session = self.sessions.find(caller, key)
+        if session is None:
+            raise Refused(404, "Session not found")
+        if not isinstance(body.get("enabled"), bool):
+            raise Refused(400, "enabled must be true or false")
+        session.bypassed = bool(body["enabled"])
+        return {"key": key, "bypassed": session.bypassed}
+
+    async def remember(self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False) -> Note:
+        """Store one memory; of two calls with one ``idempotencyKey`` the second answers as the first."""
+        content = self._checked(body.get("content"))
+        if not content or (needs_harness and not isinstance(body.get("harness"), str)):
+            raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
+        scope = self._scope(caller, body)
+        key = body.get("idempotencyKey") if isinstance(body.get("idempotencyKey"), str) else None
+        if key and (known := self.book.by_key(scope, key)):
+            return known
+        content, critical, tags = labelled(content)
+        if not content.strip():
+            raise Refused(400, "content is required: there is nothing behind its labels")
+        importance = body.get("importance")
+        note = Note(
+            id="",
+            content=content,
+            type=body["type"] if isinstance(body.get("type"), str) else "rule" if critical else "fact",
+            tags=tags_of(body.get("tags")) or tags,
+            importance=1.0 if critical else importance if isinstance(importance, (int, float)) else 0.5,
+            pinned=critical or body.get("pinned") is True,
+            who=body.get("who") if isinstance(body.get("who"), str) else None,
+            project=body.get("project") if isinstance(body.get("project"), str) else None,
+        )
+        kept = {"type": note.type, "tags": note.tags, "who": note.who}
+        receipt = await MemoryItems(self.memory.slot, scope).store(
+            content, metadata={name: one for name, one in kept.items() if one}
+        )
+        if receipt.status == "skipped_read_only":
+            raise Refused(403, "this memory is read-only; nothing was stored")
+        if receipt.status == "unknown":
+            raise Refused(503, "the backend did not answer; the memory may or may not be stored")
+        note.id = _id_of(receipt)
+        return self.book.put(scope, note, key)
+
+    async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Memories for a question, filtered by what this process knows of them."""
+        query = self._checked(body.get("query") or body.get("keywordQuery"))
+        if not query:
+            raise Refused(400, "query is required")
+        limit = body.get("limit", 10)
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= 1000:
+            raise Refused(400, "limit must be a number from 1 to 1000")
+        scope = self._scope(caller, body)
+        filters = {
+            name: body[name]
+            for name in ("type", "tags", "who", "pinned", "importance_min", "since", "until")
+            if body.get(name) is not None
+        }
+        # Filters are ours, so there must be enough to choose from.
+        found = await MemoryItems(self.memory.slot, scope).search(query, limit * 5 if filters else limit)
+        rows: list[dict[str, Any]] = []
+        least = body.get("min_score")
+        for number, item in enumerate(found):
+            note = self.book.of_item(scope, item, number)
+            low = isinstance(least, (int, float)) and item.score is not None and item.score < least
+            if not note.deleted and not low and note.matches(filters):
+                rows.append(note.found(item.score))
+        return rows[:limit]
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _entered(self, caller: Caller, params: SessionParams) -> Session:
+        try:
+            return self.sessions.enter(caller, self._sound(params))
+        except Conflict as error:
+            raise Refused(409, str(error)) from None
+
+    def _sound(self, params: SessionParams) -> SessionParams:
+        for name, longest in (
+            ("session_key", MAX_ID_LENGTH - 12),
+            ("project", 4096),
+            ("agent_id", MAX_ID_LENGTH),
+        ):
+            given = getattr(params, name)
+            if given is not None and (len(given) > longest or not given.strip()):
+                raise Refused(400, f"{to_camel(name)} is blank or longer than {longest} characters")
+        return params
+
+    def _scope(self, caller: Caller, body: Mapping[str, Any]) -> MemoryScope:
+        """Of a call that begins no session: that of the one it names, else of its project."""
+        params = self._sound(read(SessionParams, body))
+        session = self.sessions.find(caller, params.session_key or "")
+        return session.scope if session else self.sessions.scope(caller, params.project, params.agent_id)
+
+    def _checked(self, text: Any) -> str | None:
+        """A text a client sent, if it is one and not blank."""
+        if not isinstance(text, str) or not text.strip():
+            return None
+        if len(text) > self.settings.longest_prompt:
+            raise Refused(
+                413, f"the text is longer than {self.settings.longest_prompt} characters; shorten it"
+            )
+        return text.encode("utf-8", "replace").decode()
+
+    def _prompt(self, params: PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
+        """What the user said, under any of the names that clients use."""
+        named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
+        return next((text for one in named if (text := self._checked(one))), None)
+
+    async def _recall(self, session: Session, text: str) -> Recall:
+        fields: RecallFields = (
+            {} if session.key else {"exclude_session": False}
+        )  # whose the rest is, nobody knows
+        return await self.memory.recall(text, session_id=session.session_id, scope=session.scope, **fields)
+
+    def _notes(self, session: Session, recall: Recall) -> list[Note]:
+        entries = recall.result.context_entries if recall.result else ()
+        seen = [
+            self.book.of_item(session.scope, Item.of(entry), number) for number, entry in enumerate(entries)
+        ]
+        return [note for note in seen if not note.deleted]
+
+    async def _record(self, session: Session, said: str, params: PromptSubmitParams) -> bool:
+        """The last answer, where the client tells it, and the prompt, in the order they were said."""
+        answer = self._checked(params.last_assistant_message)
+        messages: list[Message] = []
+        if answer and answer != session.last_assistant:
+            messages.append(Message(role="assistant", content=answer))
+            session.last_assistant = answer
+        messages.append(Message(role="user", content=said))
+        session.heard += 1
+        return await self._write(session, messages)
+
+    async def _record_transcript(self, session: Session, transcript: str) -> bool:
+        """Of a session whose prompts were heard, only the last answer is new."""
+        said = list(_turns(transcript))
+        if session.heard:
+            said = [
+                one for one in said[-1:] if one.role == "assistant" and one.content != session.last_assistant
+            ]
+        return bool(said) and await self._write(session, said)
+
+    async def _write(self, session: Session, messages: list[Message]) -> bool:
+        try:
+            return await self.memory.record_turn(
+                session_id=session.session_id, scope=session.scope, messages=messages
+            )
+        except InputError:  # nothing but recalled context was said
+            return True
+
+    def _file(self, path: str) -> str | None:
+        """A transcript below the configured directory, or None."""
+        if self.settings.transcripts is None:
+            return None
+        try:
+            file = Path(path).resolve(strict=True)
+            if not file.is_relative_to(self.settings.transcripts.resolve()) or not file.is_file():
+                return None
+            with file.open("rb") as opened:
+                return opened.read(5_000_000).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return None
+
+
+def _turns(transcript: str) -> list[Message]:
+    """``User: ...`` and ``Assistant: ...`` paragraphs as messages."""
+    parts = _TURN.split(transcript.encode("utf-8", "replace").decode())[1:]
+    return [
+        Message(role="user" if role == "User" else "assistant", content=text.strip())
+        for role, text in zip(parts[::2], parts[1::2], strict=True)
+        if text.strip()
+    ]
+
+
+def _id_of(receipt: WriteReceipt) -> str:
+    return receipt.native_ids[0] if receipt.native_ids else receipt.event_id
+
+
+def _warnings(recall: Recall) -> list[str]:
+    return [] if recall.failure is None else [f"recall failed: {_told(recall.failure)}"]
+
+
+def _told(error: MemslotError) -> str:
+    return f"{type(error).__name__}: {error}"

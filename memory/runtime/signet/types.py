@@ -1,0 +1,156 @@
+"""What travels between a harness and a daemon, in the daemon's own field names.
+
+Both sides read tolerantly: unknown fields are ignored, a field of the wrong kind counts as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+__all__ = [
+    "CompactionCompleteParams",
+    "CompactionResult",
+    "PreCompactionParams",
+    "PreCompactionResult",
+    "PromptSubmitParams",
+    "PromptSubmitResult",
+    "SessionEndParams",
+    "SessionEndResult",
+    "SessionStartParams",
+    "SessionStartResult",
+    "Wire",
+    "read",
+]
+
+
+class Wire(BaseModel):
+    """Base: snake case here, camel case on the wire."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        defer_build=True,
+    )
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON-ready, without what is not set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+WireT = TypeVar("WireT", bound=Wire)
+
+
+def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
+    """``data`` as far as it can be understood."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        wrong = {problem["loc"][0] for problem in error.errors(include_input=False, include_url=False)}
+        return model.model_validate({key: one for key, one in data.items() if key not in wrong})
+
+
+class SessionParams(Wire):
+    """What every lifecycle call may name.
+
+    Attributes:
+        harness: who calls; the daemon requires it.
+        session_key: the conversation. May be absent: OpenCode leaves it out of half its calls.
+        project, agent_id: whose memory. The original daemon ignores both.
+        runtime_path: ``plugin`` or ``legacy``; a session is claimed by one of them.
+    """
+
+    harness: str | None = None
+    session_key: str | None = None
+    project: str | None = None
+    agent_id: str | None = None
+    runtime_path: str | None = None
+
+
+class SessionStartParams(SessionParams):
+    """A session begins; ``context`` is what is known of its subject."""
+
+    context: str | None = None
+
+
+class PromptSubmitParams(SessionParams):
+    """The user said something, and no model has answered yet."""
+
+    user_message: str | None = None
+    last_assistant_message: str | None = None
+    memory_feedback: Any = None
+
+
+class SessionEndParams(SessionParams):
+    """A session ends. ``transcript`` is its text; ``transcript_path`` a file on the daemon's own disk."""
+
+    transcript: str | None = None
+    transcript_path: str | None = None
+    cwd: str | None = None
+    reason: str | None = None
+
+
+class PreCompactionParams(SessionParams):
+    """The host is about to shorten its conversation."""
+
+    session_context: str | None = None
+    message_count: int | None = None
+
+
+class CompactionCompleteParams(SessionParams):
+    """It did; ``summary`` is what is left."""
+
+    summary: str | None = None
+
+
+class SessionStartResult(Wire):
+    """What the first prompt of a session is given."""
+
+    identity: dict[str, Any] = Field(default_factory=dict)
+    memories: list[dict[str, Any]] = Field(default_factory=list)
+    inject: str = ""
+    stable_system_prompt: str | None = None
+    bypassed: bool = False
+    warnings: list[str] = Field(default_factory=list)
+
+
+class PromptSubmitResult(Wire):
+    """What one prompt is given. Test ``memory_count``: ``inject`` may hold a date and nothing remembered."""
+
+    inject: str = ""
+    memory_count: int = 0
+    query_terms: str | None = None
+    engine: str | None = None
+    bypassed: bool = False
+    warnings: list[str] = Field(default_factory=list)
+
+
+class SessionEndResult(Wire):
+    """What became of a session's end; the daemon works on it later."""
+
+    memories_saved: int = 0
+    queued: bool = False
+    job_id: str | None = None
+    bypassed: bool = False
+    warnings: list[str] = Field(default_factory=list)
+
+
+class PreCompactionResult(Wire):
+    """What the host's model is asked to keep."""
+
+    summary_prompt: str = ""
+    guidelines: str = ""
+    bypassed: bool = False
+
+
+class CompactionResult(Wire):
+    """Where the summary is kept; later daemons may answer without an id."""
+
+    success: bool = False
+    memory_id: str | None = None

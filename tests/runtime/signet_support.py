@@ -1,0 +1,68 @@
+"""A Signet server over the fake backend, in this process; and the daemon's recorded pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from memory import MemoryScope, MemorySlot
+from memory.adapter import BaseAdapter
+from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime.signet.server import RuntimeAdapterServer
+from memory.testing import FakeBackend
+
+BASE = MemoryScope(run_id="r", persona_id="ada")
+PAIRS = Path(__file__).parent / "pairs"
+
+
+def pair(name: str) -> dict[str, Any]:
+    """A recorded request and its answer, by the beginning of its file's name."""
+    (file,) = PAIRS.glob(f"{name}_*.json")
+    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return found
+
+
+class Daemon:
+    """A server and a client of it; ``post`` and the like answer (status, body)."""
+
+    def __init__(self, server: RuntimeAdapterServer, http: httpx.AsyncClient, backend: BaseAdapter) -> None:
+        self.server = server
+        self.http = http
+        self.backend = backend
+        self.memory = server.memory
+
+    async def send(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
+        content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer = await self.http.request(method, path, content=content, headers=dict(headers or {}))
+        return answer.status_code, answer.json()
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        return await self.send("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+
+    async def hook(self, name: str, **body: Any) -> dict[str, Any]:
+        status, answer = await self.post(f"/api/hooks/{name}", {"harness": "test", **body})
+        assert status == 200, answer
+        return dict(answer)
+
+    async def settled(self) -> None:
+        assert await self.memory.drain(20)
+
+
+@asynccontextmanager
+async def daemon(
+    backend: BaseAdapter | None = None, policy: TurnPolicy | None = None, **options: Any
+) -> AsyncIterator[Daemon]:
+    adapter = backend or FakeBackend()
+    policy = policy or TurnPolicy(exclude_session=True)
+    async with MemorySlot(adapter, scope=BASE) as slot, TurnMemory(slot, policy) as memory:
+        server = RuntimeAdapterServer(memory, **options)
+        transport = httpx.ASGITransport(server.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3850") as http:
+            yield Daemon(server, http, adapter)

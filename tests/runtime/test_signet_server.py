@@ -1,0 +1,583 @@
+"""The Signet endpoints over any backend: the daemon's recorded requests, what real clients add, and attacks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from signet_support import BASE, PAIRS, Daemon, daemon, pair
+from turn_support import Moody, forever, until
+
+from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot
+from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime.signet.server import Limits, RuntimeAdapterServer, is_loopback
+from memory.runtime.signet.service import ServiceSettings
+from memory.testing import FakeBackend
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def signet() -> AsyncIterator[Daemon]:
+    async with daemon() as opened:
+        yield opened
+
+
+# -- the recorded pairs -----------------------------------------------------------------------------------
+
+OTHERWISE = {
+    "01e": "answered alike; this server has no stub of a session start",
+    "02b": "the daemon refuses `prompt`; real clients send it, so this one takes it",
+    "06b": "nothing is suppressed: recall is for one prompt, not for a transcript that keeps it",
+    "10b": "no query finds what the words of a question do not meet",
+    "11_": "no secrets are kept here",
+    "11b": "no commands are run here",
+    "11c": "no commands are run here",
+    "11d": "no commands are run here",
+    "11e": "no secrets are kept here",
+    "14_": "its session was claimed on a path there",
+    "21_": "here a session's end queues only what there is to write",
+    "30b": "projects are isolated here",
+    "30d": "projects are isolated here",
+    "30f": "projects are isolated here",
+    "31d": "the order of the recording",
+}
+"""Pair -> why this server's answer differs in more than values."""
+
+
+async def test_the_daemons_recorded_requests_are_answered_in_their_shape(signet: Daemon) -> None:
+    ids: dict[str, str] = {}
+    for file in sorted(PAIRS.glob("*.json"), key=lambda one: one.name.replace("05c", "10cz")):
+        recorded = json.loads(file.read_text("utf-8"))
+        asked = recorded["request"]
+        text = json.dumps([asked["path"], asked["body"]])
+        for theirs, ours in ids.items():
+            text = text.replace(theirs, ours)
+        path, body = json.loads(text)
+        status, answer = await signet.send(asked["method"], path, body, asked["headers"])
+        theirs_answer = recorded["response"]["body"]
+        _learn(ids, theirs_answer, answer)
+        if not file.name.startswith(tuple(OTHERWISE)):
+            assert status == recorded["response"]["status"], (file.name, answer)
+            missing = _missing(theirs_answer, answer)
+            assert not missing, (file.name, missing, answer)
+
+
+def _learn(ids: dict[str, str], theirs: Any, ours: Any) -> None:
+    for name in ("id", "memoryId"):
+        if isinstance(theirs, dict) and isinstance(ours, dict) and name in theirs and name in ours:
+            ids[str(theirs[name])] = str(ours[name])
+
+
+_OPTIONAL = {
+    "queryTerms", "agentsDir", "description", "summaryPrompt", "source_id", "source_type", "session_id",
+    "confidence", "access_count", "last_accessed", "deleted_at", "extraction_status", "embedding_model",
+    "updated_at", "updated_by",
+}  # fmt: skip
+
+
+def _missing(theirs: Any, ours: Any, at: str = "") -> list[str]:
+    """Fields of the daemon that are not in our answer, or of another kind there."""
+    if isinstance(theirs, dict):
+        if not isinstance(ours, dict):
+            return [at]
+        return [
+            one
+            for name, value in theirs.items()
+            if name not in _OPTIONAL
+            for one in ([f"{at}.{name}"] if name not in ours else _missing(value, ours[name], f"{at}.{name}"))
+        ]
+    if isinstance(theirs, list):
+        return _missing(theirs[0], ours[0], f"{at}[0]") if theirs and ours else []
+    numbers = isinstance(theirs, (int, float)) and isinstance(ours, (int, float))
+    return [] if ours is None or theirs is None or numbers or type(theirs) is type(ours) else [at]
+
+
+async def test_its_errors_say_what_the_daemons_say(signet: Daemon) -> None:
+    for name in ("01c", "03d", "04b", "05b", "07d", "09b", "10e"):
+        recorded = pair(name)
+        asked = recorded["request"]
+        status, answer = await signet.send(asked["method"], asked["path"], asked["body"])
+        assert (status, answer["error"]) == (
+            recorded["response"]["status"],
+            recorded["response"]["body"]["error"],
+        )
+
+
+# -- what real clients add (facts A2) ---------------------------------------------------------------------
+
+
+async def test_a_session_is_heard_and_remembered_in_the_next(signet: Daemon) -> None:
+    await signet.hook("session-start", sessionKey="s1", project="/p")
+    first = await signet.hook(
+        "user-prompt-submit", sessionKey="s1", project="/p", userMessage="I drink oolong tea."
+    )
+    assert first["memoryCount"] == 0
+    await signet.hook(
+        "user-prompt-submit", sessionKey="s1", userMessage="Bye.", lastAssistantMessage="Oolong it is."
+    )
+    await signet.settled()
+    same = await signet.hook("user-prompt-submit", sessionKey="s1", userMessage="oolong tea?")
+    assert same["memoryCount"] == 0  # the host still shows this session
+    await signet.hook("session-end", sessionKey="s1", reason="exit")
+    later = await signet.hook(
+        "user-prompt-submit", sessionKey="s2", project="/p", userMessage="Which tea do I drink, oolong?"
+    )
+    assert later["memoryCount"] >= 2
+    assert "I drink oolong tea." in later["inject"]
+    assert "Oolong it is." in later["inject"]
+    start = await signet.hook("session-start", sessionKey="s3", project="/p", context="oolong tea")
+    assert start["memories"]
+    assert start["inject"] == start["stableSystemPrompt"]
+
+
+@pytest.mark.parametrize("name", ["userMessage", "userPrompt", "prompt"])
+async def test_every_spelling_of_the_prompt_is_taken(signet: Daemon, name: str) -> None:
+    answer = await signet.hook("user-prompt-submit", **{name: "hello there"})
+    assert answer["memoryCount"] == 0
+    status, _ = await signet.post("/api/hooks/user-prompt-submit", {"harness": "t", name: " "})
+    assert status == 400
+
+
+async def test_a_body_without_a_json_content_type_is_read(signet: Daemon) -> None:
+    body = b'{"harness": "t", "summary": "We spoke of tea."}'
+    status, answer = await signet.post("/api/hooks/compaction-complete", body, content_type="text/plain")
+    assert (status, answer["success"]) == (200, True)
+    assert answer["memoryId"]
+
+
+async def test_tags_come_as_a_list_or_a_text_or_a_prefix(signet: Daemon) -> None:
+    for tags, content in ((["a", "b"], "tea one"), ("a, b", "tea two"), (None, "[a,b]: tea three")):
+        status, stored = await signet.post("/api/memory/remember", {"content": content, "tags": tags})
+        assert (status, stored["tags"]) == (200, "a,b")
+    _, found = await signet.post("/api/memory/recall", {"query": "tea", "tags": "a"})
+    assert len(found["results"]) == 3
+    _, found = await signet.post("/api/memory/recall", {"query": "tea", "tags": ["c"]})
+    assert found["results"] == []
+
+
+async def test_patch_and_delete_say_success(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "tea is oolong"})
+    path = f"/api/memory/{stored['id']}"
+    status, answer = await signet.send("PATCH", path, {"content": "tea is sencha", "reason": "corrected"})
+    assert (status, answer["success"], answer["newVersion"]) == (200, True, 2)
+    assert (await signet.send("GET", path))[1]["content"] == "tea is sencha"
+    status, answer = await signet.send("PATCH", path, {"content": "x"})
+    assert (status, answer["error"]) == (400, "reason is required")
+    status, answer = await signet.send("PATCH", path, {"content": "x", "reason": "r", "if_version": 1})
+    assert (status, answer["status"], answer["currentVersion"]) == (409, "version_conflict", 2)
+    status, answer = await signet.send("PATCH", "/api/memory/row-99", {"content": "x", "reason": "r"})
+    assert (status, answer["id"], answer["status"]) == (404, "row-99", "not_found")
+    assert (await signet.send("DELETE", path))[0] == 400
+    status, answer = await signet.send("DELETE", f"{path}?reason=done")
+    assert (status, answer["success"], answer["status"]) == (200, True, "deleted")
+    assert (await signet.send("GET", path))[0] == 404
+    assert (await signet.send("DELETE", f"{path}?reason=again"))[0] == 404
+
+
+async def test_the_list_pages_through_what_was_stored(signet: Daemon) -> None:
+    for number in range(5):
+        await signet.post("/api/memory/remember", {"content": f"critical: tea {number}", "type": "rule"})
+    _, page = await signet.send("GET", "/api/memories?limit=2&offset=1&type=rule")
+    assert [one["content"] for one in page["memories"]] == ["tea 3", "tea 2"]
+    assert page["stats"] == {"total": 5, "withEmbeddings": 0, "critical": 5}
+    for query in ("limit=x", "limit=0", "offset=-1"):
+        assert (await signet.send("GET", f"/api/memories?{query}"))[0] == 400
+
+
+async def test_a_pinned_memory_is_forgotten_by_force_alone(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/hooks/remember", {"harness": "t", "content": "critical: no friday"})
+    forget = {"ids": [stored["id"]], "mode": "execute", "reason": "r"}
+    _, answer = await signet.post("/api/memory/forget", forget)
+    assert (answer["deleted"], answer["results"][0]["status"]) == (0, "pinned_requires_force")
+    _, answer = await signet.post("/api/memory/forget", {**forget, "force": True})
+    assert answer["deleted"] == 1
+
+
+async def test_forgetting_many_needs_the_previews_token(signet: Daemon) -> None:
+    ids = [
+        (await signet.post("/api/memory/remember", {"content": f"tea {number}"}))[1]["id"]
+        for number in range(26)
+    ]
+    forget = {"ids": ids, "mode": "execute", "reason": "r"}
+    assert (await signet.post("/api/memory/forget", forget))[0] == 400
+    _, preview = await signet.post("/api/memory/forget", {"ids": ids})
+    assert (preview["count"], preview["requiresConfirm"]) == (26, True)
+    _, done = await signet.post("/api/memory/forget", {**forget, "confirm_token": preview["confirmToken"]})
+    assert done["deleted"] == 26
+
+
+async def test_one_key_stores_once(signet: Daemon) -> None:
+    body = {"harness": "t", "content": "tea", "idempotencyKey": "k"}
+    first, second = (
+        (await signet.post("/api/hooks/remember", body))[1],
+        (await signet.post("/api/hooks/remember", body))[1],
+    )
+    assert first == second
+    assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
+
+
+async def test_tools_that_name_no_project_mean_the_one_their_client_works_on(signet: Daemon) -> None:
+    plugin = {"x_signet_actor": "opencode-plugin"}
+    start = {"harness": "opencode", "project": "/tea"}
+    await signet.post("/api/hooks/session-start", start, **plugin)
+    await signet.post("/api/memory/remember", {"content": "the pot is blue"}, **plugin)
+    _, prompt = await signet.post(
+        "/api/hooks/user-prompt-submit", {**start, "sessionKey": "s", "userMessage": "the pot?"}, **plugin
+    )
+    assert prompt["memoryCount"] == 1
+    # Once it works on two, only what names a project belongs to one.
+    await signet.post("/api/hooks/session-start", {**start, "project": "/coffee"}, **plugin)
+    _, found = await signet.post("/api/memory/recall", {"query": "pot"}, **plugin)
+    assert found["results"] == []
+    _, found = await signet.post("/api/memory/recall", {"query": "pot", "project": "/tea"}, **plugin)
+    assert "the pot is blue" in [one["content"] for one in found["results"]]
+
+
+async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(
+    signet: Daemon, tmp_path: Path
+) -> None:
+    text = "User: My bike is red.\nAssistant: Noted, red.\nUser: Bye.\nAssistant: Bye."
+    answer = await signet.hook("session-end", sessionKey="s", transcript=text)
+    assert answer["queued"]
+    await signet.settled()
+    found = await signet.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?")
+    assert "My bike is red." in found["inject"]
+    file = tmp_path / "t.txt"
+    file.write_text(text)
+    answer = await signet.hook("session-end", sessionKey="u", transcriptPath=str(file))
+    assert "not read here" in answer["warnings"][0]
+
+
+async def test_transcripts_are_read_below_their_directory_alone(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "t.txt").write_text("User: My bike is red.")
+    (tmp_path / "secret.txt").write_text("User: My pin is 1234.")
+    (kept / "link.txt").symlink_to(tmp_path / "secret.txt")
+    async with daemon(settings=ServiceSettings(transcripts=kept)) as signet:
+        for path in (kept / "link.txt", kept / ".." / "secret.txt", "/etc/passwd", kept, "\0"):
+            answer = await signet.hook("session-end", sessionKey="s", transcriptPath=str(path))
+            assert not answer["queued"]
+        answer = await signet.hook("session-end", sessionKey="s", transcriptPath=str(kept / "t.txt"))
+        assert answer["queued"]
+        await signet.settled()
+        assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
+
+
+async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet: Daemon) -> None:
+    await signet.hook("user-prompt-submit", sessionKey="s", userMessage="My bike is red.")
+    await signet.settled()
+    assert (await signet.hook("user-prompt-submit", sessionKey="s", userMessage="red bike?"))[
+        "memoryCount"
+    ] == 0
+    await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of wheels.")
+    found = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="red bike?")
+    assert "My bike is red." in found["inject"]
+
+
+async def test_a_bypassed_session_neither_recalls_nor_records(signet: Daemon) -> None:
+    await signet.hook("session-start", sessionKey="s")
+    assert (await signet.post("/api/sessions/s/bypass", {"enabled": True}))[1]["bypassed"]
+    answer = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="secret tea")
+    assert answer == {"inject": "", "memoryCount": 0, "bypassed": True}
+    await signet.settled()
+    assert not signet.backend.store.rows  # type: ignore[attr-defined]
+    assert (await signet.post("/api/sessions/nobody/bypass", {"enabled": True}))[0] == 404
+
+
+async def test_the_marketplace_is_not_here_and_health_is(signet: Daemon) -> None:
+    for path in ("/api/marketplace/mcp/policy", "/api/marketplace/mcp/tools", "/nowhere"):
+        assert await signet.send("GET", path) == (404, {"error": "not found"})
+    assert (await signet.send("GET", "/health"))[1]["status"] == "healthy"
+    assert (await signet.send("GET", "/health/ready"))[0] == 200
+    paths = (await signet.send("GET", "/openapi.json"))[1]["paths"]
+    assert "userMessage" in json.dumps(paths["/api/hooks/user-prompt-submit"])
+
+
+# -- isolation --------------------------------------------------------------------------------------------
+
+
+async def test_projects_and_agents_do_not_see_each_other(signet: Daemon) -> None:
+    for name in ("30_iso", "30b", "30d"):
+        asked = pair(name.removesuffix("_iso"))["request"]
+        status, answer = await signet.post(asked["path"], asked["body"])
+        assert status == 200
+    assert answer["memoryCount"] == 0
+    one = {"harness": "t", "project": "a|b", "agentId": "c"}
+    await signet.post("/api/hooks/remember", {**one, "content": "the iguana Rex"})
+    for other in ({"project": "a", "agentId": "b|c"}, {"project": "a%7Cb|c"}, {"agentId": "a|b|c"}):
+        _, found = await signet.post("/api/memory/recall", {"query": "iguana Rex", **other})
+        assert found["results"] == []
+
+
+async def test_long_projects_do_not_meet(signet: Daemon) -> None:
+    long = "/p" * 500
+    await signet.post("/api/memory/remember", {"content": "tea", "project": long + "a"})
+    _, found = await signet.post("/api/memory/recall", {"query": "tea", "project": long + "b"})
+    assert found["results"] == []
+    _, found = await signet.post("/api/memory/recall", {"query": "tea", "project": long + "a"})
+    assert len(found["results"]) == 1
+
+
+ADA, EVE = {"authorization": "Bearer of-ada"}, {"authorization": "Bearer of-eve"}
+TOKENS = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
+
+
+async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
+    async with daemon(tokens=TOKENS) as signet:
+
+        async def as_(who: dict[str, str], method: str, path: str, body: Any = None) -> tuple[int, Any]:
+            return await signet.send(method, path, body, who)
+
+        hooks = {"harness": "t", "sessionKey": "s", "project": "/p", "context": "iguana Rex"}
+        await as_(ADA, "POST", "/api/hooks/session-start", hooks)
+        await as_(ADA, "POST", "/api/hooks/user-prompt-submit", {**hooks, "userMessage": "the iguana Rex"})
+        _, stored = await as_(ADA, "POST", "/api/memory/remember", {"content": "iguana Rex", "project": "/p"})
+        await as_(
+            ADA, "POST", "/api/hooks/remember", {**hooks, "content": "iguana Rex", "idempotencyKey": "k"}
+        )
+        await as_(ADA, "POST", "/api/hooks/compaction-complete", {**hooks, "summary": "iguana Rex"})
+        await signet.settled()
+        item = stored["id"]
+
+        for body in (
+            {"query": "iguana Rex"},
+            {"query": "iguana Rex", "project": "/p"},
+            {"query": "iguana Rex", "sessionKey": "s"},
+        ):
+            for path in ("/api/memory/recall", "/api/hooks/recall"):
+                assert (await as_(EVE, "POST", path, body))[1]["results"] == []
+            _, preview = await as_(EVE, "POST", "/api/memory/forget", body)
+            assert preview["candidates"] == []
+        assert (await as_(EVE, "GET", f"/api/memory/{item}"))[0] == 404
+        assert (await as_(EVE, "PATCH", f"/api/memory/{item}", {"content": "x", "reason": "r"}))[0] == 404
+        assert (await as_(EVE, "DELETE", f"/api/memory/{item}?reason=r"))[0] == 404
+        patch = {"patches": [{"id": item, "content": "x", "reason": "r"}], "project": "/p"}
+        assert (await as_(EVE, "POST", "/api/memory/modify", patch))[1]["updated"] == 0
+        forget = {"ids": [item], "mode": "execute", "reason": "r", "force": True, "project": "/p"}
+        assert (await as_(EVE, "POST", "/api/memory/forget", forget))[1]["deleted"] == 0
+        assert (await as_(EVE, "GET", "/api/memories"))[1]["memories"] == []
+        assert (await as_(EVE, "GET", "/api/sessions"))[1]["sessions"] == []
+        assert (await as_(EVE, "POST", "/api/sessions/s/bypass", {"enabled": True}))[0] == 404
+        _, start = await as_(EVE, "POST", "/api/hooks/session-start", hooks)
+        assert (start["memories"], start["inject"]) == ([], "")
+        _, prompt = await as_(
+            EVE, "POST", "/api/hooks/user-prompt-submit", {**hooks, "userMessage": "iguana Rex?"}
+        )
+        assert prompt["memoryCount"] == 0
+        _, flush = await as_(
+            EVE, "POST", "/api/hooks/pre-compaction", {**hooks, "sessionContext": "iguana Rex"}
+        )
+        assert "iguana" not in flush["summaryPrompt"]
+        await signet.settled()
+        rows = signet.backend.store.rows.values()  # type: ignore[attr-defined]
+        evil = [row.id for row in rows if row.text == "iguana Rex?"]
+        assert len(evil) == 1
+        await as_(EVE, "POST", "/api/hooks/session-end", hooks)
+        _, kept = await as_(ADA, "GET", f"/api/memory/{item}")
+        assert kept["content"] == "iguana Rex"
+
+
+async def test_every_route_but_health_asks_for_the_token() -> None:
+    async with daemon(tokens=TOKENS) as signet:
+        for route in signet.server.app.routes:
+            path = route.path.replace("{item_id}", "x").replace("{key}", "x")
+            for method in route.methods - {"HEAD"}:
+                open_to_all = path in ("/health", "/health/ready", "/openapi.json")
+                for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic of-ada"}):
+                    status, _ = await signet.send(method, path, {} if method != "GET" else None, header)
+                    assert (status == 401) != open_to_all, (method, path)
+
+
+async def test_without_tokens_only_this_machine_is_answered(signet: Daemon) -> None:
+    signet.http.base_url = "http://evil.example"  # rebound to a loopback address
+    assert (await signet.send("GET", "/api/memories"))[0] == 403
+    signet.http.base_url = "http://localhost:3850"
+    assert (await signet.send("GET", "/api/memories"))[0] == 200
+    assert (await signet.send("GET", "/api/memories", None, {"origin": "https://evil.example"}))[0] == 403
+    assert (await signet.send("GET", "/api/memories", None, {"origin": "http://localhost:5173"}))[0] == 200
+
+
+def test_loopback_is_what_it_says() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "[::1]", "127.9.9.9")))
+    assert not any(map(is_loopback, ("", "localhost.evil.example", "0.0.0.0", "10.0.0.1", "127.0.0.1.evil")))
+
+
+async def test_a_server_of_nobodys_memory_is_refused() -> None:
+    async with MemorySlot(FakeBackend()) as slot, TurnMemory(slot) as memory:
+        with pytest.raises(ConfigError, match="set memory"):
+            RuntimeAdapterServer(memory)
+
+
+# -- attacks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"harness": NaN}', b'{"a": "\\ud800"}',
+        b'{"harness": "t"', b"1e999", "{“harness”: 1}".encode(),
+    ],
+)  # fmt: skip
+async def test_a_malformed_body_is_one_clear_400(signet: Daemon, body: bytes) -> None:
+    for path in ("/api/hooks/session-start", "/api/hooks/pre-compaction", "/api/memory/modify"):
+        status, answer = await signet.post(path, body)
+        assert status == 400
+        assert set(answer) == {"error"}
+
+
+async def test_fields_of_the_wrong_kind_are_refused_or_ignored(signet: Daemon) -> None:
+    for wrong in (1, [], {}, None, True, 1e308):
+        for path, body in (
+            ("/api/hooks/session-start", {"harness": wrong}),
+            ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": wrong}),
+            ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "x", "sessionKey": wrong}),
+            ("/api/hooks/session-end", {"harness": "t", "transcript": wrong, "transcriptPath": wrong}),
+            ("/api/hooks/compaction-complete", {"harness": "t", "summary": wrong}),
+            ("/api/hooks/remember", {"harness": "t", "content": wrong, "tags": wrong}),
+            ("/api/memory/remember", {"content": "x", "importance": wrong, "type": wrong, "tags": wrong}),
+            ("/api/memory/recall", {"query": wrong, "limit": wrong}),
+            ("/api/memory/recall", {"query": "x", "since": wrong, "importance_min": wrong, "tags": wrong}),
+            ("/api/memory/modify", {"patches": wrong}),
+            ("/api/memory/modify", {"patches": [wrong]}),
+            ("/api/memory/forget", {"ids": wrong, "mode": wrong}),
+            ("/api/memory/forget", {"ids": [wrong], "mode": "execute", "reason": "r"}),
+        ):
+            status, answer = await signet.post(path, body)
+            assert status in (200, 400), (path, body, answer)
+
+
+HOSTILE = ["", " ", "*", "a" * 513, "../../etc/passwd", "\0", "‮evil", "💥" * 300, "a\nb", "|", "~", "%"]
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+async def test_hostile_ids_are_kept_apart_or_refused(signet: Daemon, key: str) -> None:
+    await signet.hook("session-start", sessionKey="honest", project="/p")
+    for field in ("sessionKey", "project", "agentId"):
+        body = {"harness": "t", field: key, "userMessage": "the iguana Rex"}
+        status, answer = await signet.post("/api/hooks/user-prompt-submit", body)
+        assert status in (200, 400)
+        assert not answer.get("warnings")
+    await signet.settled()
+    assert signet.memory.status()["not_recorded"] == 0
+    status, _ = await signet.send("GET", f"/api/memory/{key.encode().hex() or 'x'}")
+    assert status == 404
+
+
+async def test_what_is_too_large_is_refused() -> None:
+    limits, settings = Limits(body_bytes=1000), ServiceSettings(longest_prompt=50)
+    async with daemon(limits=limits, settings=settings) as signet:
+        status, answer = await signet.post("/api/memory/remember", {"content": "x" * 1000})
+        assert (status, "1000 bytes" in answer["error"]) == (413, True)
+        for path, body in (
+            ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "x" * 51}),
+            ("/api/memory/remember", {"content": "x" * 51}),
+        ):
+            status, answer = await signet.post(path, body)
+            assert (status, "50 characters" in answer["error"]) == (413, True)
+
+
+async def test_a_body_that_never_ends_is_given_up() -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"{"
+        await anyio.sleep_forever()
+
+    async with daemon(limits=Limits(body_s=0.05)) as signet:
+        with anyio.fail_after(20):
+            answer = await signet.http.post("/api/memory/remember", content=trickle())
+        assert answer.status_code == 408
+
+
+async def test_more_at_once_than_allowed_are_told_to_come_again() -> None:
+    backend = Moody()
+    backend.reads = [forever, forever]
+    policy = TurnPolicy(recall_s=20, drain_s=5)
+    async with daemon(backend, policy, limits=Limits(at_once=2)) as signet:
+        body = {"harness": "t", "userMessage": "x"}
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(signet.post, "/api/hooks/user-prompt-submit", body)
+            await until(lambda: backend.asked == 2)
+            assert (await signet.post("/api/hooks/user-prompt-submit", body))[0] == 503
+            assert (await signet.send("GET", "/health"))[0] == 200
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so() -> None:
+    backend = Moody()
+    backend.reads = [ConnectionRefusedError("down")]
+    async with daemon(backend) as signet:
+        answer = await signet.hook("user-prompt-submit", userMessage="tea?")
+        assert (answer["inject"], answer["memoryCount"]) == ("", 0)
+        assert answer["warnings"][0].startswith("recall failed: BackendUnavailable")
+        backend.always = ConnectionRefusedError("down")
+        assert (await signet.post("/api/memory/recall", {"query": "tea"}))[0] == 503
+        assert (await signet.post("/api/memory/remember", {"content": "tea"}))[0] == 503
+        backend.always = ConnectionResetError("lost")
+        status, answer = await signet.post("/api/memory/remember", {"content": "tea"})
+        assert (status, "may or may not" in answer["error"]) == (503, True)
+        backend.always = None
+
+
+async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
+    async with daemon(Moody()) as plain:
+        _, stored = await plain.post("/api/memory/remember", {"content": "tea"})
+        path = f"/api/memory/{stored['id']}"
+        assert (await plain.send("GET", path))[1]["content"] == "tea"
+        status, answer = await plain.send("PATCH", path, {"content": "x", "reason": "r"})
+        assert (status, answer["status"]) == (501, "not_supported")
+        patch = {"patches": [{"id": stored["id"], "content": "x", "reason": "r"}]}
+        _, answer = await plain.post("/api/memory/modify", patch)
+        assert answer["results"][0]["status"] == "not_supported"
+    assert (await signet.post("/api/secrets/exec", {"command": "id", "secrets": {}}))[0] == 403
+
+
+async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
+    await signet.memory.slot.set_mode(AdapterMode(read_only=True))
+    before = signet.backend.store.fingerprint()  # type: ignore[attr-defined]
+    path = f"/api/memory/{stored['id']}"
+    assert (await signet.post("/api/memory/remember", {"content": "x"}))[0] == 403
+    assert (await signet.send("PATCH", path, {"content": "x", "reason": "r"}))[0] == 403
+    assert (await signet.send("DELETE", f"{path}?reason=r"))[0] == 403
+    answer = await signet.hook("user-prompt-submit", userMessage="tea?")
+    assert answer["memoryCount"] == 1
+    await signet.settled()
+    assert signet.backend.store.fingerprint() == before  # type: ignore[attr-defined]
+
+
+async def test_a_client_that_goes_away_loses_no_write(signet: Daemon) -> None:
+    gate = asyncio.Event()
+    backend = Moody()
+    backend.writes = [gate.wait]
+    async with daemon(backend) as slow:
+        with anyio.move_on_after(0.05):
+            await slow.post("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "tea"})
+        gate.set()
+        await slow.settled()
+        assert len(backend.rows) == 1
+
+
+async def test_no_error_or_log_holds_what_was_said(signet: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    secret = "planted-sentence"
+    told = []
+    for path, body in (
+        ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": secret, "sessionKey": secret * 60}),
+        ("/api/memory/modify", {"patches": [{"id": "x", "content": secret, "reason": secret}]}),
+        ("/api/memory/recall", {"query": secret, "limit": secret}),
+        ("/api/memory/forget", {"mode": secret}),
+    ):
+        told.append(await signet.post(path, body))
+    assert secret not in json.dumps([answer for _, answer in told])
+    assert secret not in caplog.text
