@@ -45,7 +45,7 @@ OTHERWISE = {
     "11c": "no commands are run here",
     "11d": "no commands are run here",
     "11e": "no secrets are kept here",
-    "14_": "its session was claimed on a path there",
+    "14": "here a session needs no runtime path to be bypassed",
     "21_": "here a session's end queues only what there is to write",
     "30b": "projects are isolated here",
     "30d": "projects are isolated here",
