@@ -139,6 +139,11 @@ class FullHistory(ControlCondition):
         self._counter = counter
         self._transcripts: dict[MemoryScope, _Transcript] = {}
 
+    async def start(self) -> None:
+        """Take the directory, where there is one."""
+        if self._directory is not None:
+            self._directory.take()
+
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Read what an earlier process left of this scope.
 

@@ -126,6 +126,11 @@ class RollingSummary(ControlCondition):
             return super().native_scope(scope)
         return {"scope": scope.label, "directory": self._directory.name(scope)}
 
+    async def start(self) -> None:
+        """Take the directory, where there is one."""
+        if self._directory is not None:
+            self._directory.take()
+
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Take up what an earlier process left of this scope.
 

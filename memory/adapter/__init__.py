@@ -24,6 +24,7 @@ from memory.contract.adapter import (
     MemoryAdapter,
     SupportsEventLookup,
     SupportsModelProbe,
+    SupportsStart,
     SupportsTrialScopes,
 )
 from memory.contract.admission import pause, queued
@@ -114,6 +115,7 @@ __all__ = [
     "ShieldedCalls",
     "SupportsEventLookup",
     "SupportsModelProbe",
+    "SupportsStart",
     "SupportsTrialScopes",
     "Text",
     "Utf8TokenCounter",

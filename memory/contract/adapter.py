@@ -51,6 +51,7 @@ __all__ = [
     "SupportsNativeQuery",
     "SupportsProvenance",
     "SupportsReadiness",
+    "SupportsStart",
     "SupportsTrialScopes",
     "capabilities_of",
     "label_of",
@@ -229,6 +230,18 @@ class SupportsEventLookup(Protocol):
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Native ids the event is stored under, or None if it is certainly not stored."""
+        ...
+
+
+@runtime_checkable
+class SupportsStart(Protocol):
+    """Not a capability for hosts: for what all scopes share, such as the lock of an embedded store."""
+
+    async def start(self) -> None:
+        """Take it, before any scope is set up: where it is taken already, the host's start is to fail. Idempotent.
+
+        Called where a slot is opened without a scope; ``setup_scope`` takes it all the same.
+        """
         ...
 
 

@@ -13,7 +13,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsEventLookup, capabilities_of
+from memory.contract.adapter import (
+    AdapterTraits,
+    MemoryAdapter,
+    SupportsEventLookup,
+    SupportsStart,
+    capabilities_of,
+)
 from memory.contract.errors import (
     BackendError,
     CapabilityNotSupported,
@@ -93,6 +99,9 @@ class MemorySlot:
         try:
             if self.scope is not None:
                 await self.setup_scope(self.scope)
+            elif isinstance(self._adapter, SupportsStart):
+                with self._rules.span("start") as span:
+                    await self._rules.call(span, self.deadlines.setup_s, self._adapter.start)
         except BaseException:
             await self.aclose()
             raise

@@ -150,6 +150,16 @@ async def test_another_process_is_refused_until_it_is_gone(kind: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_a_second_worker_is_refused_at_its_start(kind: str, tmp_path: Path) -> None:
+    """Also one that serves many people and names no scope: not at its first request."""
+    with writer(kind, tmp_path) as process, pytest.raises(BackendUnavailable, match=str(process.pid)):
+        async with opened(kind, tmp_path, scope=None):
+            pass
+    async with opened(kind, tmp_path, scope=None) as slot:
+        await slot.setup_scope(ALICE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_other_scopes_of_one_slot_share_the_directory(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as slot:
         for persona in ("bob", "carol"):

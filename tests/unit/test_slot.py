@@ -321,6 +321,39 @@ async def test_declared_concurrency_is_kept():
     assert most == 2
 
 
+class Starts(Obedient):
+    """Has something that all scopes share."""
+
+    problem = None
+
+    async def start(self):
+        self.calls.append("start")
+        if self.problem is not None:
+            raise self.problem
+
+    async def setup_scope(self, scope):
+        self.calls.append("setup")
+
+
+@pytest.mark.parametrize(("scope", "first"), [(None, "start"), (ALICE, "setup")])
+async def test_what_all_scopes_share_is_taken_when_the_slot_is_opened(scope, first):
+    adapter = Starts()
+    async with MemorySlot(adapter, scope=scope) as slot:
+        assert adapter.calls == [first]
+        await slot.setup_scope(BOB)
+    assert adapter.calls == [first, "setup"]
+
+
+async def test_a_start_that_fails_opens_no_slot(sink):
+    adapter = Starts()
+    adapter.problem = BackendUnavailable("open elsewhere", sent=False)
+    with pytest.raises(BackendUnavailable, match="open elsewhere"):
+        async with MemorySlot(adapter, trace_sink=sink):
+            pass
+    assert adapter.closed == 1
+    assert [(trace.operation, trace.error) for trace in sink] == [("start", "BackendUnavailable")]
+
+
 async def test_a_cancelled_call_leaves_the_slot_usable(slot, adapter):
     adapter.next_write = [forever]
     with anyio.move_on_after(0.01):

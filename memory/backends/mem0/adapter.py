@@ -149,6 +149,11 @@ class Mem0Adapter(BaseAdapter):
                 sent=isinstance(error, BackendError) and error.sent,
             ) from error
 
+    async def start(self) -> None:
+        """Own an embedded store; a server needs no such thing."""
+        if self._options.embedded:
+            await self._run(self._native.probe)
+
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open mem0, and the scope's partition of an embedded store; on a server a scope itself needs nothing."""
         ids = self._ids.encode(scope)

@@ -41,6 +41,7 @@ from memory.adapter import (
     ResetReceipt,
     SupportsEventLookup,
     SupportsModelProbe,
+    SupportsStart,
     SupportsTrialScopes,
     normalise_error,
     release,
@@ -90,6 +91,8 @@ class MirrorAdapter:
             self.find_event = primary.find_event
         if any(isinstance(one, SupportsModelProbe) for one in (primary, *(s.adapter for s in shadows))):
             self.model_probes = self._model_probes
+        if isinstance(primary, SupportsStart):
+            self.start = primary.start
         if isinstance(primary, SupportsTrialScopes):
             self.place_trials = self._place_trials
 

@@ -25,6 +25,7 @@ from mem0_support import (
 )
 
 from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, open_memory
+from memory.plugins.opening import build_slot
 
 pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
 
@@ -114,9 +115,21 @@ async def test_a_store_locked_by_another_process_is_the_same_error(tmp_path: Pat
         pass
 
 
+async def test_a_second_worker_is_refused_at_its_start(tmp_path: Path) -> None:
+    """Also one that serves many people and names no scope: not at its first request."""
+    async with opened(tmp_path):
+        with pytest.raises(BackendUnavailable, match="open elsewhere"):
+            async with open_memory(config(tmp_path)):
+                pass
+    async with open_memory(config(tmp_path)) as slot:
+        assert (await slot.health()).status == "ok"
+
+
 async def test_health_of_a_locked_store_is_unavailable(tmp_path: Path) -> None:
-    async with opened(tmp_path), open_memory(config(tmp_path)) as other:
+    async with opened(tmp_path):
+        other = build_slot(config(tmp_path))
         health = await other.health()
+        await other.aclose()
     assert health.status == "unavailable"
     assert "open elsewhere" in health.warnings[0]
 

@@ -14,6 +14,7 @@ import pytest
 from memory import (
     AdapterMode,
     BackendError,
+    BackendUnavailable,
     ConfigError,
     Deadlines,
     MemoryEvent,
@@ -273,6 +274,15 @@ def config(**options: Any) -> dict[str, Any]:
             "backends": {"mirror": block},
         }
     }
+
+
+async def test_a_second_worker_is_refused_at_its_start(tmp_path: Path) -> None:
+    mirror = config()
+    del mirror["memory"]["scope"]
+    async with open_memory({"memory": {"backend": "full_history"}}, data_dir=tmp_path):
+        with pytest.raises(BackendUnavailable, match="open elsewhere"):
+            async with open_memory(mirror, data_dir=tmp_path):
+                pass
 
 
 async def test_the_doctor_passes_and_the_primary_goes_on_with_the_memory_it_has(tmp_path: Path) -> None:
