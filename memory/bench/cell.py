@@ -13,7 +13,7 @@ from memory.bench.manifest import CellRecord, ErrorRecord
 from memory.bench.metrics import ProbeRecord, Readiness
 from memory.bench.quickstart_text import CONTEXTS
 from memory.bench.rundir import RunDirectory
-from memory.bench.scoring import score_evidence, score_preference
+from memory.bench.scoring import WholeTurns, score_evidence, score_preference
 from memory.bench.settings import RunSettings
 from memory.bench.timeline import ChoiceTruth, EvidenceTruth, PreferenceTruth, Probe, Session, Timeline
 from memory.contract.adapter import SupportsBulkIngest, SupportsReadiness
@@ -121,7 +121,7 @@ class Cell:
         self._timeline = timeline
         self._scope = scope
         self._foreign = foreign
-        self._texts = {turn.event_id: turn.text for turn in timeline.turns}
+        self._turns = WholeTurns({turn.event_id: turn.text for turn in timeline.turns})
         self._failures_in_a_row = 0
         self._counts: Counter[str] = Counter()
         self._writes: Counter[str] = Counter()
@@ -304,7 +304,7 @@ class Cell:
             self._tally.warn([_SCORED_UNKNOWN])
         truth = probe.truth
         if isinstance(truth, EvidenceTruth):
-            return {"status": status, "evidence": score_evidence(truth, result, self._texts)}
+            return {"status": status, "evidence": score_evidence(truth, result, self._turns)}
         if isinstance(truth, ChoiceTruth):
             return {}  # takes an assistant that chooses
         other = next(name for name in CONTEXTS if name != probe.context)

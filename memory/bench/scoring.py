@@ -15,9 +15,11 @@ from memory.bench.timeline import EvidenceTruth, PreferenceTruth
 from memory.contract.formatting import clean_text, render_entry
 from memory.contract.receipts import ContextEntry, RetrieveResult
 
-__all__ = ["EvidenceHit", "PreferenceHit", "score_evidence", "score_preference"]
+__all__ = ["EvidenceHit", "PreferenceHit", "WholeTurns", "score_evidence", "score_preference"]
 
 _SPACE = re.compile(r"\s+")
+_LONGEST_LABELS = 300
+_LABEL_END = re.compile(r"[:)\]>-] ")
 
 
 def _plain(text: str) -> str:
@@ -42,21 +44,59 @@ class EvidenceHit:
     by_text: int
 
 
-def score_evidence(truth: EvidenceTruth, result: RetrieveResult, texts: Mapping[str, str]) -> EvidenceHit:
+class WholeTurns:
+    """The turns of a conversation, found in a context by their whole text; part of a longer one is none.
+
+    A turn may stand on a line of its own or an entry of its own, after a label such as ``user:`` or a date in
+    brackets, and its line breaks may have become blanks. What quotes a turn within another is that other one.
+
+    Args:
+        texts: event id -> text of the turn.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._plain = {turn: _plain(text) for turn, text in texts.items()}
+        self._known = {plain for plain in self._plain.values() if plain}
+        lines = {len([line for line in text.splitlines() if line.strip()]) for text in texts.values()}
+        self._heights = sorted(lines - {0}, reverse=True)
+
+    def shown(self, section: str) -> frozenset[str]:
+        """Event ids of the turns whose whole text is in a context section."""
+        found: set[str] = set()
+        lines = [plain for line in section.splitlines() if (plain := _plain(line))]
+        at = 0
+        while at < len(lines):
+            # The tallest first, so that the first line of a turn is not taken for a turn of one line.
+            for height in (*self._heights, 1):
+                whole = self._whole(" ".join(lines[at : at + height]), len(lines[at]))
+                if whole is not None:
+                    found.add(whole)
+                    break
+            at += height
+        return frozenset(turn for turn, plain in self._plain.items() if plain in found)
+
+    def _whole(self, text: str, first_line: int) -> str | None:
+        """The turn that a text is, whatever labels precede it in its first line, which has so many characters."""
+        within = min(first_line, _LONGEST_LABELS)
+        begins = [0, *(label.end() for label in _LABEL_END.finditer(text, 0, within))]
+        return next((text[at:] for at in begins if text[at:] in self._known), None)
+
+
+def score_evidence(truth: EvidenceTruth, result: RetrieveResult, turns: WholeTurns) -> EvidenceHit:
     """Count the gold turns in the context, by provenance and by text.
 
     Args:
         truth: the question's gold turns.
         result: what was retrieved; only entries that fit the budget count.
-        texts: event id -> text of the turn.
+        turns: those of the conversation.
     """
     named = {event_id for entry in result.context_entries for event_id in entry.event_ids}
-    shown = _plain(result.formatted_context)
+    shown = turns.shown(result.formatted_context)
     return EvidenceHit(
         gold=len(truth.turns),
         unresolved=truth.unresolved,
         by_id=sum(turn in named for turn in truth.turns),
-        by_text=sum(_plain(texts[turn]) in shown for turn in truth.turns),
+        by_text=sum(turn in shown for turn in truth.turns),
     )
 
 
