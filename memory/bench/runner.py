@@ -179,6 +179,7 @@ class _Run:
                 trace_sink=self.files,
                 registry=registry,
                 data_dir=self.files.store,
+                neutral_sections=True,
             )
             self.manifest = self._first_manifest(info, options)
             self.files.begin(self.manifest)

@@ -175,6 +175,16 @@ def wrap_section(backend: str, scope: str, lines: Iterable[str]) -> str:
     return f"{opening}\n{_OPENING.sub('&lt;', body)}\n{closing}"
 
 
+NEUTRAL_LABELS = ("memory", "current")
+"""Backend and scope of a section that is to tell neither."""
+
+
+def neutral_section(section: str) -> str:
+    """A section with the neutral labels in place of its own; what is no section stays as it is."""
+    opening = _TAG.match(section)
+    return section if opening is None else _fence(*NEUTRAL_LABELS)[0] + section[opening.end() :]
+
+
 def section_overhead(backend: str, scope: str, counter: TokenCounter) -> int:
     """Tokens the fence itself costs."""
     return counter.count("\n".join((*_fence(backend, scope), "")))

@@ -29,6 +29,7 @@ def build_slot(
     trace_sink: TraceSink | None = None,
     registry: MemoryAdapterRegistry | None = None,
     data_dir: Path | None = None,
+    neutral_sections: bool = False,
 ) -> MemorySlot:
     """A slot that is not open yet; enter it, or call :meth:`MemorySlot.aclose` when done.
 
@@ -39,6 +40,7 @@ def build_slot(
         trace_sink: see :class:`MemorySlot`.
         registry: in place of the installed plugins.
         data_dir: in place of ``memory.data_dir``.
+        neutral_sections: see :class:`MemorySlot`.
 
     Raises:
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
@@ -55,6 +57,7 @@ def build_slot(
         deadlines=settings.memory.deadlines,
         token_counter=counter,
         trace_sink=trace_sink,
+        neutral_sections=neutral_sections,
     )
 
 

@@ -8,8 +8,16 @@ from typing import Any
 
 from memory.contract.adapter import MemoryAdapter
 from memory.contract.errors import BackendProtocolError, IsolationError
-from memory.contract.formatting import fit_entries, is_well_formed, section_overhead, surely_exceeds
+from memory.contract.formatting import (
+    NEUTRAL_LABELS,
+    fit_entries,
+    is_well_formed,
+    neutral_section,
+    section_overhead,
+    surely_exceeds,
+)
 from memory.contract.receipts import RetrieveResult, summarise_entries
+from memory.contract.requests import RetrieveRequest
 from memory.contract.tokens import TokenCounter
 
 __all__ = ["Rendering"]
@@ -21,11 +29,34 @@ class Rendering:
     Args:
         adapter: renders entries its own way, or the shared one.
         counter: measures the section.
+        neutral: sections name neither backend nor scope, and have equal room whatever these are called.
     """
 
-    def __init__(self, adapter: MemoryAdapter, counter: TokenCounter) -> None:
+    def __init__(self, adapter: MemoryAdapter, counter: TokenCounter, *, neutral: bool = False) -> None:
         self._adapter = adapter
         self._counter = counter
+        self._neutral = neutral
+
+    def asked(self, request: RetrieveRequest) -> RetrieveRequest:
+        """What the adapter is asked: who packs a budget reserves its own labels' cost, and gets that back."""
+        budget = request.budget
+        if not self._neutral or budget.max_tokens is None:
+            return request
+        own = section_overhead(self._adapter.backend_name, request.scope.label, self._counter)
+        most = budget.max_tokens + own - section_overhead(*NEUTRAL_LABELS, self._counter)
+        wider = budget.model_copy(update={"max_tokens": max(most, budget.min_tokens or 1)})
+        return request.model_copy(update={"budget": wider})
+
+    def section(self, result: RetrieveResult) -> str:
+        """The adapter's rendering of the entries that are included.
+
+        Raises:
+            BackendProtocolError: it is no text.
+        """
+        section: object = self._adapter.format_context(result)
+        if not isinstance(section, str):
+            raise self._misrendered(f"returned {type(section).__name__}, not text")
+        return neutral_section(section) if self._neutral else section
 
     def check(self, result: RetrieveResult) -> None:
         """Refuse an answer with a row that cannot be shown.
@@ -107,12 +138,11 @@ class Rendering:
         }
 
     def _fit(self, result: RetrieveResult) -> tuple[int, ...]:
-        overhead = section_overhead(self._adapter.backend_name, result.request.scope.label, self._counter)
+        labels = NEUTRAL_LABELS if self._neutral else (self._adapter.backend_name, result.request.scope.label)
+        overhead = section_overhead(*labels, self._counter)
         return fit_entries(result.entries, result.request.budget, self._counter, overhead=overhead)
 
     def _rendered(self, result: RetrieveResult, included: tuple[int, ...]) -> tuple[RetrieveResult, str, int]:
         result = result.model_copy(update={"included": included})
-        section = self._adapter.format_context(result)
-        if not isinstance(section, str):
-            raise self._misrendered(f"returned {type(section).__name__}, not text")
+        section = self.section(result)
         return result, section, self._counter.count(section) if section else 0

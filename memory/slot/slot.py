@@ -65,6 +65,7 @@ class MemorySlot:
         deadlines: seconds per kind of native call.
         token_counter: measures the context section; its name goes into every trace.
         trace_sink: receives the trace of every call.
+        neutral_sections: context sections name neither backend nor scope, so that no model can tell them by that.
         idle_scopes: scopes of :meth:`for_scope` kept set up while nobody uses them.
         journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
 
@@ -82,6 +83,7 @@ class MemorySlot:
         token_counter: TokenCounter | None = None,
         trace_sink: TraceSink | None = None,
         journal: Journal | None = None,
+        neutral_sections: bool = False,
         idle_scopes: int = 256,
     ) -> None:
         self.backend_name = adapter.backend_name
@@ -93,7 +95,7 @@ class MemorySlot:
         self._rules = Rules(adapter, self.deadlines, trace_sink)
         self.occupancy = Occupancy(self, idle_scopes)
         self._delivery = DurableDelivery(self._rules, journal) if journal else Delivery(self._rules)
-        self._rendering = Rendering(adapter, self.token_counter)
+        self._rendering = Rendering(adapter, self.token_counter, neutral=neutral_sections)
 
     async def __aenter__(self) -> Self:
         try:
@@ -235,9 +237,12 @@ class MemorySlot:
         with rules.span("retrieve", request.scope, session_id=request.session_id) as span:
             rules.check_scope(request.scope)
             check_filters(request, rules.traits.filter_operators)
+            asked = self._rendering.asked(request)
             result = await rules.call(
-                span, self.deadlines.retrieve_s, lambda: self._adapter.retrieve(request), RetrieveResult
+                span, self.deadlines.retrieve_s, lambda: self._adapter.retrieve(asked), RetrieveResult
             )
+            if asked is not request:
+                result = result.model_copy(update={"request": request})
             with rules.mapping("format_context"):
                 self._rendering.check(result)
                 if request.exclude_session:
@@ -254,7 +259,7 @@ class MemorySlot:
             BackendError: the adapter's own rendering failed.
         """
         with self._rules.mapping("format_context"):
-            return result.formatted_context or self._adapter.format_context(result)
+            return result.formatted_context or self._rendering.section(result)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear exactly this scope, after its writes in flight. The scope stays set up.
