@@ -32,7 +32,7 @@ from memory.plugins.redaction import (
     slow_hash,
     texts_in,
 )
-from memory.plugins.variables import Problems, Resolver
+from memory.plugins.variables import SECTIONS, Problems, Resolver
 from memory.plugins.yaml import Lines, load_yaml
 from memory.slot.journal import Durability
 from memory.slot.rules import Deadlines
@@ -103,6 +103,8 @@ class MemslotConfig:
         group: where its block stands, or would.
         options: the provider's own block, environment variables filled in, not yet validated.
         run: the ``run:`` block for the benchmark, or None.
+        sections: further blocks as they are written, see :meth:`section`.
+        resolver: fills variables into them.
         secrets: path of a value that came from a variable whose name says credential -> what is written there.
         problem: builds errors that say file, line and field.
         base: what relative paths are relative to: the file's directory; without a file, the working directory.
@@ -115,6 +117,8 @@ class MemslotConfig:
     group: Literal["backends", "conditions"]
     options: dict[str, Any] = field(repr=False)
     run: dict[str, Any] | None = field(repr=False)
+    sections: Mapping[str, Any] = field(repr=False)
+    resolver: Resolver = field(repr=False)
     secrets: Mapping[tuple[str, ...], str] = field(repr=False)
     problem: Problems = field(repr=False)
     base: Path
@@ -138,6 +142,16 @@ class MemslotConfig:
     def journal(self) -> JournalSettings | None:
         """``memory.journal``, its path relative to the file."""
         return rebased(self.memory.journal, self.base)
+
+    def section(self, name: Literal["agent", "serve"], model: type[ModelT]) -> ModelT:
+        """A block that only some commands read: its variables need not be set for the others. Absent, its defaults.
+
+        Raises:
+            ConfigError: a variable is unset, a key is unknown or a value wrong.
+        """
+        content = self.resolver.fill(self.sections.get(name) or {}, (name,))
+        parsed = parse_block(model, content, name, source=self.problem.source, lines=self.problem.lines)
+        return rebased(parsed, self.base)
 
     def place(self, options: BaseModel) -> str:
         """Where embedded stores of this configuration lie, which its hash leaves out."""
@@ -232,21 +246,22 @@ def load_config(
         problem, base = Problems(str(source), lines), Path(source).absolute().parent
     else:
         raise ConfigError("load_config takes the name of a YAML file, or its content as a mapping")
-    unknown = sorted(str(section) for section in content if section not in ("memory", "run"))
+    unknown = sorted(str(section) for section in content if section not in SECTIONS)
     if unknown:
-        raise problem((unknown[0],), f"is not a known section{nearest(unknown[0], ('memory', 'run'))}")
+        raise problem((unknown[0],), f"is not a known section{nearest(unknown[0], SECTIONS)}")
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
     memory = dict(content["memory"])
     if provider is not None:
         memory = {**memory, "backend": provider, "condition": None}
     chosen = ("run", "compare") if provider is not None else ()
-    return _resolve(memory, content.get("run"), problem, base, chosen, os.environ if env is None else env)
+    others = {name: content.get(name) for name in SECTIONS if name != "memory"}
+    return _resolve(memory, others, problem, base, chosen, os.environ if env is None else env)
 
 
 def _resolve(
     memory: dict[str, Any],
-    run: Any,
+    others: Mapping[str, Any],
     problem: Problems,
     base: Path,
     chosen: tuple[str, ...],
@@ -257,8 +272,9 @@ def _resolve(
     resolver = Resolver(env, problem)
     common = {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
     settings = resolver.fill(common, ("memory",))
-    if run is not None and not isinstance(run, Mapping):
-        raise problem(("run",), "must be a mapping")
+    for name, section in others.items():
+        if section is not None and not isinstance(section, Mapping):
+            raise problem((name,), "must be a mapping")
     return MemslotConfig(
         memory=parse_block(MemorySettings, settings, "memory", source=problem.source, lines=problem.lines),
         provider=provider,
@@ -266,7 +282,9 @@ def _resolve(
         chosen=chosen or ("memory", spelling),
         group=group,
         options=resolver.fill(options, ("memory", group, provider)),
-        run=resolver.fill(run, ("run",)) if run is not None else None,
+        run=None if others["run"] is None else resolver.fill(others["run"], ("run",)),
+        sections=others,
+        resolver=resolver,
         secrets=resolver.secrets,
         problem=problem,
         base=base,

@@ -14,7 +14,10 @@ from memory.contract.errors import ConfigError
 from memory.plugins.redaction import is_credential
 from memory.plugins.yaml import Lines, shown
 
-__all__ = ["Problems", "Resolver"]
+__all__ = ["SECTIONS", "Problems", "Resolver"]
+
+SECTIONS = ("memory", "run", "agent", "serve")
+"""What a configuration may hold."""
 
 _VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
 _DEEPEST = 64
@@ -50,7 +53,7 @@ class Problems:
         except ConfigError as error:
             path, separator, what = str(error).partition(": ")
             names = tuple(path.split("."))
-            if not separator or names[0] not in ("memory", "run"):
+            if not separator or names[0] not in SECTIONS:
                 raise
             raise self(names, what) from error
 

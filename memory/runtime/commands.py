@@ -1,0 +1,48 @@
+"""The commands of the agent's side: ``memslot serve``, ``memslot signet``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory.plugins.console import say
+
+__all__ = ["serving"]
+
+serving = typer.Typer(add_completion=False, rich_markup_mode=None)
+Config = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
+]
+
+
+@serving.command()
+def serve(
+    config: Config,
+    host: Annotated[str | None, typer.Option(help="In place of serve.host.", show_default=False)] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="In place of serve.port; 0 takes a free one.", min=0, max=65535, show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Serve a memory to agents, by the endpoints of a Signet daemon.
+
+    Without serve.tokens it answers this machine alone, for memory.scope. Ends at SIGTERM or SIGINT, once what is in
+    work is answered and what waits is written.
+    """
+    import anyio
+
+    from memory.plugins.config import load_config
+    from memory.runtime.serving import serve as run
+    from memory.runtime.serving import settings_of
+
+    loaded = load_config(config)
+    settings = settings_of(loaded, host, port)
+
+    def ready(url: str) -> None:
+        say(f"serving {loaded.provider} at {url}")
+
+    anyio.run(run, loaded, settings, ready)

@@ -1,0 +1,122 @@
+"""``memslot serve`` as a process: it answers, keeps users apart, and loses no write when it is told to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from memory.cli.app import app
+
+TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}
+
+
+def write(directory: Path, serve: dict[str, Any], **memory: Any) -> Path:
+    given = {"condition": "full_history", "data_dir": "kept", **memory}
+    file = directory / "serve.yaml"
+    file.write_text(json.dumps({"memory": given, "serve": {"port": 0, **serve}}))
+    return file
+
+
+@contextmanager
+def served(config: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    command = [sys.executable, "-c", "from memory.cli import main; main()", "serve", str(config)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **TOKENS}
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving full_history at http://127.0.0.1:"), (line, process.stderr)
+        yield line.split()[-1], process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 0, told
+    assert told == ""
+
+
+def prompt(http: httpx.Client, number: int) -> int:
+    body = {"harness": "t", "sessionKey": f"s{number % 4}", "userMessage": f"fact number {number}."}
+    return http.post("/api/hooks/user-prompt-submit", json=body).status_code
+
+
+def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
+    config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
+    with (
+        served(config) as (url, process),
+        httpx.Client(base_url=url, timeout=60) as http,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        assert set(pool.map(lambda number: prompt(http, number), range(100))) == {200}
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
+        found = http.post("/api/memory/recall", json={"query": "fact number", "limit": 1000}).json()[
+            "results"
+        ]
+    assert len({one["content"] for one in found}) == 100
+
+
+def test_each_token_opens_its_own_memory(tmp_path: Path) -> None:
+    tokens = [
+        {"token": "${ADA_TOKEN}", "persona_id": "ada"},
+        {"token": "${EVE_TOKEN}", "persona_id": "eve"},
+    ]
+    with served(write(tmp_path, {"tokens": tokens})) as (url, _):
+        ada, eve = (
+            httpx.Client(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=60)
+            for token in TOKENS.values()
+        )
+        with ada, eve:
+            ada.post("/api/memory/remember", json={"content": "the iguana Rex"})
+            ask = {"query": "iguana"}
+            assert len(ada.post("/api/memory/recall", json=ask).json()["results"]) == 1
+            assert eve.post("/api/memory/recall", json=ask).json()["results"] == []
+        assert httpx.post(f"{url}/api/memory/recall", json=ask, timeout=60).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("serve", "options", "said"),
+    [
+        ({}, ["--host", "0.0.0.0"], "set serve.tokens first"),
+        ({"host": "nowhere.invalid"}, [], "set serve.tokens first"),
+        ({"host": "203.0.113.1", "tokens": [{"token": "x" * 16, "persona_id": "a"}]}, [], "cannot listen"),
+        ({"tokens": [{"token": "short", "persona_id": "a"}]}, [], "at least 16 characters"),
+        ({"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]}, [], "UNSET_TOKEN"),
+        ({"tokens": [{"token": "x" * 16, "persona_id": "a"}] * 2}, [], "two of them are the same"),
+        ({"prot": 1}, [], "did you mean port"),
+        ({"policy": {"recall": 1}}, [], "serve.policy.recall"),
+        ({"policy": {"recall_s": 0}}, [], "recall_s"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_starts(
+    tmp_path: Path, serve: dict[str, Any], options: list[str], said: str
+) -> None:
+    config = write(tmp_path, serve, scope={"run_id": "r", "persona_id": "ada"})
+    done = CliRunner().invoke(app, ["serve", str(config), *options])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "x" * 16 not in done.output
+    assert not (tmp_path / "kept").exists()
+
+
+def test_whose_memory_it_is_must_be_said(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", str(write(tmp_path, {}))])
+    assert (done.exit_code, "memory.scope" in done.output) == (2, True)
+
+
+def test_other_commands_need_no_token(tmp_path: Path) -> None:
+    config = write(tmp_path, {"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]})
+    assert CliRunner().invoke(app, ["config", "show", str(config)]).exit_code == 0
