@@ -13,10 +13,11 @@ from memory.adapter.address import server_address
 from memory.adapter.base import BaseAdapter, SequentialBulk, release
 from memory.adapter.freed import give_memory_back
 from memory.adapter.lockfile import FileLock
+from memory.adapter.sdk import environment_kept, quiet_loggers
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
 from memory.contract._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
-from memory.contract._text import normalise
+from memory.contract._text import normalise, parse_time, without_nul
 from memory.contract.adapter import (
     CAPABILITIES,
     FILTER_OPERATORS,
@@ -49,6 +50,7 @@ from memory.contract.formatting import (
     strip_context,
     wrap_section,
 )
+from memory.contract.operations import NotBlank, Operation
 from memory.contract.receipts import (
     ConditionKind,
     ConsistencyModel,
@@ -102,6 +104,8 @@ __all__ = [
     "NativeMutationReceipt",
     "NativeQueryResult",
     "NativeWorker",
+    "NotBlank",
+    "Operation",
     "PluginError",
     "PluginInfo",
     "PluginLoadError",
@@ -125,13 +129,16 @@ __all__ = [
     "check_url",
     "clean_text",
     "entry_cost",
+    "environment_kept",
     "fit_entries",
     "give_memory_back",
     "hookimpl",
     "normalise",
     "normalise_error",
+    "parse_time",
     "pause",
     "queued",
+    "quiet_loggers",
     "release",
     "render_entry",
     "render_section",
@@ -139,6 +146,7 @@ __all__ = [
     "section_overhead",
     "server_address",
     "strip_context",
+    "without_nul",
     "wrap_section",
 ]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import anyio
 
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
-from memory.contract.adapter import AdapterTraits
+from memory.contract.adapter import AdapterTraits, declared_health
 from memory.contract.errors import BackendError, MemslotError, normalise_error
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import render_section
-from memory.contract.receipts import ModeReceipt, RetrieveResult, Trace, WriteReceipt
+from memory.contract.receipts import BackendHealth, ModeReceipt, RetrieveResult, Trace, WriteReceipt
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 
@@ -106,6 +106,16 @@ class BaseAdapter:
     def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
         """A trace naming the native call; the slot completes it."""
         return Trace(backend_name=self.backend_name, scope=scope, native_operation=native_operation, **fields)
+
+    def health_of(
+        self, status: Literal["ok", "degraded", "unavailable"] = "ok", **seen: Any
+    ) -> BackendHealth:
+        """Health with what the traits declare; what a probe raises the slot makes ``unavailable``.
+
+        Args:
+            seen: ``versions``, ``details``, ``warnings``.
+        """
+        return declared_health(self.backend_name, self.traits, status=status, **seen)
 
     @contextmanager
     def keeping(self, receipts: Sequence[WriteReceipt]) -> Iterator[None]:

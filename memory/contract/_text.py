@@ -1,12 +1,15 @@
-"""Unicode normal forms in linear time."""
+"""Text on its way to and from a store: Unicode's normal forms in linear time, no NUL, times read back."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar, cast
 
-__all__ = ["normalise"]
+__all__ = ["normalise", "parse_time", "without_nul"]
+
+T = TypeVar("T")
 
 # Text that may hold a run of combining marks; the two halfwidth ones pass for letters.
 _MARKS = re.compile(r"(?:[^\w\s]|[\uff9e\uff9f]){32,}+")
@@ -29,3 +32,26 @@ def _bounded(found: re.Match[str]) -> str:
         if marks <= _MOST_MARKS:
             kept.append(char)
     return "".join(kept)
+
+
+def without_nul(value: T) -> T:
+    """JSON, or a text, without NUL characters, which PostgreSQL cannot hold."""
+    cleaned: Any = value
+    if isinstance(value, str):
+        cleaned = value.replace("\0", "")
+    elif isinstance(value, dict):
+        cleaned = {without_nul(key): without_nul(one) for key, one in value.items()}
+    elif isinstance(value, list):
+        cleaned = [without_nul(one) for one in value]
+    return cast(T, cleaned)
+
+
+def parse_time(told: object, *, naive_is_utc: bool = False) -> datetime | None:
+    """An ISO 8601 time in UTC; None for what is none, or names no zone and is not known to be UTC."""
+    try:
+        moment = datetime.fromisoformat(cast(str, told))
+        if moment.tzinfo is None:
+            return moment.replace(tzinfo=UTC) if naive_is_utc else None
+        return moment.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None

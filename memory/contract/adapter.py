@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from importlib import metadata
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from memory.contract.errors import InputError
+from memory.contract.errors import CapabilityNotSupported, InputError
 from memory.contract.events import MemoryEvent
+from memory.contract.operations import Operation
 from memory.contract.receipts import (
     BackendHealth,
     BackendReadiness,
@@ -54,6 +56,8 @@ __all__ = [
     "SupportsStart",
     "SupportsTrialScopes",
     "capabilities_of",
+    "checked_operation",
+    "declared_health",
     "label_of",
     "missing_methods",
 ]
@@ -87,6 +91,11 @@ class AdapterTraits:
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
         same_as: the control that this configuration comes to, such as mem0 without extraction to ``simple_rag``.
         stand_ins: what works, without a model, where this backend is known for one: ``lexical embedder``.
+        native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
+            words; None where it names none. Query modes are by default the names of ``native_queries``.
+        packages: distributions that do the work, whose versions health tells.
+        native_queries, native_mutations: the operations by name, with their arguments; the slot refuses all others.
+            None leaves it to the adapter to refuse what it does not know.
     """
 
     kind: ConditionKind = "architecture"
@@ -102,6 +111,12 @@ class AdapterTraits:
     asyncio_only: bool = False
     same_as: str | None = None
     stand_ins: tuple[str, ...] = ()
+    native_memory_types: tuple[str, ...] | None = None
+    native_ingest_modes: tuple[str, ...] | None = None
+    native_query_modes: tuple[str, ...] | None = None
+    packages: tuple[str, ...] = ()
+    native_queries: Mapping[str, Operation] | None = None
+    native_mutations: Mapping[str, Operation] | None = None
 
     def __post_init__(self) -> None:
         if self.same_as is not None and self.kind != "control":
@@ -119,6 +134,29 @@ def label_of(name: str, same_as: str | None, stand_ins: Sequence[str]) -> str:
         *([", ".join(stand_ins)] if stand_ins else []),
     ]
     return f"{name} ({'; '.join(hidden)})" if hidden else name
+
+
+def declared_health(
+    backend_name: str, traits: AdapterTraits, *, versions: Mapping[str, str] | None = None, **seen: Any
+) -> BackendHealth:
+    """Health with what the traits declare.
+
+    Args:
+        versions: beside those of ``traits.packages``.
+        seen: the other fields of :class:`BackendHealth`: ``status``, ``details``, ``warnings``.
+    """
+    installed = {name: metadata.version(name) for name in traits.packages}
+    queries = tuple(traits.native_queries) if traits.native_queries is not None else None
+    return BackendHealth(
+        backend_name=backend_name,
+        consistency_model=traits.consistency,
+        cs_filtering=traits.cs_filtering,
+        native_memory_types=traits.native_memory_types,
+        native_ingest_modes=traits.native_ingest_modes,
+        native_query_modes=traits.native_query_modes or queries,
+        versions={**installed, **(versions or {})},
+        **seen,
+    )
 
 
 @runtime_checkable
@@ -307,3 +345,32 @@ def capabilities_of(adapter: object) -> frozenset[str]:
         for name, protocol in CAPABILITIES.items()
         if name not in withheld and isinstance(adapter, protocol)
     )
+
+
+RequestT = TypeVar("RequestT", NativeQueryRequest, NativeMutationRequest)
+
+
+def checked_operation(adapter: MemoryAdapter, request: RequestT) -> RequestT:
+    """The request without arguments that are null, if the adapter declares its operation and they are as declared.
+
+    Raises:
+        CapabilityNotSupported: the operation is not declared.
+        InputError: an argument is unknown, missing or of another type, or ``native_id`` is missing.
+    """
+    mutation = isinstance(request, NativeMutationRequest)
+    known = adapter.traits.native_mutations if mutation else adapter.traits.native_queries
+    if known is None:
+        return request
+    if request.operation not in known:
+        capability = "native_mutation" if mutation else "native_query"
+        raise CapabilityNotSupported(
+            f"{adapter.backend_name}: {capability} knows {', '.join(known)}; not {request.operation!r}"
+        )
+    operation, where = known[request.operation], type(request).__name__
+    if operation.native_id and getattr(request, "native_id", None) is None:
+        raise InputError(f"{where}.native_id: is required to {request.operation}; take it from an entry")
+    problem = operation.problem(request.arguments)
+    if problem is not None:
+        raise InputError(f"{where}.arguments.{problem}")
+    given = {name: value for name, value in request.arguments.items() if value is not None}
+    return request.model_copy(update={"arguments": given})

@@ -19,6 +19,7 @@ from memory.contract.adapter import (
     SupportsProvenance,
     SupportsReadiness,
     capabilities_of,
+    checked_operation,
 )
 from memory.contract.errors import BackendError, BackendTimeout, InputError, MemslotError
 from memory.contract.events import MemoryEvent
@@ -98,7 +99,7 @@ class _NativeMutation(_Changes):
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         skipped = NativeMutationReceipt(status="skipped_read_only")
         with self._rules.span("native_mutation", request.scope) as span:
-            request = without_recalled_context(request)
+            request = checked_operation(self._rules.adapter, without_recalled_context(request))
             return await self._change(
                 span, request.scope, lambda: self._adapter.native_mutation(request), skipped
             )
@@ -198,9 +199,14 @@ class _Provenance(_View):
 
 class _NativeQuery(_View):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        return await self._read(
-            "native_query", request.scope, lambda: self._adapter.native_query(request), NativeQueryResult
-        )
+        rules = self._rules
+        with rules.span("native_query", request.scope) as span:
+            rules.check_scope(request.scope)
+            checked = checked_operation(rules.adapter, request)
+            answer = await rules.call(
+                span, rules.deadlines.query_s, lambda: self._adapter.native_query(checked), NativeQueryResult
+            )
+            return rules.traced(span, answer)
 
 
 # Callable, because mypy accepts no protocol class where it reads type[T].

@@ -19,6 +19,7 @@ from memory.contract.adapter import (
     SupportsEventLookup,
     SupportsStart,
     capabilities_of,
+    declared_health,
 )
 from memory.contract.errors import (
     BackendError,
@@ -293,10 +294,10 @@ class MemorySlot:
                     span, within_s, self._adapter.health, BackendHealth, patience_s=within_s
                 )
             except BackendError as error:
-                health = BackendHealth(
+                health = declared_health(
+                    self.backend_name,
+                    rules.traits,
                     status="unavailable",
-                    backend_name=self.backend_name,
-                    consistency_model=rules.traits.consistency,
                     warnings=(str(error),),
                     details=error.diagnostics,
                 )

@@ -18,8 +18,6 @@ from memory import (
     BackendHealth,
     BackendReadiness,
     BackendUnavailable,
-    CapabilityNotSupported,
-    InputError,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
@@ -39,6 +37,7 @@ from memory.adapter import (
     IdAlphabet,
     NativeMutationReceipt,
     NativeQueryResult,
+    Operation,
     ProvenanceResult,
     ResetReceipt,
     ScopeEncoder,
@@ -79,6 +78,12 @@ class FakeBackend(BaseAdapter):
             cs_filtering="hard",
             filter_operators=FILTER_OPERATORS,
             write_retries=write_retries,
+            native_memory_types=("message", "feedback"),
+            native_queries={"count": Operation(), "list": Operation()},
+            native_mutations={
+                "update": Operation(required={"text": str}, native_id=True),
+                "delete": Operation(native_id=True),
+            },
         )
         self._encoder = ScopeEncoder(_ALPHABET, {"space": _TEMPLATE}, owner=name)
         self._poll_s = poll_s
@@ -149,15 +154,7 @@ class FakeBackend(BaseAdapter):
     async def health(self) -> BackendHealth:
         """``ping``."""
         answer = await self._native().ping()
-        return BackendHealth(
-            status="ok",
-            backend_name=self.backend_name,
-            consistency_model=self.traits.consistency,
-            cs_filtering=self.traits.cs_filtering,
-            native_memory_types=("message", "feedback"),
-            native_query_modes=("count", "list"),
-            versions={"fake": answer["version"]},
-        )
+        return self.health_of(versions={"fake": answer["version"]})
 
     async def aclose(self) -> None:
         """Disconnect from the store, which lives on."""
@@ -204,20 +201,14 @@ class FakeBackend(BaseAdapter):
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """``update`` (with ``arguments={"text": ...}``) or ``delete`` of one row of this scope."""
-        if request.native_id is None:
-            raise InputError(
-                "NativeMutationRequest.native_id is required; take it from a receipt or an entry"
-            )
-        space = self._space(request.scope)
+        space, native_id = self._space(request.scope), str(request.native_id)
         if request.operation == "update":
-            await self._native().update(space, request.native_id, str(request.arguments["text"]))
-        elif request.operation == "delete":
-            await self._native().delete(space, request.native_id)
+            await self._native().update(space, native_id, str(request.arguments["text"]))
         else:
-            raise CapabilityNotSupported(f"{self.backend_name}: native_mutation can 'update' and 'delete'")
+            await self._native().delete(space, native_id)
         return NativeMutationReceipt(
             status="committed",
-            native_ids=(request.native_id,),
+            native_ids=(native_id,),
             raw={"ok": True},
             trace=self.trace(request.scope, request.operation),
         )
@@ -242,8 +233,6 @@ class FakeBackend(BaseAdapter):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """``count`` or ``list`` the rows of this scope."""
         rows = await self._native().list_rows(self._space(request.scope))
-        if request.operation not in ("count", "list"):
-            raise CapabilityNotSupported(f"{self.backend_name}: native_query can 'count' and 'list'")
         raw = {"count": len(rows)} if request.operation == "count" else {"rows": rows}
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "list_rows"))
 

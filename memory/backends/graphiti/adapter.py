@@ -7,7 +7,6 @@ are shared. Graphiti runs on asyncio only.
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -35,7 +34,7 @@ from memory.adapter import (
     queued,
 )
 from memory.backends.graphiti.options import GROUP_IDS, GraphitiModel, GraphitiOptions
-from memory.backends.graphiti.records import LISTS, GraphitiRecords
+from memory.backends.graphiti.records import GraphitiRecords, mutations, queries
 from memory.backends.graphiti.stores import make_store
 from memory.backends.graphiti.translate import (
     KINDS,
@@ -67,18 +66,22 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         from memory.backends.graphiti.models import Models
 
         self.backend_name = settings.name
+        self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
+        self._store = make_store(settings.options, self._directory, settings.deadlines)
         self.traits = AdapterTraits(
             kind="architecture",
             consistency="immediate",
             cs_filtering="soft",
             bulk_size=None if _in_batches(settings.options) else 1,
             asyncio_only=True,
+            packages=("graphiti-core", *self._store.packages),
+            native_memory_types=KINDS,
+            native_ingest_modes=_modes(settings.options),
+            native_queries=queries(sagas=bool(settings.options.saga)),
+            native_mutations=mutations(sagas=bool(settings.options.saga)),
             stand_ins=settings.options.stand_ins,
         )
         self._options = settings.options
-        self.lists = (*LISTS, "sagas") if settings.options.saga else LISTS
-        self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
-        self._store = make_store(settings.options, self._directory, settings.deadlines)
         self._ontology = _ontology(settings)
         self._models = Models(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
@@ -313,40 +316,18 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     async def health(self) -> BackendHealth:
         """Probe every open graph. The models are not called: that would cost money."""
         options = self._options
-        started = anyio.current_time()
-        declared: dict[str, Any] = {
-            "backend_name": self.backend_name,
-            "consistency_model": self.traits.consistency,
-            "cs_filtering": self.traits.cs_filtering,
-            "native_memory_types": KINDS,
-            "native_ingest_modes": _modes(options),
-            "native_query_modes": ("count", *self.lists),
-            "versions": {
-                name: importlib.metadata.version(name) for name in ("graphiti-core", *self._store.packages)
+        await self._store.probe()
+        for graph in list(self._graphs.values()):
+            await graph.driver.probe()
+        return self.health_of(
+            details={
+                "driver": self._store.label,
+                "open_graphs": len(self._graphs),
+                "llm": options.llm.model if options.llm else None,
+                "embedder": _label(options.embedder),
+                "cross_encoder": _label(options.cross_encoder) if "cross_encoder" in options.recipe else None,
+                "recipe": options.recipe,
             },
-        }
-        try:
-            await self._store.probe()
-            for graph in list(self._graphs.values()):
-                await graph.driver.probe()
-        except Exception as error:
-            failure = normalise_error(error, backend_name=self.backend_name, operation="health")
-            return BackendHealth(
-                **declared, status="unavailable", warnings=(str(failure),), details=failure.diagnostics
-            )
-        details = {
-            "driver": self._store.label,
-            "open_graphs": len(self._graphs),
-            "llm": options.llm.model if options.llm else None,
-            "embedder": _label(options.embedder),
-            "cross_encoder": _label(options.cross_encoder) if "cross_encoder" in options.recipe else None,
-            "recipe": options.recipe,
-        }
-        return BackendHealth(
-            **declared,
-            status="ok",
-            latency_ms=(anyio.current_time() - started) * 1000,
-            details=details,
             warnings=self._store.warnings,
         )
 

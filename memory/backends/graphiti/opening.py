@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from memory.adapter import PluginLoadError
+from memory.adapter import PluginLoadError, environment_kept, quiet_loggers
 from memory.backends.graphiti.options import Driver
 from memory.backends.graphiti.stores import STORES
 
@@ -28,7 +25,7 @@ def import_sdk(driver: Driver = "kuzu") -> None:
         PluginLoadError: the client of the graph database is not installed.
     """
     os.environ[_TELEMETRY] = "false"
-    with _environment_kept(), warnings.catch_warnings():
+    with environment_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of its own code
         for name in _MODULES:
             importlib.import_module(name)
@@ -41,7 +38,7 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"pip install 'memslot[{extra}]'"
             ) from error
     _make_linear()
-    _quieten()
+    quiet_loggers("graphiti_core")
 
 
 def _make_linear() -> None:
@@ -52,31 +49,3 @@ def _make_linear() -> None:
     module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
     native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
     module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
-
-
-@contextmanager
-def _environment_kept() -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ["PYTHON_DOTENV_DISABLED"] = "1"
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-
-
-_DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
-
-
-def _quieten() -> None:
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] == "graphiti_core":
-            logging.getLogger(name).addFilter(_discreet)
-
-
-def _discreet(record: logging.LogRecord) -> bool:
-    """Graphiti logs queries, parameters and error bodies; what comes before them is enough."""
-    record.msg, record.args = _DETAIL.sub("", record.getMessage()), ()
-    record.exc_info = record.exc_text = record.stack_info = None
-    return True

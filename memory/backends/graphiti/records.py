@@ -6,8 +6,9 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pydantic import PositiveInt
+
 from memory import (
-    CapabilityNotSupported,
     InputError,
     MemoryScope,
     NativeMutationRequest,
@@ -15,23 +16,29 @@ from memory import (
     ProvenanceRequest,
     ScopeError,
 )
-from memory.adapter import BaseAdapter, NativeMutationReceipt, NativeQueryResult, ProvenanceResult
+from memory.adapter import BaseAdapter, NativeMutationReceipt, NativeQueryResult, Operation, ProvenanceResult
 from memory.backends.graphiti.translate import event_id_of, in_utc, json_ready
 
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph
 
-__all__ = ["LISTS", "GraphitiRecords"]
+__all__ = ["GraphitiRecords", "mutations", "queries"]
 
-LISTS = ("edges", "nodes", "episodes")
-"""What ``native_query`` can always list."""
+
+def queries(*, sagas: bool) -> dict[str, Operation]:
+    """Native queries; sessions may be made into sagas."""
+    lists = ("count", "edges", "nodes", "episodes", *(["sagas"] if sagas else []))
+    return dict.fromkeys(lists, Operation({"limit": PositiveInt}))
+
+
+def mutations(*, sagas: bool) -> dict[str, Operation]:
+    """Native mutations."""
+    of_records = ("delete", "remove_episode", *(["summarize_saga"] if sagas else []))
+    return {"build_communities": Operation(), **dict.fromkeys(of_records, Operation(native_id=True))}
 
 
 class GraphitiRecords(BaseAdapter):
     """The capabilities on single records, for an adapter that can open a scope's graph."""
-
-    lists: tuple[str, ...] = LISTS
-    """What ``native_query`` can list; ``sagas`` too, where sessions are made into some."""
 
     def graph(self, scope: MemoryScope, *, writing: bool = False) -> AbstractAsyncContextManager[NativeGraph]:
         """The scope's open graph, which stays open meanwhile."""
@@ -43,28 +50,15 @@ class GraphitiRecords(BaseAdapter):
 
         Raises:
             ScopeError: the scope has no fact, episode or saga of that id.
-            CapabilityNotSupported: any other operation.
         """
-        operation = request.operation
-        known: tuple[str, ...] = ("delete", "remove_episode", "build_communities")
-        if "sagas" in self.lists:
-            known = (*known, "summarize_saga")
-        if operation not in known:
-            raise CapabilityNotSupported(f"{self.backend_name} can {', '.join(known)}; not {operation!r}")
-        if operation == "build_communities":
+        if request.operation == "build_communities":
             async with self.graph(request.scope, writing=True) as graph:
                 built = await graph.build_communities()
             trace = self.trace(request.scope, "Graphiti.build_communities")
             return NativeMutationReceipt(status="committed", raw={"communities": built}, trace=trace)
-        if request.native_id is None:
-            raise ScopeError(
-                "NativeMutationRequest.native_id is missing; give the id of a fact, an episode or a saga"
-            )
-        if request.arguments:
-            raise InputError(f"NativeMutationRequest.arguments: {operation} takes none")
-        change = self._summarized if operation == "summarize_saga" else self._removed
-        call, raw = await change(request, request.native_id)
-        ids = (request.native_id,)
+        change = self._summarized if request.operation == "summarize_saga" else self._removed
+        call, raw = await change(request, str(request.native_id))
+        ids = (str(request.native_id),)
         trace = self.trace(request.scope, call, native_ids=ids)
         return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
 
@@ -122,20 +116,9 @@ class GraphitiRecords(BaseAdapter):
         return [edge for edge in await graph.all_of("edges") if during(getattr(edge, by))]
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``count`` what the group holds, or list one kind of it, such as ``edges`` (argument ``limit``).
-
-        Raises:
-            CapabilityNotSupported: the operation is none of these.
-            InputError: ``limit`` is not a positive integer, or an argument is unknown.
-        """
+        """``count`` what the group holds, or list one kind of it, such as ``edges`` (argument ``limit``)."""
         operation = request.operation
-        if operation != "count" and operation not in self.lists:
-            raise CapabilityNotSupported(
-                f"{self.backend_name} can count, or list {', '.join(self.lists)}; not {operation!r}"
-            )
-        limit = request.arguments.get("limit", 10_000)
-        if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:
-            raise InputError("NativeQueryRequest.arguments takes limit alone, a positive integer")
+        limit: Any = request.arguments.get("limit", 10_000)
         async with self.graph(request.scope) as graph:
             if operation == "count":
                 return NativeQueryResult(raw=await graph.counts(), trace=self.trace(request.scope, "MATCH"))

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from memory import InputError, MemoryEvent, RetrieveRequest
-from memory.adapter import ContextEntry
+from memory.adapter import ContextEntry, parse_time
 from memory.backends.graphiti.options import Ingest
 
 __all__ = [
@@ -134,15 +134,10 @@ def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
 
 
 def _moment(text: Any, where: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = parse_time(text)
+    if moment is None and text is not None:
         raise InputError(f"{where}: give an ISO 8601 time with its zone, e.g. 2024-05-01T00:00:00+00:00")
-    return moment.astimezone(UTC)
+    return moment
 
 
 def search_query(request: RetrieveRequest) -> str:

@@ -6,7 +6,6 @@ later (:mod:`readiness`). What it found is given in its own order: prose on the 
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ from memory.adapter import (
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import Homes, HonchoScope
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
-from memory.backends.honcho.records import QUERIES, HonchoRecords
+from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
 from memory.backends.honcho.resetting import clear
 from memory.backends.honcho.translate import (
     Part,
@@ -59,7 +58,6 @@ _BEHIND = "Honcho does not tell whether its worker and models run; a wait for re
 _NARROW = (
     "the API key is not for all workspaces; each scope is one, so a scope it is not for cannot be set up"
 )
-_KINDS = ("message", "summary", "representation", "conclusion", "peer card")
 
 
 class HonchoAdapter(HonchoRecords):
@@ -80,6 +78,11 @@ class HonchoAdapter(HonchoRecords):
             filter_operators=filters,
             setup_writes=False,
             write_retries=1,  # safe: find_event says what is stored, and the rest alone is sent again
+            native_memory_types=("message", "summary", "representation", "conclusion", "peer card"),
+            native_ingest_modes=("message",),
+            packages=("honcho-ai",),
+            native_queries=QUERIES,
+            native_mutations=MUTATIONS,
         )
         self.shielded = ShieldedCalls()
         self._reset_s = settings.deadlines.get("reset_s", _RESET_S)
@@ -317,15 +320,8 @@ class HonchoAdapter(HonchoRecords):
             narrow = (_NARROW,)
         options = self.options
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
-        return BackendHealth(
-            status="ok",
-            backend_name=self.backend_name,
-            consistency_model=self.traits.consistency,
-            cs_filtering=self.traits.cs_filtering,
-            native_memory_types=_KINDS,
-            native_ingest_modes=("message",),
-            native_query_modes=tuple(QUERIES),
-            versions={"honcho-ai": importlib.metadata.version("honcho-ai"), **await self._server_version()},
+        return self.health_of(
+            versions=await self._server_version(),
             details={"base_url": options.base_url, "retrieval": modes},
             warnings=(*narrow, _BEHIND),
         )

@@ -12,7 +12,7 @@ from honcho import Peer, Session
 from honcho.api_types import PeerConfig
 
 from memory import MemoryScope
-from memory.adapter import BackendRejected, ScopeEncoder
+from memory.adapter import BackendRejected, ScopeEncoder, without_nul
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.options import IDS, MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.readiness import Watch
@@ -198,7 +198,7 @@ class HonchoScope:
 
     async def stored(self, session_id: str, event_id: str) -> dict[tuple[int, int], str]:
         """The parts of an event that are stored, by their key: ``session.messages`` by metadata."""
-        filters = {"metadata": {"event_id": event_id.replace("\x00", "")}}
+        filters = {"metadata": {"event_id": without_nul(event_id)}}
         page = await self.session(session_id).aio.messages(filters=filters, size=MAX_ROWS)
         return {_key(message.metadata): message.id for message in await all_rows(page)}
 

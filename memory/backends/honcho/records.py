@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from memory import (
-    CapabilityNotSupported,
-    InputError,
-    MemoryScope,
-    NativeMutationRequest,
-    NativeQueryRequest,
-    ProvenanceRequest,
-    ScopeError,
-)
+from pydantic import PositiveInt
+
+from memory import MemoryScope, NativeMutationRequest, NativeQueryRequest, ProvenanceRequest, ScopeError
 from memory.adapter import (
     BaseAdapter,
     NativeMutationReceipt,
     NativeQueryResult,
+    NotBlank,
+    Operation,
     ProvenanceResult,
     ShieldedCalls,
 )
@@ -25,27 +21,28 @@ from memory.backends.honcho.ids import HonchoScope, all_rows, unless_missing
 from memory.backends.honcho.options import MAX_ROWS
 from memory.backends.honcho.translate import METADATA_PREFIX, native_json
 
-__all__ = ["QUERIES", "HonchoRecords"]
+__all__ = ["MUTATIONS", "QUERIES", "HonchoRecords"]
 
-_PAGE = frozenset({"page", "size"})
-QUERIES: Mapping[str, frozenset[str]] = {
-    "card": frozenset(),
-    "chat": frozenset({"query", "session_id", "reasoning_level"}),
-    "conclusions": _PAGE,
-    "messages": _PAGE | {"session_id"},
-    "queue_status": frozenset(),
-    "representation": frozenset({"search_query", "search_top_k", "max_conclusions", "session_id"}),
-    "sessions": _PAGE,
-    "summaries": frozenset({"session_id"}),
+_PAGE = {"page": PositiveInt, "size": PositiveInt}
+_SESSION = {"session_id": NotBlank}
+QUERIES = {
+    "card": Operation(),
+    "chat": Operation({**_SESSION, "reasoning_level": str}, required={"query": NotBlank}),
+    "conclusions": Operation(_PAGE),
+    "messages": Operation(_PAGE, required=_SESSION),
+    "queue_status": Operation(),
+    "representation": Operation(
+        {**_SESSION, "search_query": str, "search_top_k": PositiveInt, "max_conclusions": PositiveInt}
+    ),
+    "sessions": Operation(_PAGE),
+    "summaries": Operation(required=_SESSION),
 }
-"""Native queries, and the arguments of each."""
-MUTATIONS: Mapping[str, frozenset[str]] = {
-    "create": frozenset({"content", "session_id"}),
-    "delete": frozenset(),
-    "set_card": frozenset({"peer_card"}),
-    "update": frozenset({"session_id", "metadata"}),
+MUTATIONS = {
+    "create": Operation(_SESSION, required={"content": NotBlank}),
+    "delete": Operation(native_id=True),
+    "set_card": Operation(required={"peer_card": list[str]}),
+    "update": Operation(required={**_SESSION, "metadata": dict[str, Any]}, native_id=True),
 }
-"""Native mutations, and the arguments of each."""
 _MOST = 1000
 
 
@@ -113,20 +110,10 @@ class HonchoRecords(BaseAdapter):
     # -- diagnostics ------------------------------------------------------------------------------------
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """One call of the SDK, by its own name: see :data:`QUERIES`. ``chat`` asks the server's model.
-
-        Raises:
-            CapabilityNotSupported: another operation.
-            InputError: an argument it does not have, or lacks.
-        """
-        if request.operation not in QUERIES:
-            raise CapabilityNotSupported(
-                f"{self.backend_name}: native_query knows the operations {', '.join(QUERIES)}"
-            )
-        given = _checked(request.arguments, request.operation, QUERIES)
+        """One call of the SDK, by its own name. ``chat`` asks the server's model."""
         home = self.home(request.scope)
         async with home.reading():
-            raw = native_json(await _query(home, request.operation, given))
+            raw = native_json(await _query(home, request.operation, dict(request.arguments)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     # -- corrections ------------------------------------------------------------------------------------
@@ -136,19 +123,10 @@ class HonchoRecords(BaseAdapter):
         ``update`` a message's metadata (ours stays). Nothing deletes a message.
 
         Raises:
-            CapabilityNotSupported: another operation.
-            InputError: an argument it does not have, or lacks.
             BackendRejected: the scope has no such record.
         """
-        if request.operation not in MUTATIONS:
-            raise CapabilityNotSupported(
-                f"{self.backend_name}: native_mutation knows the operations {', '.join(MUTATIONS)}"
-            )
-        given = _checked(request.arguments, request.operation, MUTATIONS)
         home = self.home(request.scope)
-        if request.operation in ("delete", "update") and request.native_id is None:
-            raise InputError(f"native_id: is required to {request.operation}")
-        changed = await self.shielded.run(home.workspace_id, lambda: _mutate(home, request, given))
+        changed = await self.shielded.run(home.workspace_id, lambda: _mutate(home, request))
         ids = [request.native_id] if request.native_id else []
         if request.operation == "create":
             ids = [one.id for one in changed]
@@ -158,23 +136,6 @@ class HonchoRecords(BaseAdapter):
             raw=native_json(changed),
             trace=self.trace(request.scope, request.operation, native_ids=tuple(ids)),
         )
-
-
-def _checked(
-    arguments: Mapping[str, Any], operation: str, known: Mapping[str, frozenset[str]]
-) -> dict[str, Any]:
-    unknown = arguments.keys() - known[operation]
-    if unknown:
-        takes = ", ".join(sorted(known[operation])) or "none"
-        raise InputError(f"arguments.{min(unknown)}: is not known; {operation!r} takes {takes}")
-    return dict(arguments)
-
-
-def _text(arguments: Mapping[str, Any], name: str) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"arguments.{name}: is required, as text that is not blank")
-    return value
 
 
 async def _conclusions(home: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -203,8 +164,7 @@ async def _query(home: HonchoScope, operation: str, given: dict[str, Any]) -> An
     if operation == "representation":
         session_id = given.pop("session_id", None)
         return await user.representation(home.session_id(session_id) if session_id else None, **given)
-    session = home.session(_text(given, "session_id"))
-    del given["session_id"]
+    session = home.session(given.pop("session_id"))
     return await (
         session.aio.summaries() if operation == "summaries" else _page(session.aio.messages(**given))
     )
@@ -223,34 +183,28 @@ def _row(record: Any) -> Any:
 
 
 async def _chat(home: HonchoScope, given: dict[str, Any]) -> dict[str, Any]:
-    query = _text(given, "query")
     await home.user.aio.get_card()  # 404 for a user Honcho does not know; the chat would make one
     session_id = given.get("session_id")
     content = await home.user.aio.chat(
-        query,
+        given["query"],
         session=home.session_id(session_id) if session_id else None,
         reasoning_level=given.get("reasoning_level"),
     )
     return {"content": content}
 
 
-async def _mutate(home: HonchoScope, request: NativeMutationRequest, given: dict[str, Any]) -> Any:
+async def _mutate(home: HonchoScope, request: NativeMutationRequest) -> Any:
+    given: dict[str, Any] = request.arguments
     view = home.user.conclusions.aio
     if request.operation == "delete":
         return await view.delete(request.native_id)
     if request.operation == "create":
         session_id = given.get("session_id")
         native_id = home.session_id(session_id) if session_id else None
-        return await view.create([{"content": _text(given, "content"), "session_id": native_id}])
+        return await view.create([{"content": given["content"], "session_id": native_id}])
     if request.operation == "set_card":
-        card = given.get("peer_card")
-        if not isinstance(card, list) or not all(isinstance(line, str) for line in card):
-            raise InputError("arguments.peer_card: is required, as a list of lines")
-        return await home.user.aio.set_card(card)
-    session = home.session(_text(given, "session_id"))
-    metadata = given.get("metadata")
-    if not isinstance(metadata, dict):
-        raise InputError("arguments.metadata: is required, as an object")
+        return await home.user.aio.set_card(given["peer_card"])
+    session = home.session(given["session_id"])
     message = await session.aio.get_message(request.native_id)
-    ours = {METADATA_PREFIX + key: value for key, value in metadata.items()}
+    ours = {METADATA_PREFIX + key: value for key, value in given["metadata"].items()}
     return await session.aio.update_message(request.native_id, {**message.metadata, **ours})

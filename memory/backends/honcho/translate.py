@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memory import InputError, MemoryEvent, Message, RetrieveRequest
-from memory.adapter import ContextEntry, clean_text
+from memory.adapter import ContextEntry, clean_text, without_nul
 
 __all__ = [
     "MAX_CONTENT",
@@ -65,7 +65,7 @@ def event_parts(event: MemoryEvent) -> list[Part]:
     Raises:
         InputError: a message is blank over a whole piece, or the metadata is more than Honcho keeps.
     """
-    base: dict[str, Any] = _without_nul(
+    base: dict[str, Any] = without_nul(
         {
             "event_id": event.event_id,
             "session_id": event.session_id,
@@ -91,7 +91,7 @@ def _said(message: Message) -> dict[str, Any]:
     said = {"role": message.role, "name": message.name, "tool_call_id": message.tool_call_id}
     if message.tool_calls:
         said["tool_calls"] = json.dumps(message.tool_calls, ensure_ascii=False)
-    return {name: value.replace("\x00", "") for name, value in said.items() if value is not None}
+    return without_nul({name: value for name, value in said.items() if value is not None})
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:
@@ -112,15 +112,6 @@ def _depth(value: Any) -> int:
     return 1 + max((_depth(one) for one in value.values()), default=0)
 
 
-def _without_nul(value: Any) -> Any:
-    """As the server stores it, so that a look-up finds it again: a filter that holds NUL is answered with 500."""
-    if isinstance(value, str):
-        return value.replace("\x00", "")
-    if isinstance(value, Mapping):
-        return {_without_nul(key): _without_nul(one) for key, one in value.items()}
-    return [_without_nul(one) for one in value] if isinstance(value, list) else value
-
-
 def split_text(text: str, where: str = "content") -> list[str]:
     """Pieces that Honcho takes; joined they are the text again, NUL left out. Most texts are one piece.
 
@@ -129,7 +120,7 @@ def split_text(text: str, where: str = "content") -> list[str]:
     Raises:
         InputError: a piece would be blank; ``where`` names the field.
     """
-    text = text.replace("\x00", "")
+    text = without_nul(text)
     if not text.strip():
         return [""]  # of a message that calls tools; Honcho takes nothing, but not blanks
     if len(text) <= MAX_CONTENT and "<|" not in text:
@@ -160,7 +151,7 @@ def split_text(text: str, where: str = "content") -> list[str]:
 def search_text(request: RetrieveRequest, *, with_cs: bool) -> tuple[str, bool]:
     """What to look for, and whether it had to be shortened; ``with_cs`` adds the CS fields' words."""
     words = (request.query, *(request.cs_filters.values() if with_cs else ()))
-    text = _SPECIAL.sub(" ", "\n".join(words).replace("\x00", ""))
+    text = _SPECIAL.sub(" ", without_nul("\n".join(words)))
     return text[:MAX_QUERY], len(text) > MAX_QUERY
 
 

@@ -19,8 +19,6 @@ from memory import (
     BackendReadiness,
     BackendTimeout,
     BackendUnavailable,
-    CapabilityNotSupported,
-    InputError,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
@@ -40,6 +38,7 @@ from memory.adapter import (
     ModeReceipt,
     NativeMutationReceipt,
     NativeQueryResult,
+    Operation,
     ProvenanceResult,
     ResetReceipt,
     SequentialBulk,
@@ -93,6 +92,11 @@ class MemosAdapter(SequentialBulk):
             filter_operators=OPERATORS if options.filters else frozenset(),
             max_concurrency=MAX_CONCURRENCY,
             bulk_size=1,
+            native_memory_types=MEMORY_TYPES,
+            native_ingest_modes=("async",) if options.async_mode == "async" else (f"sync/{options.mode}",),
+            native_query_modes=(options.search_mode,),
+            native_queries={"get_memory": Operation(), "inventory": Operation()},
+            native_mutations={"delete": Operation(native_id=True)},
         )
         self.shielded = ShieldedCalls()
         self._options = options
@@ -223,20 +227,10 @@ class MemosAdapter(SequentialBulk):
         """``delete`` of one memory of this scope; looked for afterwards, because MemOS says ``success`` to any id.
 
         Raises:
-            CapabilityNotSupported: another operation.
             ScopeError: the memory is of another scope, or of none.
             BackendProtocolError: it is still there.
         """
-        if request.operation != "delete":
-            raise CapabilityNotSupported(
-                f"{self.backend_name}: native_mutation knows the operation 'delete' only"
-            )
-        if request.arguments:
-            raise InputError(f"arguments.{min(request.arguments)}: is not known; 'delete' takes none")
-        native_id = request.native_id
-        if native_id is None:
-            raise InputError("native_id: is required to delete a memory")
-        home = home_of(request.scope)
+        native_id, home = str(request.native_id), home_of(request.scope)
 
         async def delete() -> Any:
             await self._readiness.idle(self._options.idle_timeout_s, [home])  # it would store it again
@@ -333,20 +327,7 @@ class MemosAdapter(SequentialBulk):
         )
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type.
-
-        Raises:
-            CapabilityNotSupported: another operation.
-            InputError: an argument; neither takes any.
-        """
-        if request.operation not in ("get_memory", "inventory"):
-            raise CapabilityNotSupported(
-                f"{self.backend_name}: native_query knows 'get_memory' and 'inventory'"
-            )
-        if request.arguments:
-            raise InputError(
-                f"arguments.{min(request.arguments)}: is not known; {request.operation!r} takes none"
-            )
+        """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type."""
         listing = await self._native.listing(home_of(request.scope))
         raw = listing.raw
         if request.operation == "inventory":
@@ -394,14 +375,8 @@ class MemosAdapter(SequentialBulk):
         said = await self._native.health()
         busy = await self._native.busy_for_all()
         options, canary = self._options, await self._canary.report()
-        return BackendHealth(
-            status=canary.status,
-            backend_name=self.backend_name,
-            consistency_model=self.traits.consistency,
-            cs_filtering=self.traits.cs_filtering,
-            native_memory_types=MEMORY_TYPES,
-            native_ingest_modes=("async",) if options.async_mode == "async" else (f"sync/{options.mode}",),
-            native_query_modes=(options.search_mode,),
+        return self.health_of(
+            canary.status,
             versions={"memos": str(said["version"])} if "version" in said else {},
             details={
                 "transport": self._transport.name,

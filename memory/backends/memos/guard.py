@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from memory.adapter import environment_kept
+
 __all__ = ["contained"]
 
 _LOGGERS = ("memos", "AddHandler", "SearchHandler", "FeedbackHandler")
 _SILENT = logging.CRITICAL + 1
-_SETTINGS = {"PYTHON_DOTENV_DISABLED": "1", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
 
 
 @contextmanager
@@ -32,9 +33,6 @@ def contained(directory: Path) -> Iterator[None]:
         directory: where ``.memos`` goes, unless ``MEMOS_BASE_PATH`` says otherwise. The first one counts for the
             whole process.
     """
-    environment = dict(os.environ)
-    os.environ.update(_SETTINGS)
-    os.environ.setdefault("MEMOS_BASE_PATH", str(directory))
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
@@ -44,23 +42,22 @@ def contained(directory: Path) -> Iterator[None]:
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     try:
-        with warnings.catch_warnings():
+        with (
+            environment_kept(
+                TRANSFORMERS_NO_ADVISORY_WARNINGS="1",
+                MEMOS_BASE_PATH=os.environ.get("MEMOS_BASE_PATH", str(directory)),
+            ),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
         root.setLevel(level)
         root.handlers[:] = handlers
         logging.config.dictConfig = configure
-        _restore(environment)
 
 
 def _all_but_memos(config: Mapping[str, Any]) -> None:
     """``dictConfig`` for everyone else; MemOS keeps this function, and may come back with it at any time."""
     if "memos" not in config.get("loggers", {}):
         logging.config.dictConfigClass(dict(config)).configure()
-
-
-def _restore(environment: Mapping[str, str]) -> None:
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
-    os.environ.update(environment)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from memory.adapter import BackendProtocolError, ContextEntry
+from memory.adapter import BackendProtocolError, ContextEntry, parse_time
 from memory.backends.memos.requests import EVENT_KEYS
 
 __all__ = [
@@ -172,11 +172,8 @@ def changed_within(item: Item, since: datetime | None, until: datetime | None) -
     """Whether the server stored or last changed a memory in that time; one that tells no time is not in it."""
     metadata = metadata_of(item)
     for name in ("updated_at", "created_at"):
-        try:
-            moment = datetime.fromisoformat(metadata[name])
-        except (KeyError, TypeError, ValueError):
-            continue
-        if moment.tzinfo is not None and (not since or moment >= since) and (not until or moment <= until):
+        moment = parse_time(metadata.get(name))
+        if moment is not None and (not since or moment >= since) and (not until or moment <= until):
             return True
     return since is None and until is None
 
@@ -216,15 +213,8 @@ def task_states(answer: Any) -> dict[str, str]:
 
 def _said_at(info: Mapping[str, Any], metadata: Mapping[str, Any]) -> datetime | None:
     """When it was said, in UTC; MemOS' own times are its server's clock."""
-    for value in (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata))):
-        if isinstance(value, str):
-            try:
-                moment = datetime.fromisoformat(value)
-            except ValueError:
-                continue
-            if moment.tzinfo is not None:
-                return moment.astimezone(UTC)
-    return None
+    told = (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata)))
+    return next(filter(None, map(parse_time, told)), None)
 
 
 def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -7,10 +7,10 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from memory import InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
-from memory.adapter import IdAlphabet
+from memory.adapter import IdAlphabet, without_nul
 from memory.backends.memos.options import GraphDb, MemosOptions
 
 __all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "MemosScope", "Requests", "dropped_roles", "home_of"]
@@ -284,15 +284,3 @@ def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> 
             native = value if operator == "eq" else {_NATIVE_OPERATOR.get(operator, operator): value}
             conditions.append({column: native})
     return {"and": conditions} if conditions else None
-
-
-def without_nul(value: T) -> T:
-    """``value`` without NUL characters, which PostgreSQL cannot hold."""
-    cleaned: Any = value
-    if isinstance(value, str):
-        cleaned = value.replace("\0", "")
-    elif isinstance(value, dict):
-        cleaned = {key: without_nul(one) for key, one in value.items()}
-    elif isinstance(value, list):
-        cleaned = [without_nul(one) for one in value]
-    return cast(T, cleaned)

@@ -18,7 +18,6 @@ from memory import (
     BackendError,
     BackendHealth,
     BackendReadiness,
-    CapabilityNotSupported,
     MemoryEvent,
     MemoryScope,
     NativeQueryRequest,
@@ -36,6 +35,7 @@ from memory.adapter import (
     ResetReceipt,
     SequentialBulk,
     ShieldedCalls,
+    parse_time,
 )
 from memory.backends.stigmem.client import OpenScope, Scopes
 from memory.backends.stigmem.ids import scope_id
@@ -43,7 +43,7 @@ from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import (
     FACT_SCOPE,
     MAX_TERMS,
-    facts_query,
+    QUERIES,
     message_facts,
     recall_query,
     search_terms,
@@ -72,12 +72,19 @@ class StigmemAdapter(SequentialBulk):
         max_concurrency=64,
         bulk_size=1,
         write_retries=1,  # safe: a fact of the same content is the same fact
+        native_memory_types=("fact",),
+        native_ingest_modes=("utterance",),
+        native_queries=QUERIES,
     )
 
     def __init__(self, settings: AdapterSettings[StigmemOptions]) -> None:
         self.backend_name = settings.name
         self._options = settings.options
-        self.traits = replace(type(self).traits, setup_writes=settings.options.isolation == "tenant")
+        self.traits = replace(
+            type(self).traits,
+            setup_writes=settings.options.isolation == "tenant",
+            native_query_modes=("lexical", "semantic") if settings.options.semantic_weight else ("lexical",),
+        )
         self._scopes = Scopes(settings.options, settings.where)
         self.shielded = ShieldedCalls()
 
@@ -222,17 +229,11 @@ class StigmemAdapter(SequentialBulk):
         return await self._scopes.call(request.scope, ask)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``facts``: ``GET /v1/facts`` of this scope, narrowed by its own parameters.
-
-        Raises:
-            CapabilityNotSupported: another operation.
-            InputError: an argument that ``facts`` does not have, or of another type; names it.
-        """
-        if request.operation != "facts":
-            raise CapabilityNotSupported(
-                f"{self.backend_name}: native_query knows the operation 'facts' only"
-            )
-        wanted = facts_query(request.arguments)
+        """``facts``: ``GET /v1/facts`` of this scope, narrowed by its own parameters."""
+        wanted: dict[str, Any] = dict(request.arguments)
+        after = parse_time(wanted.get("after"))
+        if after is not None:
+            wanted["after"] = after.isoformat()
 
         async def ask(opened: OpenScope) -> NativeQueryResult:
             found = await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **wanted)
@@ -305,14 +306,8 @@ class StigmemAdapter(SequentialBulk):
         if not nodes:
             warnings.append("no scope is set up yet, so there is no node to ask")
         versions = {str(node["version"]) for node in nodes.values() if node["version"]}
-        return BackendHealth(
-            status="ok" if nodes and not unfit else "degraded",
-            backend_name=self.backend_name,
-            consistency_model=self.traits.consistency,
-            cs_filtering=self.traits.cs_filtering,
-            native_memory_types=("fact",),
-            native_ingest_modes=("utterance",),
-            native_query_modes=("lexical", "semantic") if self._options.semantic_weight else ("lexical",),
+        return self.health_of(
+            "ok" if nodes and not unfit else "degraded",
             versions={"stigmem": ", ".join(sorted(versions))} if versions else {},
             details={"isolation": self._options.isolation, "nodes": nodes},
             warnings=tuple(warnings),

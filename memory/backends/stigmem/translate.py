@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field, StrictBool
+from pydantic import Field
 
-from memory import InputError, MemoryEvent, Message
-from memory.adapter import AwareDatetime, ContextEntry, Frozen, Text, normalise
+from memory import MemoryEvent, Message
+from memory.adapter import AwareDatetime, ContextEntry, Operation, normalise, parse_time
 from memory.backends.stigmem.ids import ScopeIds
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact
@@ -25,8 +24,8 @@ from memory.stigmem.rendering import render_value
 __all__ = [
     "FACT_SCOPE",
     "MAX_TERMS",
+    "QUERIES",
     "UTTERANCE",
-    "facts_query",
     "message_facts",
     "recall_query",
     "search_terms",
@@ -88,26 +87,20 @@ def _provenance(event: MemoryEvent, index: int, message: Message, ids: ScopeIds)
     return {name: value for name, value in known.items() if value is not None}
 
 
-class _FactsQuery(Frozen):
-    """What the native query ``facts`` takes: the parameters of ``GET /v1/facts`` that cannot leave the scope."""
-
-    entity: Text | None = None
-    relation: Text | None = None
-    min_confidence: Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)] | None = None
-    include_contradicted: StrictBool = False
-    include_expired: StrictBool = False
-    after: AwareDatetime | None = None
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, strict=True)] = MAX_LIMIT
-
-
-def facts_query(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a native query as parameters of the node; InputError names the one that is wrong."""
-    try:
-        query = _FactsQuery(**arguments)
-    except InputError as error:
-        told = str(error).removeprefix("_FactsQuery.")
-        raise InputError(f"arguments.{told}; 'facts' takes {', '.join(_FactsQuery.model_fields)}") from None
-    return {**query.model_dump(exclude={"after"}), "after": query.after and query.after.isoformat()}
+QUERIES = {
+    "facts": Operation(
+        {
+            "entity": str,
+            "relation": str,
+            "min_confidence": Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)],
+            "include_contradicted": bool,
+            "include_expired": bool,
+            "after": AwareDatetime,
+            "limit": Annotated[int, Field(ge=1, le=MAX_LIMIT)],
+        }
+    )
+}
+"""``facts`` takes the parameters of ``GET /v1/facts`` that cannot leave the scope."""
 
 
 def search_terms(texts: Iterable[str]) -> list[str]:
@@ -144,17 +137,9 @@ def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
         _JOIN.sub(r"\1", str(fact.value.v or "")),
         native_id=fact.id,
         score=score,
-        timestamp=_time(provenance.get("timestamp")),
+        timestamp=parse_time(provenance.get("timestamp")),
         labels=tuple((name, str(provenance[name])) for name in ("role",) if provenance.get(name)),
         event_ids=(str(provenance["event_id"]),) if provenance.get("event_id") else (),
         session_id=str(provenance["session_id"]) if provenance.get("session_id") else None,
         scope_ids={"scope": ids.scope_id if provenance["scope"] == ids.name else str(provenance["scope"])},
     )
-
-
-def _time(text: Any) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return None
-    return moment if moment.tzinfo is not None else None

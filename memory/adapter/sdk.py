@@ -1,0 +1,43 @@
+"""What importing and running an SDK may not do to the process it is in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["environment_kept", "quiet_loggers"]
+
+_DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
+
+
+@contextmanager
+def environment_kept(**settings: str) -> Iterator[None]:
+    """Around an import: the environment is afterwards what it was before, whatever ``.env`` file was read.
+
+    Args:
+        settings: variables that are set meanwhile.
+    """
+    before = dict(os.environ)
+    os.environ.update({"PYTHON_DOTENV_DISABLED": "1", **settings})
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def quiet_loggers(package: str) -> None:
+    """Cut what a package's loggers say to the words before the first detail: details repeat what users said."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == package:
+            logging.getLogger(name).addFilter(_discreet)
+
+
+def _discreet(record: logging.LogRecord) -> bool:
+    record.msg, record.args = _DETAIL.sub("", record.getMessage()), ()
+    record.exc_info = record.exc_text = record.stack_info = None
+    return True
