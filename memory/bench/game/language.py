@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from memory.bench.quickstart_text import CONTEXTS, World
@@ -49,6 +49,7 @@ class Forms:
         filler: talk without any preference.
         named: a request that names what matters to it; ``{request}`` and ``{topic}``.
         for_others: a request in which the user's own ways do not belong; ``{request}`` and ``{person}``.
+        plainly: what in such a request says so.
         not_mine: the complaint after such a request was answered in the user's own way.
         leads: per context, how a sentence names it.
         life: per context, the situation a session begins in, told to simulators that write.
@@ -71,6 +72,7 @@ class Forms:
     filler: tuple[str, ...]
     named: tuple[str, ...]
     for_others: tuple[str, ...]
+    plainly: tuple[str, ...]
     not_mine: tuple[str, ...]
     leads: Mapping[str, tuple[str, ...]]
     life: Mapping[str, tuple[str, ...]]
@@ -152,14 +154,15 @@ class Language:
         named = [
             context
             for context, words in self.context_words.items()
-            if any(_as_word(word).search(text) for word in words)
+            if any(self.word(word).search(text) for word in words)
         ]
         return named[0] if len(named) == 1 else None
 
-
-def _as_word(word: str) -> re.Pattern[str]:
-    # A word of a script without spaces has no edges to look for.
-    return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
+    @staticmethod
+    @cache
+    def word(word: str) -> re.Pattern[str]:
+        """Finds a word; one of a script without spaces has no edges to look for."""
+        return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
 
 
 def load_language(name: str) -> Language:

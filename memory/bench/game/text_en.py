@@ -120,6 +120,7 @@ ENGLISH = Language(
             "This one is for {person} and goes out in the plain house style, with none of my own habits. {request}",
             "On behalf of {person}, who shares none of my ways, so keep it plain: {request}",
         ),
+        plainly=("none of my own habits", "shares none of my ways"),
         not_mine=("Those are my own habits, and they have no place here.",),
         leads=text.LEADS,
         life={

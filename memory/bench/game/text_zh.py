@@ -236,6 +236,7 @@ CHINESE = Language(
             "这份是替{person}办的，按公司的普通格式，不带我个人的习惯。{request}",
             "代{person}办，他和我的习惯全不一样，普通写就好。{request}",
         ),
+        plainly=("不带我个人的习惯", "和我的习惯全不一样"),
         not_mine=("那是我自己的习惯，这里用不上。",),
         leads={"work": ("工作上：", "工作方面，"), "personal": ("私事上：", "私事方面，")},
         life={

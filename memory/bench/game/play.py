@@ -1,0 +1,211 @@
+"""One persona's game under one provider: sessions that are played and written, test sessions that are not.
+
+Everything that happened stands in the cell's journal before what follows is begun, and all that is known of a cell
+is read from there, so that a cell that was killed goes on where it stopped, in the middle of a session too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from memory.bench.game.roles import Exchange
+from memory.bench.game.table import Dealings, Played, PlayerSettings, Stopped, Table
+from memory.bench.game.tested import Told, play_test
+from memory.bench.timeline import Beat, Script, Session, Timeline
+from memory.contract.errors import BackendError
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.receipts import WriteReceipt
+from memory.contract.requests import AdapterMode
+from memory.contract.scope import MemoryScope
+
+__all__ = ["Player"]
+
+
+class Player:
+    """Takes one persona through its timeline.
+
+    Args:
+        table: slot, roles and journal.
+        timeline: what the persona goes through.
+        scope: its own; as in the journal, where there is one.
+        settings: how.
+    """
+
+    def __init__(
+        self, table: Table, timeline: Timeline, scope: MemoryScope, settings: PlayerSettings
+    ) -> None:
+        self._table, self._slot, self._timeline, self._scope = table, table.slot, timeline, scope
+        self._dealings = Dealings(table, scope, settings)
+        self.played = Played()
+        self._written: set[str] = set()
+        self._turns: dict[str, deque[dict[str, Any]]] = {}
+        self._told: list[Told] = []
+        self._doubtful = self._clock_lost = False
+        self._last: MemoryEvent | None = None
+
+    async def play(self) -> None:
+        """Go through the timeline, from where the journal ends.
+
+        Raises:
+            MemslotError: the cell cannot go on; what was done stands in the journal.
+        """
+        for row in self._table.journal.lines():
+            self.played.add(row)
+            self._doubtful = self._clock_lost = True
+            if row["kind"] == "written":
+                self._written.add(row["event"])
+            elif row["kind"] == "turn":
+                self._turns.setdefault(row["session"], deque()).append(row)
+        if self._doubtful:
+            self._note("resumed")
+        with self._table.timed("setup"):
+            # A process that was killed in a test session has left nobody to switch back.
+            await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+            await self._slot.setup_scope(self._scope)
+        tests = list(self._timeline.tests)
+        for number, session in enumerate([None, *self._timeline.sessions]):
+            if session is not None:
+                await self._session(number, session)
+            for place, test in enumerate(tests):
+                if test.after == number and place >= self.played.tests:
+                    await self._remind()
+                    row = await play_test(self._dealings, self._timeline.persona_id, test, self._told)
+                    self._note("test", **row)
+                    self._table.progress(self.played)
+
+    def _note(self, kind: str, **row: Any) -> None:
+        try:
+            self._table.journal.add(kind, **row)
+        except OSError as error:
+            raise Stopped(
+                f"{self._table.journal.path.name} cannot be written ({error.strerror}); make room and resume"
+            ) from error
+        self.played.add({"kind": kind, **row})
+
+    # -- accumulation -----------------------------------------------------------------------------------
+
+    async def _session(self, number: int, session: Session) -> None:
+        done = number <= self.played.sessions
+        if not done:
+            await self._remind()
+        for turn in session.turns:
+            await self._deliver(number, turn.event(self._scope, session.session_id))
+        if session.script is not None:
+            await self._played_session(number, session.session_id, session.script)
+        if not done:
+            self._note("session", session=session.session_id)
+            self._table.progress(self.played)
+
+    async def _remind(self) -> None:
+        """A provider that recalls nothing keeps no more of the past than its last event, and not on disk."""
+        if self._clock_lost and self._last is not None and not self._slot.traits.recalls_writes:
+            await self._slot.record_event(self._last)
+        self._clock_lost = False
+
+    async def _played_session(self, number: int, session_id: str, script: Script) -> None:
+        earlier: list[Exchange] = []
+        turns, noted = self._turns.pop(session_id, deque()), number <= self.played.sessions
+        for beat in script.beats:
+            exchanges: list[Exchange] = []
+            while True:
+                if turns or noted:
+                    row = turns.popleft() if turns and turns[0]["beat"] == beat.beat_id else None
+                else:
+                    row = await self._turn(session_id, script, beat, earlier, exchanges)
+                if row is None:
+                    break
+                exchanges.append(Exchange(row["user"], row["reply"]))
+                earlier.append(exchanges[-1])
+                await self._deliver(number, self._event(session_id, script, row))
+                if beat.truth is None or row["fit"]:
+                    break
+
+    async def _turn(
+        self,
+        session_id: str,
+        script: Script,
+        beat: Beat,
+        earlier: list[Exchange],
+        exchanges: list[Exchange],
+    ) -> dict[str, Any] | None:
+        """One turn, noted before it is written; None where the user has nothing left to say."""
+        user = await self._dealings.say(script, beat, exchanges)
+        if user is None:
+            return None
+        number, error, result = len(earlier) + 1, None, None
+        try:
+            result = await self._dealings.recall(user, session_id, script)
+        except BackendError as failure:
+            error = self._dealings.failed(failure)
+        section = result.formatted_context if result else ""
+        reply = await self._dealings.reply(section, earlier, user, script, number)
+        fit = None
+        if beat.truth is not None:
+            fit = (await self._dealings.judge(script, beat, [*exchanges, Exchange(user, reply)])).fit
+        row = {
+            "session": session_id,
+            "n": number,
+            "beat": beat.beat_id,
+            "user": user,
+            "reply": reply,
+            "fit": fit,
+            "tokens": result.trace.token_count if result else None,
+            "error": error,
+            "warnings": self._table.clean(result.trace.warnings) if result else [],
+        }
+        self._note("turn", **row)
+        return row
+
+    def _event(self, session_id: str, script: Script, row: Mapping[str, Any]) -> MemoryEvent:
+        beat = next(beat for beat in script.beats if beat.beat_id == row["beat"])
+        turn_id = f"{session_id}.{row['n']}"
+        return MemoryEvent(
+            event_id=f"{self._timeline.persona_id}:{turn_id}",
+            scope=self._scope,
+            session_id=session_id,
+            turn_id=turn_id,
+            timestamp=script.start + timedelta(minutes=row["n"] - 1),
+            messages=(
+                Message(role="user", content=row["user"]),
+                Message(role="assistant", content=row["reply"]),
+            ),
+            scenario=script.scenario,
+            context=script.context,
+            attribute=beat.attribute,
+        )
+
+    async def _deliver(self, number: int, event: MemoryEvent) -> None:
+        """Write an event that is not known to be written, and note what became of it."""
+        if event.event_id not in self._written:
+            with self._table.timed("write"):
+                receipt = await self._sent(event)
+            self._doubtful = False
+            if receipt.status == "skipped_read_only":
+                raise Stopped(
+                    "a write was skipped because the slot is read-only; the timeline would have a gap"
+                )
+            self._written.add(event.event_id)
+            self._note(
+                "written",
+                event=event.event_id,
+                status=receipt.status,
+                native=len(receipt.native_ids),
+                tokens=sum(self._slot.token_counter.count(message.content) for message in event.messages),
+                warnings=self._table.clean(receipt.warnings),
+            )
+        self._remember(number, event)
+
+    def _remember(self, number: int, event: MemoryEvent) -> None:
+        self._last = event
+        self._told.append((number, event.event_id, event.messages[0].content.casefold()))
+
+    async def _sent(self, event: MemoryEvent) -> WriteReceipt:
+        # The first event after a crash may have been sent, and only its receipt be missing.
+        if self._doubtful and self._slot.can_look_up and self._slot.traits.recalls_writes:
+            found = await self._slot.find_event(event)
+            if found is not None:
+                return WriteReceipt(event_id=event.event_id, status="committed", native_ids=found)
+        return await self._slot.record_event(event)

@@ -1,0 +1,158 @@
+"""What a played cell keeps: one line for each beat that is judged, and the journal it resumes from."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from memory.bench.timeline import BeatKind
+from memory.contract.errors import ConfigError
+
+__all__ = ["JOURNAL_VERSION", "BeatRecord", "BeatStatus", "PlayJournal", "Shown"]
+
+JOURNAL_VERSION = 1
+
+BeatStatus = Literal["scored", "not_ready", "unreadable", "failed"]
+Shown = Literal["current", "stale", "other", "decoy", "unknown", "nothing"]
+"""How a reply relates to the truth: the setting in force; one this cell had before; the other context's; hearsay
+or a single case; any other; none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeatRecord:
+    """One judged beat as ``results.jsonl`` keeps it: ids, counts and relations, never a text and never a time.
+
+    Attributes:
+        probe_id: ``<persona>:<test session>:<beat>``, unique within the cell.
+        after: sessions ingested when it was played.
+        status: only ``scored`` ones count.
+        change, since: of the preference in force, as in :class:`memory.bench.timeline.PreferenceTruth`.
+        has_stale, has_other: whether the cell had an earlier value; whether the other context's differs.
+        first, last: what the first and the last reply showed; None where a judge that reads does not say.
+        fit_first, fit_last: whether they suited.
+        turns: replies it took.
+        coherent: whether the session had shown the same before; None where this attribute was not met before.
+        shows: whether the section held the setting in force, an older one, the other context's.
+        relevant: of each item of the section, in its order, whether it tells the setting in force.
+        gold, found: turns that tell it, and how many of them the section names by id; ``found`` is None where no
+            item names a turn.
+        tokens, shortfall: of the section of the first reply.
+        readiness: the memory's state as the session began.
+        votes, agreement: of the judge on the first reply.
+        error: class name of the error that ended it, or None.
+    """
+
+    probe_id: str
+    persona_id: str
+    session_id: str
+    beat_id: str
+    kind: BeatKind
+    after: int
+    status: BeatStatus
+    context: str | None = None
+    attribute: str | None = None
+    change: str | None = None
+    since: int | None = None
+    has_stale: bool = False
+    has_other: bool = False
+    first: Shown | None = None
+    last: Shown | None = None
+    fit_first: bool | None = None
+    fit_last: bool | None = None
+    turns: int = 0
+    coherent: bool | None = None
+    shows_current: bool | None = None
+    shows_stale: bool | None = None
+    shows_other: bool | None = None
+    relevant: tuple[bool, ...] = ()
+    gold: int = 0
+    found: int | None = None
+    tokens: int | None = None
+    shortfall: int | None = None
+    readiness: str = "not_offered"
+    votes: int = 1
+    agreement: float | None = None
+    error: str | None = None
+
+    @classmethod
+    def load(cls, row: Mapping[str, Any]) -> BeatRecord:
+        """From a line of ``results.jsonl``; fields this version does not know are left out."""
+        known = {field.name for field in fields(cls)}
+        given = {name: value for name, value in row.items() if name in known}
+        return cls(**{**given, "relevant": tuple(given.get("relevant", ()))})
+
+    def row(self) -> dict[str, Any]:
+        """As a line of ``results.jsonl``."""
+        return asdict(self)
+
+
+class PlayJournal:
+    """The append-only journal of one cell: what has happened, in order, so that it is not done twice.
+
+    A line is one ``write``, on its way to the disk before what follows it is begun. A last line torn by a crash is
+    dropped when it is read.
+
+    Args:
+        path: the file; made when the first line is added.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What is there.
+
+        Raises:
+            ConfigError: a line other than the last is damaged.
+        """
+        if not self.path.exists():
+            return
+        data = self.path.read_bytes()
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            os.truncate(self.path, end)
+        for number, line in enumerate(data[:end].splitlines(), start=1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise ConfigError(
+                    f"{self.path.name}, line {number}, is damaged; start the cell again in a new run"
+                )
+            yield row
+
+    def add(self, kind: str, **row: Any) -> None:
+        """Append one line.
+
+        Raises:
+            OSError: it could not be written whole.
+        """
+        if self._file is None:
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        line = json.dumps({"kind": kind, **row}, ensure_ascii=False).encode() + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def without_texts(self) -> None:
+        """Write the file anew without what was said, once it is needed no more."""
+        self.close()
+        kept = [
+            {name: value for name, value in row.items() if name not in ("user", "reply", "texts")}
+            for row in self.lines()
+        ]
+        new = self.path.with_name(self.path.name + ".part")
+        new.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
+        os.replace(new, self.path)

@@ -1,0 +1,194 @@
+"""What a player sits at: the slot, the roles, the journal, and how everyone is dealt with."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from memory.bench.game.record import BeatRecord, PlayJournal
+from memory.bench.game.roles import Exchange, Roles, Situation, Verdict
+from memory.bench.timeline import Beat, Script
+from memory.contract.errors import BackendError, MemslotError
+from memory.contract.receipts import RetrieveResult
+from memory.contract.requests import ContextBudget, RetrieveRequest
+from memory.contract.scope import MemoryScope
+from memory.slot.slot import MemorySlot
+
+__all__ = ["CsField", "Dealings", "Played", "PlayerSettings", "Stopped", "Table"]
+
+CsField = Literal["scenario", "context", "attribute"]
+_MOST_FAILURES = 5
+"""Retrievals that may fail one after another before a cell is abandoned."""
+_NUMBER = re.compile(r"\d+")
+
+
+class Stopped(MemslotError):
+    """The cell cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerSettings:
+    """How a cell is played.
+
+    Attributes:
+        budget: of every retrieval.
+        cs: which CS fields a retrieval names.
+        read_only: whether test sessions close the slot for writes.
+        wait_timeout_s: longest wait for readiness before a test session.
+        score_unknown: score test sessions although the provider cannot say whether it is ready.
+    """
+
+    budget: ContextBudget
+    cs: tuple[CsField, ...] = ("context",)
+    read_only: bool = True
+    wait_timeout_s: float = 120.0
+    score_unknown: bool = False
+
+
+@dataclass
+class Played:
+    """What is known of a cell; the sum of its journal's lines.
+
+    Attributes:
+        sessions, tests: ended, of the timeline's.
+        counts: ``events``, ``native_records``, ``turns``, ``retrieve_errors``, ``skipped_writes`` (writes of test
+            sessions that were refused, as they should be), ``written_tokens``, ``context_tokens``.
+        writes, readiness, store: receipts, readiness answers and comparisons of the store by state.
+        resumed: how often the cell was taken up again.
+    """
+
+    sessions: int = 0
+    tests: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    writes: Counter[str] = field(default_factory=Counter)
+    readiness: Counter[str] = field(default_factory=Counter)
+    store: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    records: list[BeatRecord] = field(default_factory=list)
+    resumed: int = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take one line of the journal into account."""
+        kind = row["kind"]
+        if kind == "resumed":
+            self.resumed += 1
+        elif kind == "turn":
+            self.counts["turns"] += 1
+            self.counts["context_tokens"] += row["tokens"] or 0
+            self.counts["retrieve_errors"] += row["error"] is not None
+        elif kind == "written":
+            self.writes[row["status"]] += 1
+            self.counts["events"] += 1
+            self.counts["native_records"] += row["native"]
+            self.counts["written_tokens"] += row["tokens"]
+        elif kind == "session":
+            self.sessions += 1
+        elif kind == "test":
+            self.tests += 1
+            self.readiness[row["readiness"]] += 1
+            self.store[row["store"]] += 1
+            self.counts["skipped_writes"] += row["skipped"]
+            self.records.extend(BeatRecord.load(record) for record in row["beats"])
+        self.warnings.update(row.get("warnings", ()))
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a player needs from outside.
+
+    Attributes:
+        slot: open, in accumulation mode; left as it is with its scope.
+        roles: who plays.
+        journal: what was done, and where it is noted.
+        fingerprint: the native store's state, or None where it cannot be counted.
+        asking: names the probe that the traces of a retrieval belong to.
+        times: called with a phase and its milliseconds.
+        progress: called after each session and test session.
+        keep_texts: put what test sessions said and were shown into the journal.
+        scrub: cleans warnings.
+    """
+
+    slot: MemorySlot
+    roles: Roles
+    journal: PlayJournal
+    fingerprint: Callable[[], str | None] = lambda: None
+    asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    times: Callable[[str, float], None] = lambda phase, ms: None
+    progress: Callable[[Played], None] = lambda _: None
+    keep_texts: bool = True
+    scrub: Callable[[str], str] = str
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Measure a phase, also one that fails."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.times(phase, (time.perf_counter() - start) * 1000)
+
+    def clean(self, warnings: Iterable[str]) -> list[str]:
+        """Warnings for a record: without what must not be shown, those that differ in a number alone as one."""
+        return [_NUMBER.sub("…", self.scrub(text)) for text in warnings]
+
+
+class Dealings:
+    """How a session deals with the user, the assistant, the judge and the memory; tested or not, the same.
+
+    Args:
+        table: what there is.
+        scope: the persona's.
+        settings: how it is asked.
+    """
+
+    def __init__(self, table: Table, scope: MemoryScope, settings: PlayerSettings) -> None:
+        self.table, self.scope, self.settings = table, scope, settings
+        self._failures_in_a_row = 0
+
+    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
+        """What the user says next, or None."""
+        with self.table.timed("simulate"):
+            return await self.table.roles.simulator.say(script, beat, exchanges)
+
+    async def reply(
+        self, section: str, earlier: Sequence[Exchange], user: str, script: Script, number: int
+    ) -> str:
+        """What the assistant says, ``number`` being the turn of the session."""
+        situation = Situation(script.context, script.start + timedelta(minutes=number - 1))
+        with self.table.timed("answer"):
+            return await self.table.roles.assistant.reply(section, earlier, user, situation)
+
+    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+        """What the judge says of the last exchange."""
+        with self.table.timed("judge"):
+            return await self.table.roles.judge.judge(script, beat, exchanges)
+
+    async def recall(self, user: str, session_id: str, script: Script) -> RetrieveResult:
+        """What the memory shows for what the user says.
+
+        Raises:
+            BackendError: it failed.
+        """
+        cs: dict[str, Any] = {
+            name: value for name in self.settings.cs if (value := getattr(script, name, None)) is not None
+        }
+        request = RetrieveRequest(
+            query=user, scope=self.scope, session_id=session_id, budget=self.settings.budget, **cs
+        )
+        with self.table.timed("retrieve"):
+            result = await self.table.slot.retrieve(request)
+        self._failures_in_a_row = 0
+        return result
+
+    def failed(self, error: BackendError) -> str:
+        """Name a failed retrieval; several in a row are raised."""
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row >= _MOST_FAILURES:
+            raise error
+        return type(error).__name__

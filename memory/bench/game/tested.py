@@ -1,0 +1,241 @@
+"""A test session: the probe protocol of spec section 4.2, from readiness to the mode that is restored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from memory.bench.game.record import BeatRecord, Shown
+from memory.bench.game.roles import Exchange, Verdict
+from memory.bench.game.table import Dealings, Stopped
+from memory.bench.timeline import Beat, PreferenceTruth, TestSession
+from memory.contract.adapter import SupportsReadiness
+from memory.contract.errors import BackendError
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.receipts import RetrieveResult
+from memory.contract.requests import AdapterMode
+
+__all__ = ["Told", "play_test"]
+
+Told = tuple[int, str, str]
+"""A turn that was written: number of its session, event id, what the user said in lower case."""
+
+
+async def play_test(
+    dealings: Dealings, persona_id: str, test: TestSession, told: Sequence[Told]
+) -> dict[str, Any]:
+    """Play a test session while nothing is written.
+
+    Args:
+        dealings: with whom and how.
+        persona_id: who.
+        test: what.
+        told: the turns written so far.
+
+    Returns:
+        The journal's line.
+
+    Raises:
+        Stopped: the memory failed to process what was written, or a test session's artefact was written.
+        MemslotError: the mode could not be switched, or the backend failed time and again.
+    """
+    return await _Tested(dealings, persona_id, test, told).play()
+
+
+class _Tested:
+    """A test session while it is played."""
+
+    def __init__(self, dealings: Dealings, persona_id: str, test: TestSession, told: Sequence[Told]) -> None:
+        self._dealings, self._table, self._slot = dealings, dealings.table, dealings.table.slot
+        self._settings = dealings.settings
+        self._persona_id, self._test, self._told = persona_id, test, told
+        self._earlier: list[Exchange] = []
+        self._records: list[BeatRecord] = []
+        self._texts: list[dict[str, str]] = []
+        self._warnings: list[str] = []
+        self._skipped = 0
+        self._shown: dict[str, Shown | None] = {}
+
+    async def play(self) -> dict[str, Any]:
+        """Ready, closed, played, judged, offered, opened again."""
+        readiness, known = await self._wait()
+        try:
+            if self._settings.read_only:  # a switch that fails leaves the slot read-only all the same
+                await self._slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
+            before = self._table.fingerprint()
+            for beat in self._test.script.beats:
+                await self._beat(beat, readiness, known)
+            if self._settings.read_only:
+                await self._offer()
+            after = self._table.fingerprint()
+        finally:
+            if self._settings.read_only:
+                await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+        store = "not_counted" if before is None else "same" if before == after else "changed"
+        if store == "changed":
+            self._warnings.append("the store's files differed after a test session")
+        return {
+            "session": self._test.session_id,
+            "readiness": readiness,
+            "store": store,
+            "skipped": self._skipped,
+            "beats": [record.row() for record in self._records],
+            "warnings": self._table.clean(self._warnings),
+            **({"texts": self._texts} if self._table.keep_texts else {}),
+        }
+
+    async def _wait(self) -> tuple[str, bool]:
+        """State of the memory, and whether its answers count."""
+        waiting = self._slot.capability(SupportsReadiness)
+        if waiting is None:
+            known = self._slot.traits.consistency == "immediate"
+            if not known:
+                self._warnings.append("writes become retrievable later, and the provider cannot say when")
+            return "not_offered", known or self._settings.score_unknown
+        with self._table.timed("wait"):
+            answer = await waiting.wait_until_ready(self._dealings.scope, self._settings.wait_timeout_s)
+        why = f": {answer.detail}" if answer.detail else ""
+        if answer.state == "failed":
+            raise Stopped(f"the backend failed to process what was written, so no test session counts{why}")
+        if answer.state == "ready":
+            return "ready", True
+        self._warnings.append(f"a test session began while readiness was {answer.state}{why}")
+        scored = answer.state == "unknown" and self._settings.score_unknown
+        return answer.state, scored
+
+    async def _beat(self, beat: Beat, readiness: str, known: bool) -> None:
+        script, session_id = self._test.script, self._test.session_id
+        probe_id = f"{self._persona_id}:{session_id}:{beat.beat_id}"
+        exchanges: list[Exchange] = []
+        verdicts: list[Verdict] = []
+        first: RetrieveResult | None = None
+        error: str | None = None
+        while (user := await self._dealings.say(script, beat, exchanges)) is not None:
+            try:
+                with self._table.asking(probe_id):
+                    result = await self._dealings.recall(user, session_id, script)
+            except BackendError as failure:
+                error = self._dealings.failed(failure)
+                break
+            self._warnings += result.trace.warnings
+            reply = await self._dealings.reply(
+                result.formatted_context, self._earlier, user, script, len(self._earlier) + 1
+            )
+            first = first or result
+            exchanges.append(Exchange(user, reply))
+            self._earlier.append(exchanges[-1])
+            self._texts.append(
+                {"probe_id": probe_id, "user": user, "reply": reply, "context": result.formatted_context}
+            )
+            if beat.truth is None:
+                break
+            verdicts.append(await self._dealings.judge(script, beat, exchanges))
+            if verdicts[-1].fit or verdicts[-1].fit is None:
+                break
+        if beat.truth is None:
+            return
+        record = BeatRecord(
+            probe_id=probe_id,
+            persona_id=self._persona_id,
+            session_id=session_id,
+            beat_id=beat.beat_id,
+            kind=beat.kind,
+            after=self._test.after,
+            status="failed" if error else "scored" if known else "not_ready",
+            context=script.context,
+            attribute=beat.attribute,
+            change=beat.truth.change,
+            since=beat.truth.since,
+            has_stale=bool(beat.truth.stale),
+            has_other=bool(beat.truth.other),
+            turns=len(exchanges),
+            readiness=readiness,
+            error=error,
+            **({} if error or first is None else self._measured(beat.truth, first)),
+        )
+        self._add(record, verdicts, beat)
+
+    def _measured(self, truth: PreferenceTruth, result: RetrieveResult) -> dict[str, Any]:
+        shown = result.formatted_context.casefold()
+        wanted = truth.current.casefold() if truth.current else None
+        gold = {
+            event_id
+            for number, event_id, text in self._told
+            if wanted is not None and wanted in text and number >= truth.since
+        }
+        named = {event_id for entry in result.context_entries for event_id in entry.event_ids}
+        return {
+            "shows_current": None if wanted is None else wanted in shown,
+            "shows_stale": any(marker.casefold() in shown for marker in truth.stale),
+            "shows_other": any(marker.casefold() in shown for marker in truth.other),
+            "relevant": tuple(
+                wanted is not None and wanted in entry.text.casefold() for entry in result.context_entries
+            ),
+            "gold": len(gold),
+            "found": len(gold & named) if named else None,
+            "tokens": result.trace.token_count,
+            "shortfall": result.trace.shortfall_tokens,
+        }
+
+    async def _offer(self) -> None:
+        """Hand over what a test session leaves behind, as any host would; the slot must refuse all of it."""
+        test = self._test
+        artefacts: list[tuple[str, tuple[Message, ...]]] = [
+            ("turn", (Message(role="user", content=one.user), Message(role="assistant", content=one.reply)))
+            for one in self._earlier
+        ]
+        artefacts.append(("simulator", (Message(role="system", content=test.script.life_context or "-"),)))
+        verdicts = " ".join(f"{one.beat_id}:{one.fit_first}" for one in self._records)
+        artefacts.append(("judge", (Message(role="system", content=verdicts or "-"),)))
+        for number, (kind, messages) in enumerate(artefacts, start=1):
+            turn_id = f"{test.session_id}.{number}"
+            event = MemoryEvent(
+                event_id=f"{self._persona_id}:{turn_id}",
+                scope=self._dealings.scope,
+                session_id=test.session_id,
+                turn_id=turn_id,
+                timestamp=test.script.start + timedelta(minutes=number - 1),
+                messages=messages,
+                metadata={"artefact": kind},
+            )
+            receipt = await self._slot.record_event(event)
+            if receipt.status != "skipped_read_only":
+                raise Stopped(
+                    f"a {kind} of a test session was written ({receipt.status}); its results do not count"
+                )
+            self._skipped += 1
+
+    def _add(self, record: BeatRecord, verdicts: list[Verdict], beat: Beat) -> None:
+        """Complete a record by what the judge said."""
+        fields: dict[str, Any] = {}
+        if verdicts and beat.truth is not None:
+            first, last = verdicts[0], verdicts[-1]
+            shown = [_relation(beat.truth, one) for one in (first, last)]
+            fields = {
+                "first": shown[0],
+                "last": shown[1],
+                "fit_first": first.fit,
+                "fit_last": last.fit,
+                "votes": first.votes,
+                "agreement": first.agreement,
+            }
+            if record.status == "scored" and first.fit is None:
+                fields["status"] = "unreadable"
+            if beat.attribute is not None and beat.kind != "neutral":
+                if beat.attribute in self._shown:
+                    fields["coherent"] = shown[0] == self._shown[beat.attribute]
+                self._shown[beat.attribute] = shown[1]
+        self._records.append(BeatRecord.load({**record.row(), **fields}))
+
+
+def _relation(truth: PreferenceTruth, verdict: Verdict) -> Shown:
+    if verdict.shown is None:
+        # A judge that reads says whether it suits, not always what it saw.
+        return "current" if verdict.fit and truth.current is not None else "nothing"
+    if verdict.shown == truth.current:
+        return "current"
+    for name, markers in (("stale", truth.stale), ("other", truth.other), ("decoy", truth.decoys)):
+        if verdict.shown in markers:
+            return name  # type: ignore[return-value]
+    return "unknown"
