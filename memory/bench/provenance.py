@@ -30,12 +30,12 @@ def wire_truth(
 ) -> tuple[MemslotConfig, tuple[str, ...]]:
     """The configuration as the provider is built from it, and the options that were filled in.
 
-    The conditions that are told the truth get it from the quickstart, unless their block brings its own. The
+    The conditions that are told the truth get it from the timeline, unless their block brings its own. The
     default scope is dropped: a run makes its own scopes.
     """
     options = dict(config.options)
     wired: dict[str, Any] = {}
-    if data.name == "quickstart" and info.kind == "control":
+    if info.kind == "control" and any(timeline.preferences for timeline in data.timelines):
         if config.provider == "oracle_ipas" and not {"matrix", "path"} & options.keys():
             wired["matrix"] = oracle_matrix(data)
         if config.provider == "static_profile" and not {"profile", "profiles", "path"} & options.keys():

@@ -86,7 +86,9 @@ def static_profile(data: TimelineSet) -> dict[str, str]:
         first: dict[Cell, str] = {}
         for known in timeline.preferences:
             first.setdefault((known.context, known.attribute), known.value)
-        lines = [f"{context}, {topics[name]}: {first[context, name]}" for context, name in sorted(first)]
+        lines = [
+            f"{context}, {topics.get(name, name)}: {first[context, name]}" for context, name in sorted(first)
+        ]
         profiles[timeline.persona_id] = "\n".join(lines)
     return profiles
 

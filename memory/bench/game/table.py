@@ -57,8 +57,9 @@ class Played:
 
     Attributes:
         sessions, tests: ended, of the timeline's.
-        counts: ``events``, ``native_records``, ``turns``, ``retrieve_errors``, ``skipped_writes`` (writes of test
-            sessions that were refused, as they should be), ``written_tokens``, ``context_tokens``.
+        counts: ``events``, ``native_records``, ``turns``, ``retrieve_errors``, ``written_tokens``,
+            ``context_tokens``; of test sessions ``skipped`` (writes that were refused, as they should be),
+            ``recalled``, and of those ``dated`` and ``versioned``.
         writes, readiness, store: receipts, readiness answers and comparisons of the store by state.
         resumed: how often the cell was taken up again.
     """
@@ -93,7 +94,8 @@ class Played:
             self.tests += 1
             self.readiness[row["readiness"]] += 1
             self.store[row["store"]] += 1
-            self.counts["skipped_writes"] += row["skipped"]
+            for count in ("skipped", "recalled", "dated", "versioned"):
+                self.counts[count] += row[count]
             self.records.extend(BeatRecord.load(record) for record in row["beats"])
         self.warnings.update(row.get("warnings", ()))
 

@@ -54,7 +54,7 @@ class _Tested:
         self._records: list[BeatRecord] = []
         self._texts: list[dict[str, str]] = []
         self._warnings: list[str] = []
-        self._skipped = 0
+        self._skipped = self._recalled = self._dated = self._versioned = 0
         self._shown: dict[str, Shown | None] = {}
 
     async def play(self) -> dict[str, Any]:
@@ -80,6 +80,9 @@ class _Tested:
             "readiness": readiness,
             "store": store,
             "skipped": self._skipped,
+            "recalled": self._recalled,
+            "dated": self._dated,
+            "versioned": self._versioned,
             "beats": [record.row() for record in self._records],
             "warnings": self._table.clean(self._warnings),
             **({"texts": self._texts} if self._table.keep_texts else {}),
@@ -119,6 +122,9 @@ class _Tested:
                 error = self._dealings.failed(failure)
                 break
             self._warnings += result.trace.warnings
+            self._recalled += 1
+            self._dated += result.trace.newest_retrieved_at is not None
+            self._versioned += bool(result.trace.representation_version or result.trace.last_derived_at)
             reply = await self._dealings.reply(
                 result.formatted_context, self._earlier, user, script, len(self._earlier) + 1
             )

@@ -1,0 +1,322 @@
+"""One cell, from a configuration to a record: what a worker does, in whatever process it lives."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from memory.bench.cell import error_record
+from memory.bench.game.manifest import CELL_FILE, CellRecord, PhaseRecord, read_cell, write_record
+from memory.bench.game.matrix import CellSpec, Experiment
+from memory.bench.game.play import Player
+from memory.bench.game.record import PlayJournal
+from memory.bench.game.seats import CeilingReached, Seats
+from memory.bench.game.table import Played, Stopped, Table
+from memory.bench.manifest import ErrorRecord, write_atomic
+from memory.bench.metrics import percentile
+from memory.bench.provenance import wire_truth
+from memory.contract.errors import MemslotError
+from memory.contract.receipts import Trace
+from memory.contract.scope import MemoryScope
+from memory.plugins.opening import build_slot
+from memory.plugins.redaction import Scrubber
+from memory.plugins.registry import MemoryAdapterRegistry
+
+__all__ = ["Job", "Tell", "cell_directory", "open_record", "play_cell", "run_job"]
+
+Tell = Callable[[str, int, int], None]
+"""Called with a cell's id, its sessions and test sessions ended, and how many it has."""
+_MOST_WARNINGS = 40
+_UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
+_probe: ContextVar[str | None] = ContextVar("_probe", default=None)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell to be played. Can be sent to another process, and to another machine that sees ``directory``."""
+
+    experiment: Experiment
+    spec: CellSpec
+    directory: Path
+    scope_run_id: str
+
+
+def cell_directory(job: Job) -> Path:
+    """Where a cell keeps everything."""
+    return job.directory / "cells" / job.spec.cell_id
+
+
+def open_record(job: Job) -> CellRecord:
+    """What is known of a cell before it is played."""
+    spec = job.spec
+    given = job.experiment.scope
+    return CellRecord(
+        cell_id=spec.cell_id,
+        label=spec.label,
+        persona_id=spec.persona_id,
+        seed=spec.seed,
+        replicate=spec.replicate,
+        scope=MemoryScope(
+            run_id=f"{job.scope_run_id}.{spec.cell_id}",
+            persona_id=spec.persona_id,
+            backend_namespace=given.backend_namespace if given else None,
+            agent_id=given.agent_id if given else None,
+        ),
+    )
+
+
+def run_job(job: Job, tell: Tell | None = None, registry: MemoryAdapterRegistry | None = None) -> CellRecord:
+    """Play a cell on an event loop of its own; see :func:`play_cell`."""
+    import anyio
+
+    return anyio.run(play_cell, job, tell, registry)
+
+
+async def play_cell(
+    job: Job, tell: Tell | None = None, registry: MemoryAdapterRegistry | None = None
+) -> CellRecord:
+    """Play a cell from where its journal ends, and write its record. One that is completed stays as it is.
+
+    Args:
+        job: the cell.
+        tell: told how far it is.
+        registry: in place of the installed plugins.
+
+    Returns:
+        The record. A cell that fails does not raise: its record says why.
+    """
+    directory = cell_directory(job)
+    if (directory / CELL_FILE).exists():
+        with contextlib.suppress(MemslotError):
+            record = read_cell(directory)
+            if record.status == "completed":
+                return record
+    directory.mkdir(parents=True, exist_ok=True)
+    record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry()).go()
+    write_record(record, directory / CELL_FILE)
+    return record
+
+
+class _Cell:
+    def __init__(self, job: Job, directory: Path, tell: Tell | None, registry: MemoryAdapterRegistry) -> None:
+        self.job, self.directory, self.tell, self.registry = job, directory, tell, registry
+        self.spent: dict[str, list[float]] = {}
+        self.played = Played()
+        self.native_scope: dict[str, str] | None = None
+        self.seats: Seats | None = None
+        self.scrub: Scrubber | None = None
+
+    async def go(self) -> CellRecord:
+        began = time.perf_counter()
+        status, error = "completed", None
+        try:
+            await self._play()
+        except CeilingReached as reached:
+            status, error = "stopped", self._error(reached)
+        except Exception as failure:  # one cell's defect must not cost the others their night
+            status, error = "failed", self._error(failure)
+        finally:
+            self._note_times()
+        played = self.played
+        with contextlib.suppress(OSError):
+            self._write_results()
+        recalled = played.counts["recalled"]
+        observability = (
+            None
+            if not recalled
+            else "dated"
+            if played.counts["dated"]
+            else "versioned"
+            if played.counts["versioned"]
+            else "weak"
+        )
+        warnings = [f"{text} ({count}x)" for text, count in played.warnings.most_common(_MOST_WARNINGS)]
+        return CellRecord.model_validate(
+            {
+                **open_record(self.job).model_dump(),
+                "native_scope": self.native_scope,
+                "status": status,
+                "error": error,
+                "sessions": played.sessions,
+                "tests": played.tests,
+                "counts": dict(sorted(played.counts.items())),
+                "writes": dict(sorted(played.writes.items())),
+                "readiness": dict(sorted(played.readiness.items())),
+                "store": dict(sorted(played.store.items())),
+                "pet_observability": observability,
+                "models": self.seats.spent() if self.seats else {},
+                "warnings": tuple(warnings),
+                "resumed": played.resumed,
+                "timings": self._timings(),
+                "wall_ms": round((time.perf_counter() - began) * 1000, 3),
+            }
+        )
+
+    def _error(self, error: Exception) -> ErrorRecord:
+        record = error_record(error)
+        if self.scrub is None:
+            return record
+        shown = {"message": self.scrub(record.message), "diagnostics": self.scrub(record.diagnostics)}
+        return record.model_copy(update=shown)
+
+    async def _play(self) -> None:
+        job, experiment = self.job, self.job.experiment
+        variant = experiment.settings.providers[job.spec.variant]
+        config = experiment.config(variant)
+        self.scrub = config.scrubber()
+        info = self.registry.selected(config)
+        data = experiment.timelines(job.spec.seed)
+        timeline = data.timelines[job.spec.persona]
+        config, _ = wire_truth(config, info, data)
+        self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
+        journal = PlayJournal(self.directory / "journal.jsonl")
+        self.seats = Seats(experiment.settings, data, self.directory)
+        record = open_record(job)
+        with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
+            slot = build_slot(
+                config,
+                token_counter=config.token_counter(),
+                trace_sink=traces,
+                registry=self.registry,
+                data_dir=self.directory / "store",
+            )
+            async with slot, self.seats:
+                table = Table(
+                    slot=slot,
+                    roles=self.seats.roles,
+                    journal=journal,
+                    fingerprint=lambda: _fingerprint(self.directory / "store"),
+                    asking=traces.asking,
+                    times=self._time,
+                    progress=self._progress,
+                    keep_texts=experiment.settings.texts_kept,
+                    scrub=self.scrub,
+                )
+                player = Player(table, timeline, record.scope, experiment.player(config))
+                self.played = player.played
+                try:
+                    await self._check_health(slot)
+                    await player.play()
+                finally:
+                    journal.close()
+                    with contextlib.suppress(MemslotError):
+                        self.native_scope = dict(slot.native_scope(record.scope))
+        self._finish(journal)
+
+    def _write_results(self) -> None:
+        rows = [record.row() for record in self.played.records]
+        write_atomic(self.directory / "results.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    async def _check_health(self, slot: Any) -> None:
+        health = await slot.health()
+        if health.status == "unavailable":
+            why = "; ".join(health.warnings)
+            raise Stopped(f"{health.backend_name} is unavailable{': ' if why else ''}{why}")
+
+    def _finish(self, journal: PlayJournal) -> None:
+        """Write what was said in test sessions where texts are kept, else forget it."""
+        if not self.job.experiment.settings.texts_kept:
+            journal.without_texts()
+            return
+        persona = self.job.spec.persona_id
+        texts = [
+            {"persona_id": persona, **text}
+            for row in journal.lines()
+            if row["kind"] == "test"
+            for text in row.get("texts", ())
+        ]
+        lines = "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
+        write_atomic(self.directory / "texts.jsonl", lines)
+
+    # -- time -------------------------------------------------------------------------------------------
+
+    def _time(self, phase: str, ms: float) -> None:
+        self.spent.setdefault(phase, []).append(round(ms, 3))
+
+    def _progress(self, played: Played) -> None:
+        self._note_times()
+        if self.tell is not None:
+            timeline = self.job.experiment.timelines(self.job.spec.seed).timelines[self.job.spec.persona]
+            total = len(timeline.sessions) + len(timeline.tests)
+            self.tell(self.job.spec.cell_id, played.sessions + played.tests, total)
+
+    def _note_times(self) -> None:
+        """Times stand apart from everything that a resumed cell must have the same."""
+        if self.spent and self.directory.exists():
+            spent, self.spent = self.spent, {}
+            with (
+                contextlib.suppress(OSError),
+                open(self.directory / "times.jsonl", "a", encoding="utf-8") as file,
+            ):
+                file.write(json.dumps(spent) + "\n")
+
+    def _timings(self) -> dict[str, PhaseRecord]:
+        phases: dict[str, list[float]] = {}
+        with contextlib.suppress(OSError, ValueError):
+            for line in (self.directory / "times.jsonl").read_text(encoding="utf-8").splitlines():
+                for phase, values in json.loads(line).items():
+                    phases.setdefault(phase, []).extend(values)
+        return {
+            phase: PhaseRecord(
+                calls=len(values),
+                total_ms=round(sum(values), 3),
+                p50=percentile(values, 0.5),
+                p95=percentile(values, 0.95),
+                p99=percentile(values, 0.99),
+            )
+            for phase, values in sorted(phases.items())
+        }
+
+
+class _Traces:
+    """The sink of a cell's traces; a cell that goes on appends. Flushed after each line."""
+
+    def __init__(self, path: Path, scrub: Scrubber) -> None:
+        self._path, self._scrub = path, scrub
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> _Traces:
+        self._file = open(self._path, "a", encoding="utf-8", newline="\n")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def emit(self, trace: Trace) -> None:
+        """Append one trace, with the probe it belongs to."""
+        if self._file is None or self._file.closed:
+            return
+        if trace.warnings:
+            trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
+        row = {**trace.model_dump(mode="json"), "probe_id": _probe.get()}
+        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    @contextmanager
+    def asking(self, probe_id: str) -> Iterator[None]:
+        """Traces of calls made within name the probe."""
+        token = _probe.set(probe_id)
+        try:
+            yield
+        finally:
+            _probe.reset(token)
+
+
+def _fingerprint(store: Path) -> str | None:
+    """What the files below a directory hold; None without any. Logs and locks beside databases are left out."""
+    digest, found = hashlib.sha256(), False
+    for path in sorted(store.rglob("*")) if store.exists() else ():
+        if path.is_file() and not _UNSTABLE.search(path.name):
+            found = True
+            digest.update(path.relative_to(store).as_posix().encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest() if found else None

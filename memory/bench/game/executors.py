@@ -1,0 +1,161 @@
+"""Where cells are played: here, in worker processes, on a dask cluster. Same jobs, same records.
+
+A worker that ends without a word (killed, out of memory) costs its cell, which says so; the others go on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from memory.bench.game.cellrun import Job, Tell, open_record, run_job
+from memory.bench.game.manifest import CellRecord
+from memory.bench.game.matrix import ExecutorSettings
+from memory.bench.manifest import ErrorRecord
+from memory.plugins.registry import MemoryAdapterRegistry
+
+__all__ = ["Executor", "LocalExecutor", "ProcessExecutor", "make_executor"]
+
+
+class Executor(Protocol):
+    """Plays cells."""
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, as they end.
+
+        Args:
+            jobs: the cells, each once.
+            tell: told how far cells are, where the executor can.
+            go_on: asked before a cell is begun; False leaves the rest out.
+        """
+        ...
+
+
+def make_executor(settings: ExecutorSettings, registry: MemoryAdapterRegistry | None = None) -> Executor:
+    """The executor that the settings name.
+
+    Raises:
+        ConfigError: it needs a package that is not installed.
+    """
+    if settings.kind == "processes":
+        return ProcessExecutor(settings.workers)
+    return LocalExecutor(registry)
+
+
+class LocalExecutor:
+    """One after another, in this process; ``registry`` in place of the installed plugins."""
+
+    def __init__(self, registry: MemoryAdapterRegistry | None = None) -> None:
+        self._registry = registry
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, in their order."""
+        for job in jobs:
+            if not go_on():
+                return
+            yield run_job(job, tell, self._registry)
+
+
+def _work(pipe: Connection) -> None:
+    """A worker's life: jobs come in, progress and records go out, until the pipe is closed."""
+    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        while (job := pipe.recv()) is not None:
+            try:
+                record = run_job(job, lambda *at: pipe.send(("at", at)))
+            except Exception as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                record = _ended(job, f"{type(error).__name__} in {where.name}", "failed")
+            pipe.send(("done", record))
+
+
+def _ended(job: Job, why: str, status: str) -> CellRecord:
+    error = ErrorRecord(type="WorkerEnded" if status == "died" else "WorkerFailed", message=why)
+    return open_record(job).model_copy(update={"status": status, "error": error})
+
+
+class _Worker:
+    def __init__(self, context: Any) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        self.pipe.send(job)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self.pipe.send(None)
+        self.pipe.close()
+        self.process.join(5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+class ProcessExecutor:
+    """Worker processes on this machine, each with one cell at a time.
+
+    Args:
+        workers: how many.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._count = workers
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: list[_Worker] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers that live."""
+        return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, as they end."""
+        waiting = deque(jobs)
+        try:
+            while True:
+                while waiting and len(self._workers) < min(self._count, len(jobs)) and go_on():
+                    self._workers.append(_Worker(self._context))
+                    self._workers[-1].give(waiting.popleft())
+                busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
+                if not busy:
+                    return
+                for pipe in wait(list(busy)):
+                    worker = busy[pipe]
+                    record = self._heard(worker, tell)
+                    if record is None:
+                        continue
+                    if worker in self._workers and waiting and go_on():
+                        worker.give(waiting.popleft())
+                    yield record
+        finally:
+            for worker in self._workers:
+                worker.end()
+            self._workers.clear()
+
+    def _heard(self, worker: _Worker, tell: Tell) -> CellRecord | None:
+        """What a worker says: a record, or None where it is only about how far it is."""
+        job = worker.job
+        assert job is not None
+        try:
+            kind, what = worker.pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join(5)
+            self._workers.remove(worker)
+            worker.pipe.close()
+            code = worker.process.exitcode
+            how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+            return _ended(job, f"the worker process ended {how} while it played this cell", "died")
+        if kind == "at":
+            tell(*what)
+            return None
+        worker.job = None
+        return what  # type: ignore[no-any-return]

@@ -1,0 +1,423 @@
+"""An experiment from its matrix to its figures: begun, or taken up again where it stopped.
+
+``<output>/<experiment id>/`` holds ``experiment.json`` (the manifest), ``metrics.json``, ``report.html``, and below
+``cells/`` a directory for each cell: ``cell.json``, ``results.jsonl`` (judged beats), ``traces.jsonl``,
+``texts.jsonl`` where texts are kept, ``journal.jsonl`` (what a resumed cell goes on from), ``times.jsonl`` and
+``store``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from memory.adapter.lockfile import FileLock
+from memory.bench.canonical import canonical_hash
+from memory.bench.cell import error_record
+from memory.bench.game.cellrun import Job, cell_directory, open_record
+from memory.bench.game.executors import Executor, make_executor
+from memory.bench.game.manifest import (
+    EXPERIMENT_FILE,
+    CellRecord,
+    ExperimentManifest,
+    RunRecord,
+    VariantRecord,
+    read_cell,
+    read_experiment,
+    write_record,
+)
+from memory.bench.game.matrix import CellSpec, Experiment, Variant
+from memory.bench.game.metrics import GameMetrics, Scored, game_metrics
+from memory.bench.game.record import BeatRecord
+from memory.bench.game.seats import role_records
+from memory.bench.manifest import CheckRecord, DataRecord, ErrorRecord
+from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
+from memory.bench.rundir import make_directory, new_run_id
+from memory.bench.timeline import TimelineSet
+from memory.contract.errors import BackendUnavailable, ConfigError, MemslotError
+from memory.doctor import CheckFailed, run_doctor
+from memory.plugins.opening import build_slot
+from memory.plugins.registry import MemoryAdapterRegistry
+
+__all__ = ["At", "Outcome", "begin", "load_beats", "resume"]
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """How far an experiment is; sessions and test sessions over all cells. ``left_s`` is None before one ended."""
+
+    cell_id: str
+    label: str
+    done: int
+    total: int
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An experiment that has ended, well or not: ``manifest.status`` tells."""
+
+    directory: Path
+    manifest: ExperimentManifest
+    metrics: GameMetrics
+
+    @property
+    def report(self) -> Path:
+        """The report's file."""
+        return self.directory / "report.html"
+
+
+Progress = Callable[[At], None]
+
+
+def begin(
+    experiment: Experiment,
+    *,
+    registry: MemoryAdapterRegistry | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    on_directory: Callable[[Path], None] | None = None,
+) -> Outcome:
+    """Play an experiment. Not to be called from within an event loop.
+
+    Args:
+        experiment: what :func:`memory.bench.game.load_experiment` returned.
+        registry: in place of the installed plugins, in this process.
+        executor: in place of the one that the settings name.
+        progress: called as sessions end.
+        on_directory: called with the directory once it is made.
+
+    Raises:
+        ConfigError, PluginError: it cannot begin; nothing was written.
+
+    A cell that fails does not raise: it is marked with its reason, and the others are played.
+    """
+    registry = registry or MemoryAdapterRegistry()
+    created = datetime.now(UTC)
+    experiment_id = new_run_id(f"game-{experiment.settings.timeline}", created)
+    directory = experiment.settings.directory / experiment_id
+    manifest = _first_manifest(experiment, registry, experiment_id, created)
+    make_directory(directory)
+    if on_directory is not None:
+        on_directory(directory)
+    with _owned(directory):
+        return _Run(experiment, directory, manifest, registry, executor, progress).go()
+
+
+def resume(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    registry: MemoryAdapterRegistry | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Take an experiment up again: cells that are not completed go on from their journals.
+
+    Args:
+        experiment: its matrix, as it is now.
+        directory: the experiment's.
+        registry, executor, progress: as for :func:`begin`.
+
+    Raises:
+        ConfigError: the directory holds no experiment, or another process works on it, or the matrix, the data or
+            the prompts have changed since, so that its cells would not be comparable.
+    """
+    registry = registry or MemoryAdapterRegistry()
+    earlier = read_experiment(directory)
+    now = _first_manifest(experiment, registry, earlier.experiment_id, earlier.created_at)
+    drifted = [
+        part for part in {**earlier.hashes, **now.hashes} if earlier.hashes.get(part) != now.hashes.get(part)
+    ]
+    if drifted:
+        raise ConfigError(
+            f"{directory.name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
+            "restore what changed, or begin a new experiment"
+        )
+    with _owned(directory):
+        return _Run(experiment, directory, earlier, registry, executor, progress).go()
+
+
+@contextmanager
+def _owned(directory: Path) -> Iterator[None]:
+    lock = FileLock(
+        directory / ".lock", what=f"the experiment {directory.name}", instead="wait until it has ended"
+    )
+    try:
+        lock.acquire()
+    except BackendUnavailable as error:
+        raise ConfigError(str(error)) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def load_beats(directory: Path, cells: Sequence[CellRecord]) -> list[Scored]:
+    """The judged beats of cells, with their clusters.
+
+    Raises:
+        ConfigError: a line is damaged.
+    """
+    found: list[Scored] = []
+    for cell in cells:
+        file = directory / "cells" / cell.cell_id / "results.jsonl"
+        if not file.exists():
+            continue
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                found.append((f"{cell.seed}/{cell.persona_id}", BeatRecord.load(json.loads(line))))
+            except (ValueError, TypeError):
+                raise ConfigError(f"{file}, line {number}, is damaged") from None
+    return found
+
+
+class _Run:
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: Path,
+        manifest: ExperimentManifest,
+        registry: MemoryAdapterRegistry,
+        executor: Executor | None,
+        progress: Progress | None,
+    ) -> None:
+        self.experiment, self.directory, self.manifest = experiment, directory, manifest
+        self.registry, self.progress = registry, progress
+        settings = experiment.settings.executor
+        self.executor = executor or make_executor(settings, registry)
+        self.cells = {cell.cell_id: cell for cell in manifest.cells}
+        self.done: dict[str, int] = {}
+        self.began = time.monotonic()
+        self.stopped = False
+
+    def go(self) -> Outcome:
+        settings = self.experiment.settings.executor
+        run = RunRecord(
+            began_at=datetime.now(UTC),
+            ended_at=None,
+            executor=settings.kind,
+            workers=1 if settings.kind == "local" else settings.workers,
+        )
+        earlier = self.manifest.runs
+        self._update(runs=(*earlier, run), status="incomplete")
+        jobs = self._jobs()
+        self._examine(jobs)
+        fit = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
+        self._count_done(jobs)
+        for record in self.executor.run(fit, self._tell, lambda: not self.stopped):
+            self.stopped = self.stopped or record.status == "stopped"
+            self.cells[record.cell_id] = record
+            self._update()
+        statuses = {cell.status for cell in self.cells.values()}
+        failed = any(variant.error for variant in self.manifest.variants) or statuses & {"failed", "died"}
+        status = "failed" if failed else "completed" if statuses == {"completed"} else "stopped"
+        run = run.model_copy(update={"ended_at": datetime.now(UTC)})
+        self._update(runs=(*earlier, run), status=status)
+        return self._finish()
+
+    def _finish(self) -> Outcome:
+        from memory.bench.game.report import write_game_report
+
+        metrics = measure(self.directory, self.manifest)
+        write_record(metrics, self.directory / "metrics.json")
+        write_game_report(self.directory, self.manifest, metrics)
+        return Outcome(self.directory, self.manifest, metrics)
+
+    def _update(self, **fields: Any) -> None:
+        cells = tuple(self.cells[cell.cell_id] for cell in self.manifest.cells)
+        self.manifest = self.manifest.model_copy(update={"cells": cells, **fields})
+        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
+
+    def _jobs(self) -> list[Job]:
+        """The cells that are not completed. What a cell says of itself counts, not what was last heard of it."""
+        jobs = []
+        for spec in self.experiment.cells():
+            job = _job(self.experiment, spec, self.directory, self.manifest.experiment_id)
+            if cell_directory(job).joinpath("cell.json").exists():
+                self.cells[spec.cell_id] = read_cell(cell_directory(job))
+            if self.cells[spec.cell_id].status != "completed":
+                jobs.append(job)
+        return jobs
+
+    # -- the doctor -------------------------------------------------------------------------------------
+
+    def _examine(self, jobs: Sequence[Job]) -> None:
+        """The doctor's checks of every provider that has cells left, in this process."""
+        import anyio
+
+        wanted = {job.spec.variant for job in jobs} if self.experiment.settings.doctor else set()
+        variants = list(self.manifest.variants)
+        for number in sorted(wanted):
+            variant = variants[number].model_copy(update={"error": None})
+            try:
+                checks, failure = anyio.run(self._doctor, self.experiment.settings.providers[number])
+                variant = variant.model_copy(update={"doctor": checks, "error": failure})
+            except Exception as error:  # one plugin's defect must not cost the others their night
+                variant = variant.model_copy(update={"error": error_record(error)})
+            variants[number] = variant
+            self._update(variants=tuple(variants))
+
+    async def _doctor(self, variant: Variant) -> tuple[tuple[CheckRecord, ...], ErrorRecord | None]:
+        config = self.experiment.config(variant)
+        info = self.registry.selected(config)
+        config, _ = wire_truth(config, info, self.experiment.timelines(self.experiment.settings.seeds[0]))
+        scrub = config.scrubber(config.parse_options(info.options))
+        with TemporaryDirectory(prefix="memslot-doctor-") as place:
+            report = await run_doctor(
+                config,
+                registry=self.registry,
+                ready_timeout_s=self.experiment.settings.wait_timeout_s,
+                data_dir=Path(place),
+            )
+            checks = tuple(
+                CheckRecord(
+                    name=check.name,
+                    status=check.status,
+                    evidence=scrub(check.evidence.replace(place, "<doctor>")),
+                    latency_ms=check.latency_ms,
+                )
+                for check in report.checks
+            )
+        failed = next((check for check in checks if check.status == "failed"), None)
+        if failed is None:
+            return checks, None
+        return checks, error_record(CheckFailed(f"doctor: {failed.name}: {failed.evidence}"))
+
+    # -- progress ---------------------------------------------------------------------------------------
+
+    def _count_done(self, jobs: Sequence[Job]) -> None:
+        self.totals: dict[str, int] = {}
+        for spec in self.experiment.cells():
+            timeline = self.experiment.timelines(spec.seed).timelines[spec.persona]
+            self.totals[spec.cell_id] = len(timeline.sessions) + len(timeline.tests)
+        open_cells = {job.spec.cell_id for job in jobs}
+        self.done = {name: total for name, total in self.totals.items() if name not in open_cells}
+        self.before = sum(self.done.values())
+
+    def _tell(self, cell_id: str, done: int, total: int) -> None:
+        self.done[cell_id], self.totals[cell_id] = done, total
+        if self.progress is None:
+            return
+        all_done, everything = sum(self.done.values()), sum(self.totals.values())
+        played, spent = all_done - self.before, time.monotonic() - self.began
+        left = (everything - all_done) * spent / played if played > 0 else None
+        self.progress(At(cell_id, self.cells[cell_id].label, all_done, everything, left))
+
+
+def measure(directory: Path, manifest: ExperimentManifest) -> GameMetrics:
+    """The figures of an experiment, from the results its cells have written.
+
+    Raises:
+        ConfigError: results are damaged.
+    """
+    return game_metrics(
+        manifest.experiment_id,
+        [
+            (
+                variant.label,
+                load_beats(directory, [cell for cell in manifest.cells if cell.label == variant.label]),
+            )
+            for variant in manifest.variants
+        ],
+    )
+
+
+# -- what the manifest begins with -----------------------------------------------------------------------
+
+
+def _job(experiment: Experiment, spec: CellSpec, directory: Path, experiment_id: str) -> Job:
+    return Job(experiment, spec, directory.absolute(), experiment_id)
+
+
+def _first_manifest(
+    experiment: Experiment, registry: MemoryAdapterRegistry, experiment_id: str, created: datetime
+) -> ExperimentManifest:
+    settings = experiment.settings
+    data = {str(seed): experiment.timelines(seed) for seed in settings.seeds}
+    first = data[str(settings.seeds[0])]
+    variants = [_variant(experiment, variant, registry, first) for variant in settings.providers]
+    roles = role_records(settings)
+    shown = settings.model_dump(mode="json", exclude={"output", "data", "executor", "providers"})
+    decisive = settings.model_dump(
+        mode="json", exclude={"output", "data", "executor", "providers", "limits", "doctor"}
+    )
+    hashes = {
+        "bench": canonical_hash(decisive),
+        "data": canonical_hash({seed: one.data_hash for seed, one in data.items()}),
+        "roles": canonical_hash([role.model_dump(mode="json") for role in roles]),
+        "providers": canonical_hash([variant.label for variant in variants]),
+        **{f"provider {variant.label}": variant.config_hash for variant in variants},
+    }
+    directory = settings.directory / experiment_id
+    return ExperimentManifest(
+        experiment_id=experiment_id,
+        created_at=created,
+        versions=version_record(
+            registry.selected(experiment.config(settings.providers[0])), variants[0].provider
+        ),
+        bench={**shown, "providers": [variant.label for variant in settings.providers]},
+        hashes=hashes,
+        data={seed: _data(one) for seed, one in data.items()},
+        roles=roles,
+        variants=tuple(variants),
+        cells=tuple(
+            open_record(_job(experiment, spec, directory, experiment_id)) for spec in experiment.cells()
+        ),
+    )
+
+
+def _data(data: TimelineSet) -> DataRecord:
+    return DataRecord(
+        timeline=data.name,
+        name=data.data_name,
+        sha256=data.data_hash,
+        seed=data.seed,
+        personas=len(data.timelines),
+        sessions=sum(len(timeline.sessions) for timeline in data.timelines),
+        turns=sum(len(timeline.turns) for timeline in data.timelines),
+        probes=sum(
+            len(timeline.probes)
+            + sum(beat.truth is not None for test in timeline.tests for beat in test.script.beats)
+            for timeline in data.timelines
+        ),
+        notes=data.notes,
+    )
+
+
+def _variant(
+    experiment: Experiment, variant: Variant, registry: MemoryAdapterRegistry, data: TimelineSet
+) -> VariantRecord:
+    config = experiment.config(variant)
+    info = registry.selected(config)
+    options = config.parse_options(info.options)
+    examined, wired = wire_truth(config, info, data)
+    provider = provider_record(info)
+    with TemporaryDirectory(prefix="memslot-") as place:
+        try:
+            slot = build_slot(examined, registry=registry, data_dir=Path(place))
+        except MemslotError as error:
+            raise type(error)(f"bench.providers, {variant.label}: {error}") from error
+        capabilities, traits = tuple(sorted(slot.capabilities())), traits_record(slot.traits)
+        counter = config.token_counter().name
+    return VariantRecord(
+        label=variant.label,
+        group=variant.group,
+        provider=provider,
+        distributions=version_record(info, provider).distributions,
+        config=config.redacted(options),
+        config_hash=config.config_hash(options),
+        wired=wired,
+        budget=config.memory.budget,
+        counter=counter,
+        capabilities=capabilities,
+        traits=traits,
+        read_only=config.memory.read_only_test_sessions,
+    )

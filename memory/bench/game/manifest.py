@@ -1,0 +1,270 @@
+"""The manifest of an experiment: everything needed to repeat it, and to distrust it.
+
+``experiment.json`` says what was played and how it went; each cell writes its own part, ``cells/<cell>/cell.json``.
+No user text and no secret: names, counts, hashes, ids and times only. What is unknown is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from memory.bench.manifest import (
+    CheckRecord,
+    DataRecord,
+    ErrorRecord,
+    ProviderRecord,
+    TraitsRecord,
+    VersionRecord,
+    write_atomic,
+)
+from memory.contract._model import first_problem
+from memory.contract.errors import ConfigError
+from memory.contract.requests import ContextBudget
+from memory.contract.scope import MemoryScope
+
+__all__ = [
+    "CELL_FILE",
+    "EXPERIMENT_FILE",
+    "FORMAT_VERSION",
+    "CellRecord",
+    "ExperimentManifest",
+    "PhaseRecord",
+    "RoleRecord",
+    "RunRecord",
+    "VariantRecord",
+    "read_cell",
+    "read_experiment",
+    "write_record",
+]
+
+FORMAT_VERSION = 1
+EXPERIMENT_FILE, CELL_FILE = "experiment.json", "cell.json"
+
+CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
+Observability = Literal["dated", "versioned", "weak"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+
+class PhaseRecord(_Record):
+    """Time spent on one thing, milliseconds of wall time."""
+
+    calls: int
+    """How often."""
+    total_ms: float
+    """Altogether."""
+    p50: float | None
+    """Half of the calls took no longer."""
+    p95: float | None
+    """95 % of them."""
+    p99: float | None
+    """99 % of them."""
+
+
+class CellRecord(_Record):
+    """One persona of one seed under one provider, once."""
+
+    cell_id: str
+    """Its directory below ``cells``."""
+    label: str
+    """The provider's name in the experiment."""
+    persona_id: str
+    """The persona."""
+    seed: int
+    """Of its timeline."""
+    replicate: int
+    """Which time, from 1."""
+    scope: MemoryScope
+    """Fresh for this cell."""
+    native_scope: dict[str, str] | None = None
+    """The scope's native ids by name; null where it was never set up."""
+    status: CellStatus = "not_run"
+    """``failed``: see ``error``. ``stopped``: a limit was reached. ``died``: its worker ended without a word."""
+    error: ErrorRecord | None = None
+    """Why it did not end well."""
+    sessions: int = 0
+    """Sessions ended."""
+    tests: int = 0
+    """Test sessions ended."""
+    counts: dict[str, int] = Field(default_factory=dict)
+    """``events`` written, ``native_records`` their receipts name, ``turns`` played and ``retrieve_errors`` in
+    accumulation, ``written_tokens``, ``context_tokens``; of test sessions: writes ``skipped`` because the slot was
+    read-only, retrievals ``recalled``, and of those ``dated`` and ``versioned``."""
+    writes: dict[str, int] = Field(default_factory=dict)
+    """Receipts by status."""
+    readiness: dict[str, int] = Field(default_factory=dict)
+    """Test sessions by the memory's state as they began."""
+    store: dict[str, int] = Field(default_factory=dict)
+    """Test sessions by whether the store's files were the ``same`` afterwards, ``changed``, or ``not_counted``."""
+    pet_observability: Observability | None = None
+    """What retrievals say of when things were said: ``dated`` rows, a ``versioned`` representation, or neither
+    (``weak``); null where nothing was retrieved."""
+    models: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Calls and tokens of the roles' models, by role."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of the scores must know, each once."""
+    resumed: int = 0
+    """How often it was taken up again."""
+    timings: dict[str, PhaseRecord] = Field(default_factory=dict)
+    """Time by phase; of a process that was killed, up to its last whole session."""
+    wall_ms: float | None = None
+    """From beginning to end of the process that ended it."""
+
+
+class VariantRecord(_Record):
+    """One provider with one setting."""
+
+    label: str
+    """Its name in the experiment."""
+    group: str | None
+    """Its experiment group; only providers of one group are compared."""
+    provider: ProviderRecord
+    """Which context provider is active."""
+    distributions: dict[str, str]
+    """Installed distributions it relies on."""
+    config: dict[str, JsonValue]
+    """Its effective configuration, as it may be published."""
+    config_hash: str
+    """Hash of all of it, hidden options and files' contents included."""
+    wired: tuple[str, ...]
+    """Options that were filled in from the timeline's ground truth."""
+    budget: ContextBudget
+    """Of every retrieval: the token range aimed at."""
+    counter: str
+    """Counter of tokens."""
+    capabilities: tuple[str, ...]
+    """Capability protocols the adapter offered."""
+    traits: TraitsRecord
+    """What the adapter declares."""
+    read_only: bool
+    """Whether test sessions were read-only."""
+    doctor: tuple[CheckRecord, ...] | None = None
+    """The doctor's checks; null where they were not asked for or not reached."""
+    error: ErrorRecord | None = None
+    """Why its cells were not played."""
+
+
+class RoleRecord(_Record):
+    """Who plays a role."""
+
+    role: Literal["assistant", "simulator", "judge"]
+    """Which."""
+    kind: Literal["rules", "model"]
+    """Deterministic rules, or a language model."""
+    model: str | None = None
+    """The model's name."""
+    prompt_sha256: str | None = None
+    """Hash of its prompt."""
+    prompt_version: int | None = None
+    """Version of its prompt."""
+    temperature: float | None = None
+    """What it was asked with."""
+    votes: int = 1
+    """Judgements taken of each reply."""
+
+
+class RunRecord(_Record):
+    """One process that worked on the experiment."""
+
+    began_at: AwareDatetime
+    """When."""
+    ended_at: AwareDatetime | None
+    """When it ended; null while it works, and where it was killed."""
+    executor: str
+    """Where cells were played."""
+    workers: int
+    """How many at a time."""
+
+
+class ExperimentManifest(_Record):
+    """Everything of an experiment but its scores."""
+
+    format_version: Literal[1] = 1
+    """Version of this form."""
+    experiment_id: str
+    """Unique; also the directory's name, and what its scopes' ``run_id`` begin with."""
+    created_at: AwareDatetime
+    """When it began."""
+    status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
+    """``failed``: a cell did not end well. ``stopped``: a limit was reached."""
+    versions: VersionRecord
+    """Software."""
+    bench: dict[str, JsonValue]
+    """The ``bench:`` block, as it may be published."""
+    hashes: dict[str, str]
+    """Of all that decides what is played, by part: ``bench``, ``data``, ``roles``, and each provider. A resumed run
+    must have the same."""
+    data: dict[str, DataRecord]
+    """The timelines, by seed."""
+    roles: tuple[RoleRecord, ...]
+    """Who plays."""
+    variants: tuple[VariantRecord, ...]
+    """The providers."""
+    cells: tuple[CellRecord, ...]
+    """All cells, in the order they are begun."""
+    runs: tuple[RunRecord, ...] = ()
+    """Processes that worked on it, the first and each that resumed it."""
+
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+def write_record(record: BaseModel, path: Path) -> None:
+    """Write a record, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_atomic(path, record.model_dump_json(indent=2) + "\n")
+
+
+def _read(model: type[RecordT], file: Path) -> RecordT:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; give the directory of an experiment") from None
+    except (OSError, ValueError):
+        raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
+    try:
+        return model.model_validate(_migrated(content, file))
+    except ValidationError as error:
+        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
+
+
+def _migrated(content: Any, file: Path) -> Mapping[str, Any]:
+    """The content in today's form. Each past version will have one step here, from it to the next."""
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file} is not a record of an experiment")
+    version = content.get("format_version", FORMAT_VERSION)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{file} has format_version {version}, and this memslot knows {FORMAT_VERSION}; upgrade"
+        )
+    return content
+
+
+def read_experiment(directory: Path) -> ExperimentManifest:
+    """The manifest of an experiment's directory.
+
+    Raises:
+        ConfigError: there is none, it is damaged, or of a newer form.
+    """
+    return _read(ExperimentManifest, directory / EXPERIMENT_FILE)
+
+
+def read_cell(directory: Path) -> CellRecord:
+    """The record of a cell's directory.
+
+    Raises:
+        ConfigError: there is none, or it is damaged.
+    """
+    return _read(CellRecord, directory / CELL_FILE)

@@ -1,0 +1,156 @@
+"""The experiment's page, from its manifest and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from memory.bench.game.manifest import CellRecord, ExperimentManifest
+from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
+from memory.bench.manifest import write_atomic
+from memory.bench.page import Block, Page, count, milliseconds, share
+
+__all__ = ["problems_of", "summary", "write_game_report"]
+
+_SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
+          "overall", "over-personalisation")  # fmt: skip
+
+
+def _measure(variant: VariantMetrics, name: str) -> Measure:
+    return next(one for one in variant.measures if one.name == name)
+
+
+def _figure(measure: Measure) -> str:
+    of = measure.estimate
+    if of.low is None or of.high is None:
+        return share(of.value)
+    return f"{share(of.value)} ({of.low:.0%} to {of.high:.0%})"
+
+
+def summary(metrics: GameMetrics) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows for a terminal: the figures on behaviour, side by side."""
+    rows = [
+        [one.label, *(share(_measure(one, name).estimate.value) for name in _SHOWN), count(one.turns.mean)]
+        for one in metrics.variants
+    ]
+    return ["provider", *_SHOWN, "replies"], rows
+
+
+def problems_of(manifest: ExperimentManifest) -> list[str]:
+    """What did not end well, a line each."""
+    found = [f"{one.label}: {one.error.message}" for one in manifest.variants if one.error]
+    for cell in manifest.cells:
+        if cell.status != "completed":
+            why = f": {cell.error.message}" if cell.error else ""
+            found.append(f"{cell.cell_id} ({cell.label}, {cell.persona_id}): {cell.status}{why}")
+    return found
+
+
+def write_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> Path:
+    """Write ``report.html`` into an experiment's directory; returns its path."""
+    path = directory / "report.html"
+    write_atomic(path, _page(manifest, metrics).render())
+    return path
+
+
+def _page(manifest: ExperimentManifest, metrics: GameMetrics) -> Page:
+    good = manifest.status == "completed"
+    data = next(iter(manifest.data.values()))
+    players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
+    return Page(
+        title=f"memslot: {manifest.experiment_id}",
+        heading="The preference game",
+        badges=[(manifest.status, "good" if good else "bad")],
+        lines=[
+            f"{manifest.experiment_id}, {data.timeline}, {len(manifest.cells)} cells of "
+            f"{data.personas} personas and {len(manifest.data)} seeds; {players}.",
+        ],
+        cards=[],
+        problems=problems_of(manifest),
+        blocks=list(_blocks(manifest, metrics)),
+    )
+
+
+def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Block]:
+    behaviour = list(_SHOWN)
+    yield Block(
+        "Behaviour",
+        columns=["provider", *behaviour],
+        rows=[[one.label, *(_figure(_measure(one, name)) for name in behaviour)] for one in metrics.variants],
+        note="Shares of judged requests, with 95 % intervals by persona. Lower is better for contamination, "
+        "reversion, felt effort and over-personalisation.",
+    )
+    retrieval = [one.name for one in metrics.variants[0].measures if one.group == "retrieval"]
+    yield Block(
+        "Retrieval",
+        columns=["provider", *retrieval, "tokens"],
+        rows=[
+            [one.label, *(_figure(_measure(one, name)) for name in retrieval), count(one.tokens.mean)]
+            for one in metrics.variants
+        ],
+        note="Of the section of each first reply.",
+    )
+    if metrics.differences:
+        yield Block(
+            "Paired differences in style fit",
+            columns=["first", "second", "difference", "95 %", "requests"],
+            rows=[
+                [
+                    one.first,
+                    one.second,
+                    "–" if one.value is None else f"{one.value:+.1%}",
+                    "–" if one.low is None or one.high is None else f"{one.low:+.1%} to {one.high:+.1%}",
+                    str(one.n),
+                ]
+                for one in metrics.differences
+            ],
+        )
+    for by in ("attribute", "kind"):
+        labels = sorted({row.label for one in metrics.variants for row in one.rows if row.by == by})
+        yield Block(
+            f"Style fit by {by}",
+            columns=["provider", *labels],
+            rows=[[one.label, *(_of(one, by, label) for label in labels)] for one in metrics.variants],
+        )
+    yield Block(
+        "Cost",
+        columns=[
+            "provider",
+            "cells",
+            "events",
+            "write p50",
+            "retrieve p50",
+            "retrieve p95",
+            "wait",
+            "resumed",
+        ],
+        rows=[_cost(variant.label, manifest.cells) for variant in manifest.variants],
+    )
+
+
+def _of(variant: VariantMetrics, by: str, label: str) -> str:
+    return next((share(row.fit.value) for row in variant.rows if row.by == by and row.label == label), "–")
+
+
+def _cost(label: str, cells: Sequence[CellRecord]) -> list[str]:
+    own = [cell for cell in cells if cell.label == label]
+
+    def middle(phase: str, name: str) -> str:
+        values = sorted(
+            value
+            for cell in own
+            if phase in cell.timings and (value := getattr(cell.timings[phase], name)) is not None
+        )
+        return milliseconds(values[len(values) // 2] if values else None)
+
+    wait = sum(cell.timings["wait"].total_ms for cell in own if "wait" in cell.timings)
+    return [
+        label,
+        f"{sum(cell.status == 'completed' for cell in own)} of {len(own)}",
+        str(sum(cell.counts.get("events", 0) for cell in own)),
+        middle("write", "p50"),
+        middle("retrieve", "p50"),
+        middle("retrieve", "p95"),
+        milliseconds(wait),
+        str(sum(cell.resumed for cell in own)),
+    ]
