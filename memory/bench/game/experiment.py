@@ -397,27 +397,26 @@ def _variant(
 ) -> VariantRecord:
     config = experiment.config(variant)
     info = registry.selected(config)
-    options = config.parse_options(info.options)
     examined, wired = wire_truth(config, info, data)
-    provider = provider_record(info)
+    options = examined.parse_options(info.options)
     with TemporaryDirectory(prefix="memslot-") as place:
         try:
             slot = build_slot(examined, registry=registry, data_dir=Path(place))
         except MemslotError as error:
             raise type(error)(f"bench.providers, {variant.label}: {error}") from error
-        capabilities, traits = tuple(sorted(slot.capabilities())), traits_record(slot.traits)
-        counter = config.token_counter().name
+        capabilities, traits = tuple(sorted(slot.capabilities())), slot.traits
+    provider = provider_record(info, traits)
     return VariantRecord(
         label=variant.label,
         group=variant.group,
         provider=provider,
         distributions=version_record(info, provider).distributions,
-        config=config.redacted(options),
-        config_hash=config.config_hash(options),
+        config=examined.redacted(options),
+        config_hash=examined.config_hash(options),
         wired=wired,
         budget=config.memory.budget,
-        counter=counter,
+        counter=config.token_counter().name,
         capabilities=capabilities,
-        traits=traits,
+        traits=traits_record(traits),
         read_only=config.memory.read_only_test_sessions,
     )

@@ -145,7 +145,8 @@ def variant_metrics(label: str, beats: Sequence[Scored]) -> VariantMetrics:
         beats: of all its cells.
     """
     scored = [(cluster, one) for cluster, one in beats if one.status == "scored"]
-    own = [(cluster, one) for cluster, one in scored if one.kind != "neutral"]
+    # What was met before in the session tells whether the assistant is coherent, not what the memory knows.
+    own = [(cluster, one) for cluster, one in scored if one.kind != "neutral" and one.coherent is None]
     latencies, later, changes, shifts = _changes(own)
     judged = [one.agreement for _, one in scored if one.agreement is not None]
     return VariantMetrics(

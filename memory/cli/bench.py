@@ -1,0 +1,101 @@
+"""``memslot bench``: an agent with each memory, a simulated user and a judge, along a timeline."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory.cli._group import FAILED
+from memory.plugins.console import AsJson, complain, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from memory.bench.game.experiment import At, Outcome
+
+__all__ = ["bench"]
+
+_TELL_EVERY_S = 5.0
+
+
+def bench(
+    matrix: Annotated[
+        Path,
+        typer.Argument(metavar="MATRIX", help="The YAML file of the experiment.", show_default=False),
+    ],
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Take up the experiment in this directory where it stopped.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the experiment's directory is made; default: manifests.", show_default=False
+        ),
+    ] = None,
+    no_doctor: Annotated[
+        bool, typer.Option("--no-doctor", help="Begin without the doctor's checks.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Play an experiment: providers x settings x users x seeds x replicates, and judge how the assistant behaves.
+
+    Accumulation sessions are played and remembered; test sessions are played while the memory is read-only. A cell
+    that fails is marked with its reason and the others are played. Exits with 1 if one did not end well.
+    """
+    from memory.bench.game.experiment import begin
+    from memory.bench.game.experiment import resume as take_up
+    from memory.bench.game.matrix import load_experiment
+
+    given: dict[str, Any] = {"output": out}
+    if no_doctor:
+        given["doctor"] = False
+    experiment = load_experiment(matrix, **given)
+    tell = _Teller(quiet=as_json)
+    if resume is not None:
+        outcome = take_up(experiment, resume, progress=tell)
+    else:
+        outcome = begin(experiment, progress=tell, on_directory=tell.directory)
+    if as_json:
+        print_json(
+            {
+                "directory": str(outcome.directory),
+                "report": str(outcome.report),
+                "status": outcome.manifest.status,
+                "metrics": outcome.metrics.model_dump(mode="json"),
+            }
+        )
+    else:
+        _show(outcome)
+    if outcome.manifest.status != "completed":
+        raise typer.Exit(FAILED)
+
+
+class _Teller:
+    """Progress as lines, a few seconds apart, that read well in a log too."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._next = time.monotonic() + _TELL_EVERY_S
+
+    def directory(self, path: Path) -> None:
+        if not self._quiet:
+            say(f"writing to {path}", "dim")
+
+    def __call__(self, at: At) -> None:
+        if self._quiet or (time.monotonic() < self._next and at.done < at.total):
+            return
+        self._next = time.monotonic() + _TELL_EVERY_S
+        left = "" if at.left_s is None else f", about {at.left_s:.0f} s left"
+        say(f"{at.done} of {at.total} sessions ({at.done / at.total:.0%}){left}; now {at.label}", "dim")
+
+
+def _show(outcome: Outcome) -> None:
+    from memory.bench.game.report import problems_of, summary
+
+    columns, rows = summary(outcome.metrics)
+    print_table(columns, rows)
+    for problem in problems_of(outcome.manifest):
+        complain(problem)
+    say(f"report: {outcome.report}")

@@ -1,0 +1,58 @@
+"""Small experiments for the tests of the game."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from memory.bench.game.experiment import Outcome, begin
+from memory.bench.game.matrix import Experiment, load_experiment
+
+SIZE = {"users": 1, "sessions": 12, "tests": 5, "attributes": 5}
+CONDITIONS: dict[str, Any] = {
+    "no_memory": {},
+    "full_history": {},
+    "rolling_summary": {"max_tokens": 600},
+    "simple_rag": {},
+    "static_profile": {},
+    "oracle_ipas": {},
+}
+
+
+def matrix(out: Path, *providers: Any, memory: dict[str, Any] | None = None, **bench: Any) -> Experiment:
+    """An experiment of a size that takes a fraction of a second per provider."""
+    content = {
+        "memory": {
+            "condition": "no_memory",
+            "budget": {"max_tokens": 600, "max_items": None},
+            "conditions": CONDITIONS,
+            **(memory or {}),
+        },
+        "bench": {
+            "game": SIZE,
+            "providers": list(providers),
+            "doctor": False,
+            "executor": {"kind": "local"},
+            **bench,
+        },
+    }
+    return load_experiment(content, output=out)
+
+
+def play(out: Path, *providers: Any, **more: Any) -> Outcome:
+    """Play such an experiment."""
+    return begin(matrix(out, *providers, **more))
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON lines file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def scores(outcome: Outcome) -> dict[str, dict[str, float | None]]:
+    """Provider -> figure -> share."""
+    return {
+        variant.label: {one.name: one.estimate.value for one in variant.measures}
+        for variant in outcome.metrics.variants
+    }

@@ -1,0 +1,279 @@
+"""A whole experiment over the zero-key controls: what everyone scores, what is kept, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from game_support import CONDITIONS, SIZE, lines, matrix, play, scores
+
+from memory import ConfigError
+from memory.bench.game.experiment import Outcome, load_beats, measure
+from memory.bench.game.generate import GameSize, make_game
+from memory.bench.game.manifest import read_experiment
+from memory.bench.game.matrix import load_experiment
+from memory.bench.game.metrics import GameMetrics
+from memory.plugins.registry import MemoryAdapterRegistry
+
+# mem0's store waits for the disk at every write; one small game is enough for it, below.
+QUICK = [name for name in CONDITIONS if name != "simple_rag"]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return play(tmp_path_factory.mktemp("game"), *QUICK, game={**SIZE, "users": 2})
+
+
+def test_the_truth_scores_all_and_nothing_scores_nothing(outcome: Outcome) -> None:
+    assert outcome.manifest.status == "completed"
+    told = scores(outcome)
+    assert set(told) == set(QUICK)
+    oracle, nothing = told["oracle_ipas"], told["no_memory"]
+    for name in ("style fit", "discrimination", "detection", "coherence", "overall", "shown"):
+        assert oracle[name] == 1.0, name
+    for name in ("contamination", "reversion", "felt effort", "over-personalisation", "stale rate"):
+        assert oracle[name] == 0.0, name
+    assert nothing["style fit"] == nothing["overall"] == nothing["detection"] == nothing["shown"] == 0.0
+    assert nothing["over-personalisation"] == 0.0
+    assert (nothing["felt effort"] or 0) > 0.5
+    # What is written down once and never again is right until it changes.
+    profile = told["static_profile"]
+    assert 0.4 < (profile["style fit"] or 0) < 1.0
+    assert (profile["stale rate"] or 0) > 0.5
+    for learner in ("full_history", "rolling_summary"):
+        assert 0.0 < (told[learner]["style fit"] or 0) < 1.0
+
+
+def test_every_figure_has_its_clusters_and_differences_are_paired(outcome: Outcome) -> None:
+    for variant in outcome.metrics.variants:
+        fit = next(one for one in variant.measures if one.name == "style fit").estimate
+        assert fit.clusters == 2
+        assert (fit.low or 0) <= (fit.value or 0) <= (fit.high or 0)
+        assert fit.high
+        assert variant.scored == variant.beats
+    pairs = {(one.first, one.second): one for one in outcome.metrics.differences}
+    assert len(pairs) == 10
+    assert pairs["no_memory", "oracle_ipas"].value is not None
+    assert pairs["no_memory", "oracle_ipas"].value < -0.5
+
+
+def test_a_test_session_changes_nothing_and_its_artefacts_are_refused(outcome: Outcome) -> None:
+    game = make_game(GameSize(**{**SIZE, "users": 2}))
+    for cell in outcome.manifest.cells:
+        (timeline,) = (one for one in game.timelines if one.persona_id == cell.persona_id)
+        directory = outcome.directory / "cells" / cell.cell_id
+        beats = lines(directory / "results.jsonl")
+        replies = sum(beat["turns"] for beat in beats)
+        assert len(beats) == sum(len(test.script.beats) for test in timeline.tests)
+        # Every turn of a test session, and one artefact each of simulator and judge.
+        assert cell.counts["skipped"] == replies + 2 * len(timeline.tests)
+        assert cell.counts["recalled"] == replies
+        assert set(cell.store) <= {"same", "not_counted"}
+        traces = lines(directory / "traces.jsonl")
+        asked = {trace["probe_id"] for trace in traces if trace["operation"] == "retrieve"} - {None}
+        assert asked == {beat["probe_id"] for beat in beats}
+        refused = [trace for trace in traces if trace["operation"] == "record_event" and trace["read_only"]]
+        assert len(refused) == cell.counts["skipped"]
+        assert all(trace["attempts"] == 0 for trace in refused)
+    stores = {cell.label: cell.store for cell in outcome.manifest.cells}
+    for label in ("full_history", "rolling_summary"):
+        assert stores[label] == {"same": SIZE["tests"]}
+
+
+def test_what_was_said_in_test_sessions_is_in_no_store(outcome: Outcome) -> None:
+    """Complaints are said in test sessions alone."""
+    complaints = {
+        beat.branch
+        for one in make_game(GameSize(**SIZE)).timelines
+        for test in one.tests
+        for beat in test.script.beats
+    }
+    kept = b"".join(
+        path.read_bytes() for path in (outcome.directory / "cells").glob("*/store/**/*") if path.is_file()
+    )
+    assert b"acc_001" in kept
+    assert not [text for text in complaints if text.encode() in kept]
+    texts = lines(outcome.directory / "cells" / "01-s7-r1-p1" / "texts.jsonl")
+    assert {text["user"] for text in texts} & complaints
+
+
+def test_the_manifest_says_what_was_played(outcome: Outcome) -> None:
+    manifest = read_experiment(outcome.directory)
+    assert manifest == outcome.manifest
+    assert manifest.data["7"].sha256 == make_game(GameSize(**{**SIZE, "users": 2})).data_hash
+    assert [role.kind for role in manifest.roles] == ["rules"] * 3
+    assert {variant.label: variant.wired for variant in manifest.variants if variant.wired} == {
+        "static_profile": ("profiles",),
+        "oracle_ipas": ("matrix",),
+    }
+    assert len({cell.scope.run_id for cell in manifest.cells}) == len(manifest.cells) == 10
+    by_label = {cell.label: cell for cell in manifest.cells}
+    assert by_label["full_history"].pet_observability == "dated"
+    assert by_label["rolling_summary"].pet_observability == "versioned"
+    assert by_label["no_memory"].pet_observability == "weak"
+    assert by_label["rolling_summary"].readiness == {"ready": SIZE["tests"]}
+    for cell in manifest.cells:
+        assert cell.timings["retrieve"].calls == cell.counts["turns"] + cell.counts["recalled"]
+        state = "pending" if cell.label == "rolling_summary" else "committed"
+        assert cell.writes == {state: cell.counts["events"]}
+
+
+def test_figures_come_from_what_is_on_disk(outcome: Outcome) -> None:
+    assert measure(outcome.directory, outcome.manifest) == outcome.metrics
+    written = GameMetrics.model_validate_json((outcome.directory / "metrics.json").read_text("utf-8"))
+    assert written == outcome.metrics
+    file = outcome.directory / "cells" / "01-s7-r1-p1" / "results.jsonl"
+    whole = file.read_text("utf-8")
+    try:
+        file.write_text(whole + "{\n", "utf-8")
+        with pytest.raises(
+            ConfigError, match=rf"results\.jsonl, line {len(whole.splitlines()) + 1}, is damaged"
+        ):
+            load_beats(outcome.directory, outcome.manifest.cells)
+    finally:
+        file.write_text(whole, "utf-8")
+
+
+def test_the_report_shows_every_provider(outcome: Outcome) -> None:
+    page = outcome.report.read_text("utf-8")
+    assert all(label in page for label in QUICK)
+    assert "over-personalisation" in page
+
+
+def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) -> None:
+    done = play(tmp_path, "simple_rag", game={**SIZE, "sessions": 10, "tests": 3, "attributes": 4})
+    (cell,) = done.manifest.cells
+    assert cell.status == "completed"
+    assert cell.store == {"same": 3}
+    assert cell.readiness == {"ready": 3}
+    assert (scores(done)["simple_rag"]["style fit"] or 0) > 0.0
+
+
+def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
+    done = play(tmp_path, "full_history", keep_texts=False)
+    cell = done.directory / "cells" / "01-s7-r1-p1"
+    assert not (cell / "texts.jsonl").exists()
+    game = make_game(GameSize(**SIZE))
+    said = next(beat.goal for test in game.timelines[0].tests for beat in test.script.beats)
+    told = next(beat.goal for one in game.timelines[0].sessions if one.script for beat in one.script.beats)
+    for file in (path for path in done.directory.rglob("*") if path.is_file() and "store" not in path.parts):
+        content = file.read_text("utf-8")
+        assert said not in content, file
+        assert told not in content, file
+
+
+def test_one_provider_with_two_settings(tmp_path: Path) -> None:
+    done = play(
+        tmp_path,
+        {"name": "short", "provider": "full_history", "budget": {"max_tokens": 60}},
+        {"name": "long", "provider": "full_history", "budget": {"max_tokens": None}},
+    )
+    told = scores(done)
+    assert (told["short"]["shown"] or 0) < (told["long"]["shown"] or 0) == 1.0
+    budgets = {variant.label: variant.budget.max_tokens for variant in done.manifest.variants}
+    assert budgets == {"short": 60, "long": None}
+    assert len({variant.config_hash for variant in done.manifest.variants}) == 2
+
+
+def test_a_provider_that_fails_is_marked_and_the_others_are_played(tmp_path: Path) -> None:
+    registry = MemoryAdapterRegistry()
+    experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
+    real = registry.create
+
+    def create(config: Any, **more: Any) -> Any:
+        adapter = real(config, **more)
+        if config.provider == "full_history":
+            adapter.record_event = _broken
+        return adapter
+
+    registry.create = create  # type: ignore[method-assign]
+    from memory.bench.game.experiment import begin
+
+    done = begin(experiment, registry=registry)
+    statuses = {cell.label: cell.status for cell in done.manifest.cells}
+    assert statuses == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
+    assert done.manifest.status == "failed"
+    (failed,) = (cell for cell in done.manifest.cells if cell.status == "failed")
+    assert failed.error is not None
+    assert failed.error.type == "BackendRejected"
+    assert "full_history" in done.report.read_text("utf-8")
+
+
+async def _broken(event: Any) -> Any:
+    from memory.contract.errors import BackendRejected
+
+    raise BackendRejected("the disk says no", sent=False)
+
+
+@pytest.mark.parametrize(
+    ("bench", "message"),
+    [
+        ({"providers": []}, "providers"),
+        ({"providers": ["no_memory", "no_memory"]}, "two entries called 'no_memory'"),
+        ({"seeds": [1, 1]}, "names a seed twice"),
+        ({"replicates": 0}, "replicates"),
+        ({"game": {"users": 0}}, "users"),
+        ({"timeline": "chess"}, "timeline"),
+        ({"rounds": 3}, "rounds"),
+    ],
+)
+def test_a_matrix_that_is_wrong_is_refused_by_name(
+    tmp_path: Path, bench: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        matrix(tmp_path, "no_memory", **bench)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_matrix_names_its_line_and_its_blocks(tmp_path: Path) -> None:
+    file = tmp_path / "matrix.yaml"
+    file.write_text("memory:\n  condition: no_memory\nbench:\n  providers: [no_memory]\n  replicates: many\n")
+    with pytest.raises(ConfigError, match=r"matrix\.yaml.*5.*replicates"):
+        load_experiment(file)
+    file.write_text("memory:\n  condition: no_memory\n")
+    with pytest.raises(ConfigError, match="bench: is missing"):
+        load_experiment(file)
+    file.write_text("memory:\n  condition: no_memory\nbench: {providers: [no_memory]}\ngame: {}\n")
+    with pytest.raises(ConfigError, match="game: is not a known section"):
+        load_experiment(file)
+
+
+def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path: Path) -> None:
+    from memory.contract.errors import PluginNotFound
+
+    with pytest.raises(PluginNotFound, match="atlantis"):
+        play(tmp_path, "no_memory", "atlantis")
+    assert not list(tmp_path.iterdir())
+
+
+def test_chinese_is_played_alike(tmp_path: Path) -> None:
+    done = play(tmp_path, "no_memory", "full_history", "oracle_ipas", game={**SIZE, "language": "zh"})
+    told = scores(done)
+    assert told["oracle_ipas"]["style fit"] == 1.0
+    assert told["no_memory"]["style fit"] == 0.0
+    assert (told["full_history"]["style fit"] or 0) > 0.0
+
+
+def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from memory.cli.app import app
+
+    file = tmp_path / "matrix.yaml"
+    file.write_text(
+        "memory:\n  condition: no_memory\n"
+        "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
+        "  providers: [no_memory, oracle_ipas]\n  output: runs\n"
+    )
+    result = CliRunner().invoke(app, ["bench", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "oracle_ipas" in result.output
+    (directory,) = (tmp_path / "runs").iterdir()
+    manifest = read_experiment(directory)
+    assert manifest.status == "completed"
+    assert all(variant.doctor for variant in manifest.variants)
+    again = CliRunner().invoke(app, ["bench", str(file), "--resume", str(directory), "--json", "--no-doctor"])
+    assert again.exit_code == 0, again.output
+    assert '"status": "completed"' in again.output
+    assert len(read_experiment(directory).runs) == 2
