@@ -188,6 +188,7 @@ class _Cell:
                 trace_sink=traces,
                 registry=self.registry,
                 data_dir=self.directory / "store",
+                neutral_sections=True,
             )
             async with slot, self.seats:
                 table = Table(

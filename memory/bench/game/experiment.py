@@ -24,6 +24,7 @@ from memory.bench.cell import error_record
 from memory.bench.game.cellrun import Job, cell_directory, open_record
 from memory.bench.game.executors import Executor, make_executor
 from memory.bench.game.manifest import (
+    CELL_FILE,
     EXPERIMENT_FILE,
     CellRecord,
     ExperimentManifest,
@@ -241,8 +242,8 @@ class _Run:
         jobs = []
         for spec in self.experiment.cells():
             job = _job(self.experiment, spec, self.directory, self.manifest.experiment_id)
-            if cell_directory(job).joinpath("cell.json").exists():
-                self.cells[spec.cell_id] = read_cell(cell_directory(job))
+            said = cell_directory(job).joinpath(CELL_FILE).exists()
+            self.cells[spec.cell_id] = read_cell(cell_directory(job)) if said else open_record(job)
             if self.cells[spec.cell_id].status != "completed":
                 jobs.append(job)
         return jobs

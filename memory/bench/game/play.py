@@ -89,8 +89,6 @@ class Player:
 
     async def _session(self, number: int, session: Session) -> None:
         done = number <= self.played.sessions
-        if not done:
-            await self._remind()
         for turn in session.turns:
             await self._deliver(number, turn.event(self._scope, session.session_id))
         if session.script is not None:
@@ -135,6 +133,7 @@ class Player:
         user = await self._dealings.say(script, beat, exchanges)
         if user is None:
             return None
+        await self._remind()
         number, error, result = len(earlier) + 1, None, None
         try:
             result = await self._dealings.recall(user, session_id, script)

@@ -1,0 +1,249 @@
+"""A run that ends at any moment goes on to the same scores, the same record and no event twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from game_support import SIZE, lines, matrix, play
+
+from memory import ConfigError
+from memory.adapter.lockfile import FileLock
+from memory.bench.game.cellrun import Job, run_job
+from memory.bench.game.experiment import Outcome, begin, resume
+from memory.bench.game.manifest import CellRecord, read_experiment
+from memory.bench.game.record import PlayJournal
+
+SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
+TIMES = {"timings", "wall_ms", "resumed", "scope", "native_scope", "warnings"}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def without_times(cell: CellRecord) -> dict[str, Any]:
+    return cell.model_dump(exclude=TIMES)
+
+
+def results(outcome: Outcome) -> dict[str, bytes]:
+    return {
+        path.parent.name: path.read_bytes()
+        for path in sorted(outcome.directory.glob("cells/*/results.jsonl"))
+    }
+
+
+def stored_events(outcome: Outcome) -> Counter[str]:
+    """Event ids as full_history keeps them."""
+    found: Counter[str] = Counter()
+    for file in outcome.directory.glob("cells/*/store/full_history/*.jsonl"):
+        found.update(row["event_id"] for row in lines(file))
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return play(tmp_path_factory.mktemp("whole"), "full_history", "oracle_ipas", game=SMALL)
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, line: int, *, after: bool) -> None:
+    """End the process over the line-th line that is written to a journal."""
+    written, real = [0], PlayJournal.add
+
+    def add(self: PlayJournal, kind: str, **row: Any) -> None:
+        written[0] += 1
+        if written[0] == line and not after:
+            raise Killed
+        real(self, kind, **row)
+        if written[0] == line:
+            raise Killed
+
+    monkeypatch.setattr(PlayJournal, "add", add)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("share", [0.02, 0.25, 0.5, 0.6, 0.75, 0.9, 0.99])
+def test_a_run_that_ended_anywhere_goes_on_to_the_same(
+    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, after: bool
+) -> None:
+    total = sum(len(lines(path)) for path in whole.directory.glob("cells/*/journal.jsonl"))
+    experiment = matrix(tmp_path, "full_history", "oracle_ipas", game=SMALL)
+    with monkeypatch.context() as patch:
+        kill_at(patch, max(1, round(share * total)), after=after)
+        with pytest.raises(Killed):
+            begin(experiment)
+    (directory,) = tmp_path.iterdir()
+    assert read_experiment(directory).status == "incomplete"
+    done = resume(experiment, directory)
+    assert done.manifest.status == "completed"
+    assert results(done) == results(whole)
+    assert done.metrics.model_copy(update={"experiment_id": ""}) == whole.metrics.model_copy(
+        update={"experiment_id": ""}
+    )
+    assert [without_times(cell) for cell in done.manifest.cells] == [
+        without_times(cell) for cell in whole.manifest.cells
+    ]
+    assert stored_events(done) == stored_events(whole)
+    assert set(stored_events(done).values()) == {1}
+    assert sum(cell.resumed for cell in done.manifest.cells) <= 1
+    assert len(done.manifest.runs) == 2
+    assert done.manifest.runs[0].ended_at is None
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from game_support import matrix
+from memory.bench.game.experiment import begin
+from memory.bench.game.record import PlayJournal
+
+real, written = PlayJournal.add, [0]
+def add(self, kind, **row):
+    real(self, kind, **row)
+    written[0] += 1
+    if written[0] == {line}:
+        os.kill(os.getpid(), signal.SIGKILL)
+PlayJournal.add = add
+begin(matrix(Path({out!r}), "full_history", game={game!r}))
+"""
+
+
+def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, tmp_path: Path) -> None:
+    journal = lines(whole.directory / "cells" / "01-s7-r1-p1" / "journal.jsonl")
+    # In the middle of a session: over a turn that is noted and not yet written.
+    turn = next(
+        number
+        for number, row in enumerate(journal, start=1)
+        if number > len(journal) // 2 and row["kind"] == "turn" and journal[number - 2]["kind"] == "written"
+    )
+    code = SCRIPT.format(here=str(Path(__file__).parent), line=turn, out=str(tmp_path), game=SMALL)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    (directory,) = tmp_path.iterdir()
+    cell = directory / "cells" / "01-s7-r1-p1"
+    before = lines(cell / "journal.jsonl")
+    done = resume(matrix(tmp_path, "full_history", game=SMALL), directory)
+    assert results(done)["01-s7-r1-p1"] == results(whole)["01-s7-r1-p1"]
+    after = [row for row in lines(cell / "journal.jsonl") if row["kind"] != "resumed"]
+    assert after == journal
+    assert after[: len(before)] == before  # nothing that was done is done again
+    assert set(stored_events(done).values()) == {1}
+
+
+def test_a_journal_whose_last_line_is_torn_goes_on(whole: Outcome, tmp_path: Path) -> None:
+    experiment = matrix(tmp_path, "full_history", game=SMALL)
+    done = begin(experiment)
+    cell = done.directory / "cells" / "01-s7-r1-p1"
+    journal = (cell / "journal.jsonl").read_bytes()
+    (cell / "cell.json").unlink()
+    (cell / "journal.jsonl").write_bytes(journal[:-20])
+    again = resume(experiment, done.directory)
+    assert results(again)["01-s7-r1-p1"] == results(whole)["01-s7-r1-p1"]
+    torn = journal[: len(journal) // 2] + b"\n{broken\n" + journal[len(journal) // 2 :]
+    (cell / "cell.json").unlink()
+    (cell / "journal.jsonl").write_bytes(torn)
+    failed = resume(experiment, done.directory)
+    (record,) = failed.manifest.cells
+    assert record.status == "failed"
+    assert record.error is not None
+    assert "is damaged" in record.error.message
+
+
+def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = matrix(tmp_path, "no_memory", "full_history", game=SMALL)
+    done = begin(experiment)
+    played: list[str] = []
+
+    def noted(job: Job, *more: Any) -> CellRecord:
+        played.append(job.spec.label)
+        return run_job(job, *more)
+
+    monkeypatch.setattr("memory.bench.game.executors.run_job", noted)
+    resume(experiment, done.directory)
+    assert played == []
+    (done.directory / "cells" / "02-s7-r1-p1" / "cell.json").unlink()
+    again = resume(experiment, done.directory)
+    assert played == ["full_history"]
+    assert again.metrics == done.metrics
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"game": {**SMALL, "tests": 4}}, "bench, data"),
+        ({"cs": []}, "bench"),
+        ({"seeds": [8]}, "bench, data"),
+        ({"memory": {"budget": {"max_tokens": 500}}}, "provider full_history"),
+        (
+            {"memory": {"conditions": {"full_history": {}}, "token_counter": "builtins:len"}},
+            "provider full_history",
+        ),
+    ],
+)
+def test_a_matrix_that_changed_is_not_resumed(tmp_path: Path, change: dict[str, Any], part: str) -> None:
+    done = begin(matrix(tmp_path, "full_history", game=SMALL))
+    before = read_experiment(done.directory)
+    with pytest.raises(ConfigError, match=f"cannot be resumed: {part}"):
+        resume(matrix(tmp_path, "full_history", **{"game": SMALL, **change}), done.directory)
+    assert read_experiment(done.directory) == before
+
+
+def test_where_it_runs_and_what_it_may_cost_may_change(tmp_path: Path) -> None:
+    done = begin(matrix(tmp_path, "full_history", game=SMALL))
+    other = matrix(
+        tmp_path,
+        "full_history",
+        game=SMALL,
+        limits={"max_calls": 5},
+        executor={"kind": "processes", "workers": 1},
+    )
+    assert resume(other, done.directory).metrics == done.metrics
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    experiment = matrix(tmp_path, "full_history", game=SMALL)
+    done = begin(experiment)
+    lock = FileLock(done.directory / ".lock", what="it", instead="wait")
+    lock.acquire()
+    try:
+        with pytest.raises(ConfigError, match="is open elsewhere"):
+            resume(experiment, done.directory)
+    finally:
+        lock.release()
+    assert resume(experiment, done.directory).manifest.status == "completed"
+
+
+def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist; give the directory of an experiment"):
+        resume(matrix(tmp_path, "no_memory"), tmp_path)
+
+
+def test_a_full_disk_ends_the_cell_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+    import os
+
+    written, real = [0], PlayJournal.add
+
+    def add(self: PlayJournal, kind: str, **row: Any) -> None:
+        written[0] += 1
+        if written[0] > 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(self, kind, **row)
+
+    experiment = matrix(tmp_path, "full_history", game=SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(PlayJournal, "add", add)
+        done = begin(experiment)
+    (cell,) = done.manifest.cells
+    assert cell.status == "failed"
+    assert cell.error is not None
+    assert "make room and resume" in cell.error.message
+    again = resume(experiment, done.directory)
+    assert again.manifest.status == "completed"
+    assert set(stored_events(again).values()) == {1}
