@@ -244,6 +244,18 @@ async def test_tools_that_name_no_project_mean_the_one_their_client_works_on(sig
     assert "the pot is blue" in [one["content"] for one in found["results"]]
 
 
+async def test_one_key_of_two_clients_or_projects_is_two_sessions(signet: Daemon) -> None:
+    said = {"harness": "t", "sessionKey": "s1"}
+    tea, red = {**said, "project": "/tea", "userMessage": "My bike is red."}, {"userMessage": "red bike?"}
+    await signet.post("/api/hooks/user-prompt-submit", tea, x_signet_actor="one")
+    await signet.settled()
+    hook = "/api/hooks/user-prompt-submit"
+    _, other = await signet.post(hook, {**said, **red}, x_signet_actor="two")
+    assert other["memoryCount"] == 0
+    _, other = await signet.post(hook, {**said, **red, "project": "/coffee"}, x_signet_actor="one")
+    assert other["memoryCount"] == 0
+
+
 async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(
     signet: Daemon, tmp_path: Path
 ) -> None:

@@ -187,7 +187,7 @@ class SignetService:
 
     def bypass(self, caller: Caller, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again."""
-        session = self.sessions.find(caller, key)
+        session = next((one for one in self.sessions.of(caller) if one.key == key), None)
         if session is None:
             raise Refused(404, "Session not found")
         if not isinstance(body.get("enabled"), bool):

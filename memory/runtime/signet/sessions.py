@@ -41,6 +41,7 @@ class Session:
 
     Attributes:
         key: as the client names it; empty where it names none.
+        named: project and agent, as its first call named them.
         epoch: one more after each compaction: the host does not show any more what was said before it.
         heard: prompts so far.
         last_assistant: the answer that was recorded last.
@@ -49,6 +50,7 @@ class Session:
     key: str
     scope: MemoryScope
     runtime_path: str | None = None
+    named: tuple[str | None, str | None] = (None, None)
     claimed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     bypassed: bool = False
     epoch: int = 1
@@ -74,16 +76,16 @@ class Sessions:
 
     def __init__(self, isolate: tuple[Literal["project", "agent"], ...]) -> None:
         self._isolate = isolate
-        self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str, str], Session] = OrderedDict()
         self._scopes: OrderedDict[tuple[str, str], OrderedDict[MemoryScope, None]] = OrderedDict()
 
     def of(self, caller: Caller) -> list[Session]:
         """The caller's sessions, oldest first."""
-        return [one for (name, _), one in self._sessions.items() if name == caller.name]
+        return [one for (name, _, _), one in self._sessions.items() if name == caller.name]
 
     def find(self, caller: Caller, key: str) -> Session | None:
-        """A session of this caller."""
-        return self._sessions.get((caller.name, key))
+        """A session of this caller and client; two clients may use one key."""
+        return self._sessions.get((caller.name, caller.client, key))
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:
         """The session a lifecycle call belongs to, begun where it is not known.
@@ -93,23 +95,27 @@ class Sessions:
         """
         path = caller.runtime_path or params.runtime_path
         key = params.session_key or ""
-        known = self._sessions.get((caller.name, key)) if key else None
-        if known is not None:
+        place = (caller.name, caller.client, key)
+        known = self._sessions.get(place) if key else None
+        named = (params.project, params.agent_id)
+        if known is not None and all(one in (None, its) for one, its in zip(named, known.named, strict=True)):
             if known.runtime_path and path and known.runtime_path != path:
                 raise Conflict(f"session claimed by {known.runtime_path} path")
             known.runtime_path = known.runtime_path or path
-            self._sessions.move_to_end((caller.name, key))
+            self._sessions.move_to_end(place)
             return known
-        session = Session(key, self.scope(caller, params.project, params.agent_id), path)
+        session = Session(
+            key, self.scope(caller, *named), path, named
+        )  # also where a key is used again, for another project
         if key:
-            self._sessions[(caller.name, key)] = session
+            self._sessions[place] = session
             if len(self._sessions) > _MOST:
                 self._sessions.popitem(last=False)
         return session
 
     def end(self, caller: Caller, key: str | None) -> None:
         """Forget a session; the next call with its key begins another."""
-        self._sessions.pop((caller.name, key or ""), None)
+        self._sessions.pop((caller.name, caller.client, key or ""), None)
 
     def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
         """Whose memory a call means.
