@@ -370,6 +370,7 @@ class Connection:
 
 
 def _native(path: Path, buffer_mb: int) -> kuzu.Database:
+    # With more threads, rows come in another order each time.
     return kuzu.Database(
         str(path), buffer_pool_size=buffer_mb << 20, max_db_size=_LARGEST_BYTES, max_num_threads=1
     )
