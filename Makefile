@@ -11,18 +11,20 @@ VENV ?= .venv
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$name" && break; done)
 LIVE_VENV ?= .venv-live-memos
+NANOBOT_VENV ?= .venv-nanobot
 ARGS ?=
 JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    play the quickstart with every memory that needs no key, and compare them"
 	@echo "make test    run the tests, without those that repeat others on further variants or take long"
 	@echo "make test-all    run the whole test suite, as CI does"
+	@echo "make test-nanobot  run the tests with a real Nanobot, in an environment of its own"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
@@ -42,6 +44,10 @@ test: $(VENV)/.installed-test
 
 test-all: $(VENV)/.installed-test
 	$(PYTEST) $(ARGS)
+
+# Nanobot and MemOS cannot share an environment.
+test-nanobot: $(NANOBOT_VENV)/.installed
+	$(NANOBOT_VENV)/bin/python -m pytest tests/hosts/with_nanobot $(ARGS)
 
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed
@@ -99,6 +105,12 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[mem0,graphiti,graphiti-falkordb,honcho,memos,test]' 'MemoryOS>=2.0.33,<2.1' \
 		'setuptools>=77' 'psycopg[binary,pool]'
 	@$(PIP) --only-binary :all: pgserver || echo "no pgserver here; the pgvector tests will be skipped"
+	@touch $@
+
+$(NANOBOT_VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv "$(NANOBOT_VENV)"
+	$(NANOBOT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nanobot,mem0,test]'
 	@touch $@
 
 $(LIVE_VENV)/.installed: pyproject.toml

@@ -1,0 +1,184 @@
+"""The memory of a stock Nanobot: an entry point of the group ``nanobot.tools``. Imported by Nanobot alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Self
+
+from nanobot.agent.tools.base import Tool
+from nanobot.bus.runtime_events import (
+    SessionTurnPersisted,
+    SessionTurnStarted,
+    TurnCompleted,
+    TurnRunStatusChanged,
+)
+from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
+
+from memory.contract.errors import ScopeError
+from memory.hosts.nanobot.turns import SOURCE, claim_workspace, said, turn_event, without_section
+from memory.plugins.opening import build_slot
+from memory.runtime.policy import TurnMemory, TurnPolicy
+
+__all__ = ["MemslotTool"]
+
+log = logging.getLogger(__name__)
+
+_open: dict[Path, TurnMemory] = {}
+"""Configurations in use: an embedded store has one owner, and Nanobot may build its tools more than once."""
+
+
+def _config(workspace: str) -> Path | None:
+    """``MEMSLOT_CONFIG``, else ``memslot.yaml`` in the workspace; None where there is neither."""
+    named = os.environ.get("MEMSLOT_CONFIG")
+    file = Path(named) if named else Path(workspace) / "memslot.yaml"
+    return file.absolute() if named or file.exists() else None
+
+
+async def _closing_with_the_loop(config: Path, memory: TurnMemory) -> AsyncGenerator[None, None]:
+    """Nanobot tells no tool that it ends; an event loop ends its generators, each with what it has to finish."""
+    try:
+        yield
+    finally:
+        _open.pop(config, None)
+        await memory.aclose()
+        await memory.slot.aclose()
+
+
+class MemslotTool(Tool):  # type: ignore[misc]
+    """Recalls before each turn, records after it; to the model, a search in its memory."""
+
+    def __init__(self, config: Path, memory: TurnMemory, sessions: Any) -> None:
+        self._config = config
+        self._memory = memory
+        self._ending: AsyncGenerator[None, None] | None = None
+        self._sessions = sessions
+        self._scope = memory.slot.scope_or_default(None)
+        self._known: dict[str, int] = {}
+        self._delivered: set[str] = set()
+
+    # -- what Nanobot asks of a tool --------------------------------------------------------------------
+
+    @classmethod
+    def enabled(cls, ctx: Any) -> bool:
+        """Only where a configuration is named."""
+        return _config(ctx.workspace) is not None
+
+    @classmethod
+    def create(cls, ctx: Any) -> Self:
+        """Open the memory of this workspace. What is wrong with it is logged by Nanobot, which runs without."""
+        config = _config(ctx.workspace)
+        assert config is not None
+        if config not in _open:
+            slot = build_slot(config)
+            if slot.scope is None:
+                raise ScopeError(
+                    f"{config}: memory.scope says whose memory this is; add run_id and persona_id"
+                )
+            _open[config] = TurnMemory(slot, TurnPolicy(exclude_session=True))
+        memory = _open[config]
+        claim_workspace(Path(ctx.workspace), memory.slot.scope_or_default(None))
+        _warn_of_file_memory(Path(ctx.workspace))
+        tool = cls(config, memory, ctx.sessions)
+        if ctx.bus is not None:
+            for handler, kind in (
+                (tool._begin, SessionTurnStarted),
+                (tool._record, SessionTurnPersisted),
+                (tool._answered, TurnCompleted),
+                (tool._settle, TurnRunStatusChanged),
+            ):
+                ctx.bus.subscribe(handler, kind)
+        return tool
+
+    @property
+    def name(self) -> str:
+        return "memory_search"
+
+    @property
+    def description(self) -> str:
+        return "Search long-term memory of earlier conversations. What fits this turn is shown already."
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        query = {"type": "string", "description": "What to look for, as a question.", "minLength": 1}
+        return {"type": "object", "properties": {"query": query}, "required": ["query"]}
+
+    @property
+    def read_only(self) -> bool:
+        return True
+
+    async def execute(self, query: str = "", **_: Any) -> Any:
+        """The context section, or an error as a result."""
+        recall = await self._memory.recall(query, session_id="memory_search")
+        if recall.failure is not None:
+            return self.error(f"memory is not available now: {type(recall.failure).__name__}")
+        return recall.section or "nothing is remembered"
+
+    def runtime_context_provider(self) -> Any:
+        return self._recall
+
+    # -- a turn -----------------------------------------------------------------------------------------
+
+    async def _recall(self, request: Any) -> RuntimeContextBlock | None:
+        try:
+            recall = await self._memory.recall(
+                request.original_user_text or "", session_id=request.session_key or "nanobot"
+            )
+        except Exception as error:  # Nanobot would give up the turn
+            log.warning("nothing is recalled in this turn: %s", type(error).__name__)
+            return None
+        return RuntimeContextBlock(SOURCE, recall.section) if recall.section else None
+
+    async def _begin(self, event: Any) -> None:
+        """Before the history is read: what a process that died left in it goes."""
+        if self._ending is None:
+            self._ending = _closing_with_the_loop(self._config, self._memory)
+            await anext(self._ending)
+        key = event.context.session_key
+        self._delivered.discard(key)
+        self._known[key] = len(self._clean(key))
+
+    async def _record(self, event: Any) -> None:
+        key = event.context.session_key
+        messages = self._clean(key)
+        spoken = public_history_messages(messages)  # others' blocks were not said either
+        turn = turn_event(self._scope, key, event.turn_id, said(spoken, self._known.get(key)))
+        self._known[key] = len(messages)
+        if turn is not None:
+            await self._memory.record(turn)
+
+    def _answered(self, event: Any) -> None:
+        self._delivered.add(event.context.session_key)
+
+    async def _settle(self, event: Any) -> None:
+        """A process that lives for one answer ends after this; others go on, and need not wait."""
+        if event.status == "idle" and event.context.session_key not in self._delivered:
+            policy, state = self._memory.policy, self._memory.status()["write_circuit"]
+            await self._memory.drain(policy.drain_s if state == "closed" else 0.0)
+
+    def _clean(self, key: str) -> list[dict[str, Any]]:
+        """Take our sections out of a session and its file."""
+        session = self._sessions.get_cached(key)
+        if session is None:
+            return []
+        changed = False
+        for at, message in enumerate(session.messages):
+            cleaned = without_section(message)
+            if cleaned is not None:
+                session.messages[at] = cleaned
+                changed = True
+        if changed:
+            self._sessions.save(session)
+        messages: list[dict[str, Any]] = session.messages
+        return messages
+
+
+def _warn_of_file_memory(workspace: Path) -> None:
+    try:
+        text = (workspace / "memory" / "MEMORY.md").read_text(encoding="utf-8")
+    except OSError:
+        return
+    if text.strip():
+        log.warning("memory/MEMORY.md is not empty: Nanobot shows it in every turn beside this memory")

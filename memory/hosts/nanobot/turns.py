@@ -1,0 +1,110 @@
+"""What a turn of Nanobot was, and a session without what memory put into it.
+
+Nanobot keeps what a context provider returned in the session's file and shows it again in every later turn. Memory
+would then see itself: old sections pile up in the prompt, and are recorded as if they had been said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from memory.contract.errors import ConfigError
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.formatting import strip_context
+from memory.contract.scope import MemoryScope
+from memory.slot.turns import event_of
+
+__all__ = ["SOURCE", "claim_workspace", "said", "turn_event", "without_section"]
+
+SOURCE = "memslot"
+"""Name of our blocks in Nanobot's runtime context."""
+
+_MARKER = "_runtime_context"
+
+
+def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A message of a session without our block; None where it has none. Blocks of others stay.
+
+    Args:
+        message: as Nanobot keeps it, with its marker of what was appended.
+    """
+    marker = message.get(_MARKER)
+    if not isinstance(marker, Mapping) or SOURCE not in (marker.get("sources") or ()):
+        return None
+    left = {**marker, "sources": [source for source in marker["sources"] if source != SOURCE]}
+    content = message.get("content")
+    suffix, blocks = marker.get("suffix"), marker.get("blocks")
+    if isinstance(content, str) and isinstance(suffix, str) and content.endswith(suffix):
+        text = content[: len(content) - len(suffix)].removesuffix("\n\n")
+        left["suffix"] = "\n\n".join(part for part in strip_context(suffix).split("\n\n") if part.strip())
+        content = f"{text}\n\n{left['suffix']}" if text and left["suffix"] else text or left["suffix"]
+    elif isinstance(content, list) and isinstance(blocks, list) and content[-len(blocks) :] == blocks:
+        left["blocks"] = [one for one in blocks if strip_context(str(one.get("text", ""))).strip()]
+        content = [*content[: len(content) - len(blocks)], *left["blocks"]]
+    else:
+        return None
+    cleaned = {**message, "content": content, _MARKER: left}
+    if not (left.get("suffix") or left.get("blocks")):
+        del cleaned[_MARKER]
+    return cleaned
+
+
+def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Message]:
+    """What user and assistant said in the last turn of a session: neither commands nor the traffic of tools.
+
+    Args:
+        messages: the session's, without any section.
+        known: how many there were before the turn; None, or more than there are, means from the last user's on.
+    """
+    if known is None or known > len(messages):
+        users = [at for at, one in enumerate(messages) if one.get("role") == "user"]
+        known = users[-1] if users else len(messages)
+    spoken = [one for one in messages[known:] if not one.get("_command")]
+    found = [(str(one.get("role")), strip_context(_text(one.get("content")))) for one in spoken]
+    return [
+        Message.model_validate({"role": role, "content": text})
+        for role, text in found
+        if role in ("user", "assistant") and text.strip()
+    ]
+
+
+def turn_event(
+    scope: MemoryScope, session_key: str, turn_id: str, messages: Iterable[Message]
+) -> MemoryEvent | None:
+    """The event of a turn; None where nothing was said. One turn has one event id, however often it is told."""
+    told = tuple(messages)
+    if not told:
+        return None
+    return event_of(
+        session_key, scope, messages=told, event_id=f"nanobot:{turn_id}", turn_id=turn_id, agent_id="nanobot"
+    )
+
+
+def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
+    """Let a workspace belong to one scope, since Nanobot's own tools read every session of it.
+
+    Raises:
+        ConfigError: it belongs to another, or cannot be written.
+    """
+    file = workspace / ".memslot-scope"
+    try:
+        workspace.mkdir(parents=True, exist_ok=True)
+        owner = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        if not owner:
+            file.write_text(f"{scope.label}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; the workspace must be writable") from error
+    if owner not in ("", scope.label):
+        raise ConfigError(
+            f"{workspace} is the workspace of another memory.scope, and its sessions can be read by this agent; "
+            "give each scope a workspace and a configuration directory of its own"
+        )
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        parts = [one.get("text") for one in content if isinstance(one, Mapping) and one.get("type") == "text"]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,181 @@
+"""The bindings in one process: what is shown, what is kept, and what a slow or dead memory costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nanobot import Nanobot
+from nanobot.runtime_context import RuntimeContextBlock
+from nanobot_support import Model, files, memory_config, nanobot_config
+
+from memory import MemoryScope, MemorySlot
+from memory.contract.errors import ConfigError, LifecycleError
+from memory.hosts.nanobot import tool
+from memory.hosts.nanobot.sdk import attach
+from memory.hosts.nanobot.turns import claim_workspace, said, without_section
+from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.testing import FakeBackend, FakeNativeStore
+
+pytestmark = pytest.mark.anyio
+ADA = MemoryScope(run_id="nanobot", persona_id="ada")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    with Model() as model:
+        yield model
+
+
+@pytest.fixture
+def store() -> FakeNativeStore:
+    return FakeNativeStore()
+
+
+@pytest.fixture(autouse=True)
+def nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool, "_open", {})
+    monkeypatch.delenv("MEMSLOT_CONFIG", raising=False)
+
+
+@asynccontextmanager
+async def sdk(
+    tmp_path: Path, model: Model, store: FakeNativeStore, policy: TurnPolicy | None = None
+) -> AsyncIterator[tuple[Any, TurnMemory, Any]]:
+    async with (
+        MemorySlot(FakeBackend(store), scope=ADA) as slot,
+        TurnMemory(slot, policy) as memory,
+        Nanobot.from_config(nanobot_config(tmp_path, model)) as bot,
+    ):
+        yield bot, memory, attach(bot, memory)
+
+
+async def test_the_sdk_shows_the_section_to_the_model_and_keeps_it_nowhere(
+    tmp_path: Path, model: Model, store: FakeNativeStore
+) -> None:
+    async with sdk(tmp_path, model, store) as (bot, memory, attached):
+        await bot.run("I like oolong tea.", session_key="sdk:one", hooks=[attached.hook])
+        assert await memory.drain(10)
+        result = await bot.run("Which tea do I like?", session_key="sdk:two", hooks=[attached.hook])
+        assert result.content == "You like oolong."
+        await bot.run("Thanks a lot.", session_key="sdk:two", hooks=[attached.hook])
+        assert await memory.drain(10)
+    assert model.prompts[-1].count("<memory-context") <= 1  # that of an earlier turn is not replayed
+    assert "<memory-context" not in files(tmp_path)
+    texts = [row.text for row in store.rows.values()]
+    assert texts[:2] == ["I like oolong tea.", "Noted, 1."]
+    assert not [text for text in texts if "<memory-context" in text]
+    assert len({(row.labels["event_id"]) for row in store.rows.values()}) == 3
+
+
+async def test_a_bot_that_is_let_go_is_as_it_was(
+    tmp_path: Path, model: Model, store: FakeNativeStore
+) -> None:
+    async with sdk(tmp_path, model, store) as (bot, memory, attached):
+        attached.detach()
+        attached.detach()
+        await bot.run("I like oolong tea.", hooks=[attached.hook])
+        assert await memory.drain(10)
+    assert not store.rows
+
+
+async def test_a_dead_or_slow_memory_aborts_no_turn(
+    tmp_path: Path, model: Model, store: FakeNativeStore
+) -> None:
+    policy = TurnPolicy(recall_s=0.05, drain_s=0.0)
+    async with sdk(tmp_path, model, store, policy) as (bot, memory, attached):
+        store.faults.add("500", times=None)
+        assert (await bot.run("I like oolong tea.", hooks=[attached.hook])).content == "Noted, 1."
+        store.faults.clear()
+        store.faults.add("late", times=None, delay_s=30)
+        assert (await bot.run("Which tea?", hooks=[attached.hook])).content == "Noted, 2."
+        store.faults.clear()
+        assert memory.status()["recalls_failed"] == 2
+
+
+async def test_the_entry_point_cleans_what_a_killed_process_left_and_leaves_blocks_of_others(
+    tmp_path: Path, model: Model
+) -> None:
+    config = nanobot_config(tmp_path, model)
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    memory_config(tmp_path, "full_history").rename(workspace / "memslot.yaml")
+    async with Nanobot.from_config(config) as bot:
+
+        async def other(_: Any) -> RuntimeContextBlock:
+            return RuntimeContextBlock("other", "It is raining.")
+
+        bot.runtime.add_context_provider(other)
+        await bot.run("I like oolong tea.", session_key="sdk:one")
+        (memory,) = tool._open.values()
+        saved = bot.sessions.export("sdk:one")
+        dirty = json.loads(json.dumps(saved.messages))
+        dirty[0] |= {
+            "content": 'I like oolong tea.\n\n<memory-context backend="x" scope="y">\nold\n</memory-context>',
+            "_runtime_context": {
+                "version": 1,
+                "sources": ["memslot"],
+                "suffix": '<memory-context backend="x" scope="y">\nold\n</memory-context>',
+            },
+        }
+        session = bot._loop.sessions.get_or_create("sdk:one")
+        session.messages[:] = dirty
+        bot._loop.sessions.save(session)
+        await bot.run("Which tea do I like?", session_key="sdk:one")
+        assert "old" not in model.sections[-1]
+        assert all("memory-context" not in str(one.get("content")) for one in model.asked[-1][1:-1])
+        assert "It is raining." in files(tmp_path)
+        assert "<memory-context" not in files(tmp_path)
+        await bot.run("Which tea do I like?", session_key="sdk:two")
+        assert "oolong" in model.sections[-1]
+        assert model.sections[-1].count("raining") == 1  # shown by whose it is, and not remembered
+        assert (await memory.slot.health()).details["messages"] == 6
+        await asyncio.get_running_loop().shutdown_asyncgens()  # as asyncio.run does
+        with pytest.raises(LifecycleError):
+            await memory.slot.before_turn("Which tea?", session_id="s")
+        assert not tool._open
+
+
+async def test_a_second_scope_finds_no_place_in_a_workspace(tmp_path: Path) -> None:
+    claim_workspace(tmp_path / "w", ADA)
+    claim_workspace(tmp_path / "w", ADA)
+    with pytest.raises(ConfigError, match="workspace of another"):
+        claim_workspace(tmp_path / "w", MemoryScope(run_id="nanobot", persona_id="bob"))
+
+
+def test_a_turn_is_what_was_said_and_nothing_else() -> None:
+    section = '<memory-context backend="b" scope="s">\nx\n</memory-context>'
+    messages = [
+        {"role": "user", "content": "before"},
+        {"role": "user", "content": "/help", "_command": True},
+        {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}]},
+        {"role": "assistant", "content": "", "tool_calls": [{}]},
+        {"role": "tool", "content": "10,000 lines"},
+        {"role": "assistant", "content": f"seen {section}"},
+    ]
+    assert [one.content.strip() for one in said(messages, 1)] == ["look", "seen"]
+    assert [one.content.strip() for one in said(messages, None)] == ["look", "seen"]
+    assert [one.content.strip() for one in said(messages, 99)] == ["look", "seen"]
+    assert said([], None) == []
+    kept = {"role": "user", "content": f"said {section}"}  # by the user, who may
+    assert without_section(kept) is None
+    blocks = [{"type": "text", "text": section}, {"type": "text", "text": "other"}]
+    listed = {
+        "role": "user",
+        "content": [{"type": "text", "text": "said"}, *blocks],
+        "_runtime_context": {"version": 1, "sources": ["memslot", "other"], "blocks": blocks},
+    }
+    cleaned = without_section(listed)
+    assert cleaned is not None
+    assert [one["text"] for one in cleaned["content"]] == ["said", "other"]
+    assert without_section(cleaned) is None

@@ -1,0 +1,51 @@
+"""A stock ``nanobot agent``: no code, one YAML file, and memory across sessions whatever the backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nanobot_support import Model, files, memory_config, nanobot_config
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    with Model() as model:
+        yield model
+
+
+def agent(home: Path, model: Model, said: str, session: str) -> str:
+    """One answer of a process of its own."""
+    environment = {**os.environ, "HOME": str(home), "MEMSLOT_CONFIG": str(home / "memslot.yaml")}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("nanobot")), "agent", "-c", str(nanobot_config(home, model)),
+         "-m", said, "-s", session, "--no-markdown", "--logs"],
+        env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("backend", ["full_history", "mem0"])
+def test_it_remembers_across_sessions_and_keeps_no_trace_of_what_it_was_shown(
+    backend: str, model: Model, tmp_path: Path
+) -> None:
+    memory_config(tmp_path, backend)
+    agent(tmp_path, model, "I like oolong tea.", "cli:one")
+    answer = agent(tmp_path, model, "Which tea do I like?", "cli:two")
+    assert "You like oolong." in answer
+    assert "<memory-context" in model.prompts[-1]
+    assert "<memory-context" not in files(tmp_path)
+    assert "memory_search" in model.tools[-1]
+
+
+def test_a_broken_configuration_costs_no_turn_and_is_told(model: Model, tmp_path: Path) -> None:
+    memory_config(tmp_path, "full_histroy")
+    said = agent(tmp_path, model, "I like oolong tea.", "cli:one")
+    assert "Noted, 1." in said
+    assert "did you mean full_history?" in said
+    assert "memory_search" not in model.tools[-1]
