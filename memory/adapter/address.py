@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-__all__ = ["server_address"]
+__all__ = ["is_loopback", "server_address"]
 
 EXAMPLE = "http://127.0.0.1:8765"
 
@@ -33,3 +34,13 @@ def server_address(url: str, example: str = EXAMPLE) -> str:
     if parts.query or parts.fragment:
         raise ValueError("must not hold a query or fragment; give the server's address alone")
     return url.strip().rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this machine alone."""
+    if host.lower() in ("localhost", "localhost.localdomain"):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

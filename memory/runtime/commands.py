@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
-from memory.plugins.console import say
+from memory.plugins.console import AsJson, print_json, print_table, say
 
-__all__ = ["serving"]
+__all__ = ["serving", "signet"]
 
+signet = typer.Typer(
+    help="Signet's runtime contract.", add_completion=False, rich_markup_mode=None, no_args_is_help=True
+)
 serving = typer.Typer(add_completion=False, rich_markup_mode=None)
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
@@ -46,3 +49,20 @@ def serve(
         say(f"serving {loaded.provider} at {url}")
 
     anyio.run(run, loaded, settings, ready)
+
+
+@signet.callback()
+def _root() -> None:
+    """Signet's runtime contract, as this version covers it."""
+
+
+@signet.command()
+def parity(as_json: AsJson = False) -> None:
+    """Print each row of the contract's dependency map: covered, partial or absent, and why."""
+    from memory.runtime.signet.parity import PARITY
+
+    if as_json:
+        print_json([row._asdict() for row in PARITY])
+        return
+    rows = [(row.action, row.endpoint, row.client, row.server, row.reason) for row in PARITY]
+    print_table(("action", "endpoint", "client", "server", "why"), rows)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from memory.adapter.address import is_loopback
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
@@ -109,7 +110,7 @@ async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[
     try:
         import uvicorn
 
-        from memory.runtime.signet.server import Limits, RuntimeAdapterServer, is_loopback
+        from memory.runtime.signet.server import Limits, RuntimeAdapterServer
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error

@@ -14,8 +14,9 @@ from signet_support import BASE, PAIRS, Daemon, daemon, pair
 from turn_support import Moody, forever, until
 
 from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot
+from memory.adapter.address import is_loopback
 from memory.runtime.policy import TurnMemory, TurnPolicy
-from memory.runtime.signet.server import Limits, RuntimeAdapterServer, is_loopback
+from memory.runtime.signet.server import Limits, RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
 from memory.testing import FakeBackend
 

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
-from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from memory.adapter.address import is_loopback
 from memory.contract.errors import (
     BackendError,
     CapabilityNotSupported,
@@ -42,7 +42,7 @@ from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.service import Refused, ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Sessions
 
-__all__ = ["Limits", "RuntimeAdapterServer", "is_loopback"]
+__all__ = ["Limits", "RuntimeAdapterServer"]
 
 log = logging.getLogger(__name__)
 
@@ -394,13 +394,3 @@ async def _not_here(request: Request, error: HTTPException) -> JSONResponse:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine alone."""
-    if host.lower() in ("localhost", "localhost.localdomain"):
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -1,0 +1,332 @@
+"""A client of a Signet daemon: every row of the contract's dependency map, with the daemon's real field names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+import anyio
+
+from memory.adapter.address import is_loopback, server_address
+from memory.contract.errors import (
+    BackendError,
+    BackendProtocolError,
+    BackendTimeout,
+    ConfigError,
+    InputError,
+    PluginLoadError,
+    normalise_error,
+)
+from memory.runtime.signet.adapter import DEFAULT_URL, RuntimeAdapter
+from memory.runtime.signet.types import (
+    CompactionCompleteParams,
+    CompactionResult,
+    PreCompactionParams,
+    PreCompactionResult,
+    PromptSubmitParams,
+    PromptSubmitResult,
+    SessionEndParams,
+    SessionEndResult,
+    SessionParams,
+    SessionStartParams,
+    SessionStartResult,
+    WireT,
+    read,
+)
+
+__all__ = ["AdapterClient"]
+
+_LARGEST = 20_000_000
+_POLL_S = 0.25
+
+
+class AdapterClient(RuntimeAdapter):
+    """A daemon, as a harness calls it. Runs on asyncio.
+
+    Args:
+        url: the daemon's address.
+        harness: who calls.
+        token: bearer token. It is sent to a loopback address, or to one of ``trusted_origins``, and nowhere else;
+            redirects are not followed.
+        trusted_origins: such as ``https://memory.example:3850``.
+        runtime_path: which of a host's two ways in this is; a session is claimed by one of them.
+        timeout_s: for each call. OpenCode grants a prompt 2 s.
+
+    Raises:
+        ConfigError: the address is none, or the token would leave this machine.
+        PluginLoadError: aiohttp is not installed.
+
+    Every call raises :class:`BackendError` where the daemon cannot be reached, refuses, or answers nonsense. A
+    session claimed by the other runtime path is a :class:`BackendRejected` with ``diagnostics["status"] == 409``.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        harness: str,
+        token: str | None = None,
+        trusted_origins: Iterable[str] = (),
+        runtime_path: Literal["plugin", "legacy"] = "plugin",
+        timeout_s: float = 10.0,
+    ) -> None:
+        try:
+            import aiohttp
+        except ImportError as error:
+            raise PluginLoadError("the Signet client needs: pip install 'memslot[signet]'") from error
+        try:
+            self.url = server_address(url, DEFAULT_URL)
+        except ValueError as error:
+            raise ConfigError(f"daemon_url: {error}") from error
+        if not harness.strip():
+            raise ConfigError("harness: is blank; name the program that calls")
+        if token and not _trusted(self.url, trusted_origins):
+            raise ConfigError(
+                f"token: would leave this machine for {urlsplit(self.url).netloc}; name it in trusted_origins"
+            )
+        self.harness = harness
+        self._aiohttp = aiohttp
+        self._headers = {
+            "content-type": "application/json",
+            "x-signet-runtime-path": runtime_path,
+            "x-signet-actor": harness,
+            "x-signet-actor-type": "harness",
+            **({"authorization": f"Bearer {token}"} if token else {}),
+        }
+        self._timeout_s = timeout_s
+        self._session: Any = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    # -- lifecycle --------------------------------------------------------------------------------------
+
+    async def on_session_start(self, params: SessionStartParams) -> SessionStartResult:
+        """``POST /api/hooks/session-start``"""
+        return await self._hook("session-start", params, SessionStartResult)
+
+    async def on_user_prompt_submit(self, params: PromptSubmitParams) -> PromptSubmitResult:
+        """``POST /api/hooks/user-prompt-submit``; test ``memory_count``, not whether ``inject`` is empty."""
+        if not (params.user_message or "").strip():
+            raise InputError("PromptSubmitParams.user_message: is blank; the daemon requires it")
+        return await self._hook("user-prompt-submit", params, PromptSubmitResult)
+
+    async def on_session_end(self, params: SessionEndParams) -> SessionEndResult:
+        """``POST /api/hooks/session-end``; what is extracted is never counted at once."""
+        return await self._hook("session-end", params, SessionEndResult)
+
+    async def on_pre_compaction(self, params: PreCompactionParams) -> PreCompactionResult:
+        """``POST /api/hooks/pre-compaction``"""
+        return await self._hook("pre-compaction", params, PreCompactionResult)
+
+    async def on_compaction_complete(self, params: CompactionCompleteParams) -> CompactionResult:
+        """``POST /api/hooks/compaction-complete``"""
+        if not (params.summary or "").strip():
+            raise InputError("CompactionCompleteParams.summary: is blank; the daemon requires it")
+        return await self._hook("compaction-complete", params, CompactionResult)
+
+    # -- memory -----------------------------------------------------------------------------------------
+
+    async def remember(self, content: str, **fields: Any) -> str | None:
+        """``POST /api/hooks/remember``; the new memory's id, where the daemon tells it.
+
+        Args:
+            content: the text; ``critical:`` before it pins, ``[a,b]:`` sets tags.
+            fields: ``who``, ``project``, ``sessionKey``, ``idempotencyKey``.
+
+        Raises:
+            BackendProtocolError: the daemon does not say that it was saved.
+        """
+        body = {"harness": self.harness, "content": content, **fields}
+        answer = await self._call("POST", "/api/hooks/remember", body)
+        found = answer.get("id")
+        if answer.get("saved") is not True and not isinstance(found, str):
+            raise self._nonsense("/api/hooks/remember", "it does not say whether it was saved")
+        return found if isinstance(found, str) else None
+
+    async def recall(self, query: str, **fields: Any) -> list[dict[str, Any]]:
+        """``POST /api/memory/recall``; the daemon's rows. Of the filters only ``who`` isolates.
+
+        Args:
+            query: what to look for.
+            fields: ``limit``, ``type``, ``tags``, ``who``, ``pinned``, ``importance_min``, ``since``, ``until``.
+        """
+        path = "/api/memory/recall"
+        return self._rows(path, await self._call("POST", path, {"query": query, **fields}), "results")
+
+    async def get(self, memory_id: str) -> dict[str, Any] | None:
+        """``GET /api/memory/:id``; None where there is none, or none any more."""
+        try:
+            row = await self._call("GET", _memory(memory_id))
+        except BackendError as error:
+            if error.diagnostics.get("status") == 404:
+                return None
+            raise
+        return None if row.get("is_deleted") in (1, True) else row
+
+    async def modify(
+        self, patches: Sequence[Mapping[str, Any]], reason: str | None = None
+    ) -> list[dict[str, Any]]:
+        """``POST /api/memory/modify``. A patch that failed is no error: look at each row's ``status``.
+
+        Args:
+            patches: ``id``, ``reason``, and what changes: ``content``, ``type``, ``tags``, ``if_version``.
+            reason: for patches that give none.
+        """
+        body = {
+            "patches": [{"reason": reason, **one} if reason else dict(one) for one in patches],
+            "changed_by": self.harness,
+        }
+        path = "/api/memory/modify"
+        return self._rows(path, await self._call("POST", path, body), "results")
+
+    async def forget(self, ids: Sequence[str], reason: str, *, force: bool = False) -> list[dict[str, Any]]:
+        """``POST /api/memory/forget`` with ``mode: execute``, which is not the daemon's default.
+
+        Each row's ``status`` says what became of it; pinned memories need ``force``.
+        """
+        body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
+        path = "/api/memory/forget"
+        return self._rows(path, await self._call("POST", path, body), "results")
+
+    async def update(self, memory_id: str, reason: str, **changes: Any) -> dict[str, Any]:
+        """``PATCH /api/memory/:id``; ``status`` says what became of it, whether or not ``success`` is sent."""
+        return await self._call("PATCH", _memory(memory_id), {**changes, "reason": reason})
+
+    async def delete(self, memory_id: str, reason: str, *, force: bool = False) -> dict[str, Any]:
+        """``DELETE /api/memory/:id``; as :meth:`update`."""
+        query = {"reason": reason, **({"force": "true"} if force else {})}
+        return await self._call("DELETE", f"{_memory(memory_id)}?{urlencode(query)}")
+
+    async def memories(self, limit: int = 100, offset: int = 0) -> list[dict[str, Any]]:
+        """``GET /api/memories``"""
+        path = "/api/memories"
+        answer = await self._call("GET", f"{path}?{urlencode({'limit': limit, 'offset': offset})}")
+        return self._rows(path, answer, "memories")
+
+    # -- the rest of the map ----------------------------------------------------------------------------
+
+    async def run_with_secrets(
+        self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
+    ) -> dict[str, Any]:
+        """``POST /api/secrets/exec``: run a command on the daemon's machine; ``{stdout, stderr, code}``.
+
+        Later daemons answer 202 with a job, which is asked for until it is done.
+
+        Args:
+            command: for the daemon's shell.
+            secrets: name of a variable -> name of the secret it gets.
+            within_s: seconds to wait for a job.
+
+        Raises:
+            BackendTimeout: the job is not done by then; it goes on.
+        """
+        answer = await self._call("POST", "/api/secrets/exec", {"command": command, "secrets": dict(secrets)})
+        job = answer.get("jobId") or answer.get("id")
+        if "code" in answer or not isinstance(job, str):
+            return answer
+        with anyio.move_on_after(within_s):
+            while True:
+                answer = await self._call("GET", f"/api/secrets/exec/{quote(job, safe='')}")
+                if "code" in answer or answer.get("status") not in ("queued", "pending", "running", None):
+                    return answer
+                await anyio.sleep(_POLL_S)
+        raise BackendTimeout(
+            f"signet: the command is not done within {within_s:g} s",
+            backend_name="signet",
+            operation="secrets/exec",
+        )
+
+    async def health(self) -> dict[str, Any]:
+        """``GET /health``"""
+        return await self._call("GET", "/health")
+
+    async def available(self) -> bool:
+        """Whether a daemon answers there."""
+        try:
+            await self.health()
+        except BackendError:
+            return False
+        return True
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    async def _hook(self, name: str, params: SessionParams, result: type[WireT]) -> WireT:
+        body = {"harness": self.harness, **params.to_wire()}
+        return read(result, await self._call("POST", f"/api/hooks/{name}", body))
+
+    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, TypeError, RecursionError):
+            raise InputError(f"{path}: the request is no JSON in UTF-8; mend its fields") from None
+        aiohttp = self._aiohttp
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s), trust_env=False
+            )
+        operation = f"{method} {path.partition('?')[0]}"
+        try:
+            async with self._session.request(
+                method, f"{self.url}{path}", data=content, headers=self._headers, allow_redirects=False
+            ) as answer:
+                status, raw = answer.status, await answer.content.read(_LARGEST + 1)
+                while len(raw) <= _LARGEST and not answer.content.at_eof():
+                    raw += await answer.content.read(_LARGEST + 1 - len(raw))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise normalise_error(error, backend_name="signet", operation=operation) from error
+        if not 200 <= status < 300:
+            raise normalise_error(_Status(status), backend_name="signet", operation=operation)
+        try:
+            told = json.loads(raw) if len(raw) <= _LARGEST else None
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict):
+            raise self._nonsense(operation, "it is no JSON object")
+        return told
+
+    def _rows(self, path: str, answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+        rows = answer.get(name)
+        if not isinstance(rows, list):
+            raise self._nonsense(path, f"it has no list {name!r}")
+        return [row for row in rows if isinstance(row, dict)]
+
+    @staticmethod
+    def _nonsense(operation: str, what: str) -> BackendProtocolError:
+        return BackendProtocolError(
+            f"signet: the answer cannot be used: {what}", backend_name="signet", operation=operation
+        )
+
+
+class _Status(Exception):
+    """An answer that is an error; its body may repeat what was said, so it is not kept."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status if status >= 400 else 502  # a redirect, which is not followed
+
+
+def _memory(memory_id: str) -> str:
+    return f"/api/memory/{quote(memory_id, safe='')}"
+
+
+def _trusted(url: str, origins: Iterable[str]) -> bool:
+    parts = urlsplit(url)
+    own = (parts.scheme, parts.hostname, parts.port)
+    return is_loopback(parts.hostname or "") or any(
+        own == (other.scheme, other.hostname, other.port) for other in map(urlsplit, origins)
+    )

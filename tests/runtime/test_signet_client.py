@@ -1,0 +1,288 @@
+"""The client of a Signet daemon: the recorded pairs, played back on the loopback; and the parity table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from signet_support import daemon, pair
+from typer.testing import CliRunner
+
+from memory import BackendError, BackendUnavailable, ConfigError, InputError
+from memory.cli.app import app
+from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
+from memory.runtime.signet.adapter import RuntimeAdapter, create_adapter
+from memory.runtime.signet.client import AdapterClient
+from memory.runtime.signet.parity import PARITY
+from memory.runtime.signet.types import (
+    CompactionCompleteParams,
+    PreCompactionParams,
+    PromptSubmitParams,
+    SessionEndParams,
+    SessionStartParams,
+)
+from memory.testing import LoopbackAnswer, LoopbackRequest
+from memory.testing.http_server import HttpServer
+
+pytestmark = pytest.mark.anyio
+PROJECT, KEY = "/home/user/proj", "sess-1"
+HELIX = "41d677da-93ab-4828-8d8c-8d11ef60dd90"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Played(HttpServer):
+    """Answers each request with the next answer it was given."""
+
+    def __init__(self, *answers: LoopbackAnswer | None) -> None:
+        super().__init__()
+        self.answers = list(answers)
+        self.asked: list[LoopbackRequest] = []
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        self.asked.append(request)
+        return self.answers.pop(0)
+
+
+def recorded(name: str) -> LoopbackAnswer:
+    answer = pair(name)["response"]
+    return LoopbackAnswer(answer["status"], answer["body"])
+
+
+Call = Callable[[AdapterClient], Awaitable[Any]]
+CALLS: dict[str, Call] = {
+    "01": lambda c: c.on_session_start(
+        SessionStartParams(
+            project=PROJECT, session_key=KEY, agent_id="default", context="hello", runtime_path="plugin"
+        )
+    ),
+    "06": lambda c: c.on_user_prompt_submit(
+        PromptSubmitParams(
+            project=PROJECT,
+            session_key=KEY,
+            user_message="which helix editor does user_a prefer for python work?",
+            last_assistant_message="hi",
+        )
+    ),
+    "08": lambda c: c.on_pre_compaction(
+        PreCompactionParams(session_key=KEY, message_count=42, session_context="talked about editors")
+    ),
+    "09": lambda c: c.on_compaction_complete(
+        CompactionCompleteParams(session_key=KEY, summary="User discussed editors; prefers zed.")
+    ),
+    "32": lambda c: c.on_session_end(SessionEndParams(session_key="sB", reason="clear")),
+    "03": lambda c: c.remember(
+        "[editor,python]: user_a prefers the helix editor for python work",
+        who="user_a",
+        project=PROJECT,
+        sessionKey=KEY,
+        idempotencyKey="evt-1",
+        runtimePath="plugin",
+    ),
+    "04": lambda c: c.recall("helix editor python", limit=5),
+    "05": lambda c: c.get(HELIX),
+    "07": lambda c: c.modify(
+        [
+            {
+                "id": HELIX,
+                "content": "user_a prefers the zed editor for python work",
+                "reason": "corrected",
+                "if_version": 1,
+            }
+        ]
+    ),
+    "11b": lambda c: c.run_with_secrets(
+        "printf '%s|%s' \"$MY_ENV\" ok; printf err >&2; exit 3", {"MY_ENV": "DEMO_KEY"}
+    ),
+    "00": lambda c: c.health(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_sends_what_was_recorded_and_reads_the_answer(name: str) -> None:
+    asked = pair(name)["request"]
+    with Played(recorded(name)) as server:
+        async with AdapterClient(server.url, harness="nanobot") as client:
+            result = await CALLS[name](client)
+        request = server.asked[0]
+    assert (request.method, request.path) == (asked["method"], asked["path"])
+    assert request.json == asked["body"]
+    assert request.headers["x-signet-runtime-path"] == "plugin"
+    told = pair(name)["response"]["body"]
+    if name == "01":
+        assert (result.identity, result.inject) == (told["identity"], told["inject"])
+    if name == "06":
+        assert (result.memory_count, result.query_terms) == (1, told["queryTerms"])
+    if name == "08":
+        assert result.guidelines == told["guidelines"]
+    if name == "09":
+        assert (result.success, result.memory_id) == (True, told["memoryId"])
+    if name == "03":
+        assert result == told["id"]
+    if name in ("04", "07"):
+        assert result == told["results"]
+    if name in ("00", "05", "11b"):
+        assert result == told
+
+
+async def test_an_empty_recall_is_known_by_its_count_not_its_text() -> None:
+    with Played(recorded("02")) as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="which editor?"))
+    assert result.inject
+    assert result.memory_count == 0
+
+
+async def test_a_failed_item_is_told_in_its_row_and_a_missing_memory_is_none() -> None:
+    with Played(recorded("07b"), recorded("10d"), recorded("05b"), recorded("05c")) as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            assert (await client.modify([{"id": "x"}], "r"))[0]["status"] == "version_conflict"
+            assert (await client.forget(["x"], "r"))[0]["status"] == "pinned_requires_force"
+            assert await client.get("nope") is None
+            assert await client.get(HELIX) is None
+        assert server.asked[1].json["mode"] == "execute"
+
+
+async def test_a_session_of_the_other_path_is_a_409() -> None:
+    with Played(recorded("01d")) as server:
+        async with AdapterClient(server.url, harness="t", runtime_path="legacy") as client:
+            with pytest.raises(BackendRejected) as caught:
+                await client.on_session_start(SessionStartParams(session_key=KEY))
+    assert caught.value.diagnostics["status"] == 409
+
+
+async def test_a_job_is_asked_for_until_it_is_done() -> None:
+    done = {"status": "completed", "stdout": "ok", "stderr": "", "code": 0}
+    answers = [LoopbackAnswer(202, {"jobId": "j/1"}), LoopbackAnswer(200, {"status": "running"})]
+    with Played(*answers, LoopbackAnswer(200, done)) as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            assert await client.run_with_secrets("true", {}) == done
+        assert server.asked[-1].raw_path == "/api/secrets/exec/j%2F1"
+    with Played(answers[0], *[answers[1]] * 50) as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            with pytest.raises(BackendTimeout):
+                await client.run_with_secrets("true", {}, within_s=0.05)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        LoopbackAnswer(200, "hello"),
+        LoopbackAnswer(200, b"\xff"),
+        LoopbackAnswer(200, [1]),
+        LoopbackAnswer(200, b"[" * 100_000),
+        LoopbackAnswer(200, {"results": {}}),
+        LoopbackAnswer(200, {}),
+        LoopbackAnswer(200, {"results": []}, send=5),
+        None,
+        LoopbackAnswer(302, {}, {"location": "http://evil.example/"}),
+        LoopbackAnswer(500, {"error": "planted secret"}),
+    ],
+)
+async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer: LoopbackAnswer | None) -> None:
+    with Played(answer) as server:
+        async with AdapterClient(server.url, harness="t", timeout_s=20) as client:
+            with pytest.raises(BackendError) as caught:
+                await client.recall("planted secret")
+        assert len(server.asked) == 1
+    assert "planted" not in f"{caught.value} {caught.value.diagnostics}"
+
+
+async def test_fields_of_another_kind_count_as_absent() -> None:
+    odd = {"inject": 5, "memoryCount": "many", "queryTerms": ["x"], "warnings": "w", "later": {"a": 1}}
+    with Played(LoopbackAnswer(200, odd), LoopbackAnswer(200, {"memoryId": None, "success": True})) as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="x"))
+            assert (result.inject, result.memory_count) == ("", 0)
+            kept = await client.on_compaction_complete(CompactionCompleteParams(summary="x"))
+            assert (kept.success, kept.memory_id) == (True, None)
+
+
+async def test_saved_is_said_by_the_daemon_alone() -> None:
+    with Played(
+        LoopbackAnswer(200, {"saved": False}), LoopbackAnswer(200, {"id": "m", "type": "fact"})
+    ) as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            with pytest.raises(BackendProtocolError):
+                await client.remember("x")
+            assert await client.remember("x") == "m"  # as later daemons answer
+
+
+async def test_nobody_there_is_unavailable() -> None:
+    with Played() as server, server.down():
+        url = f"http://127.0.0.1:{server._address[1]}"
+        async with AdapterClient(url, harness="t") as client:
+            assert not await client.available()
+            with pytest.raises(BackendUnavailable):
+                await client.health()
+
+
+async def test_the_token_stays_on_this_machine_or_goes_where_it_is_told() -> None:
+    remote = "https://memory.example:3850"
+    for url in (remote, "http://localhost.evil.example", "http://10.0.0.1"):
+        with pytest.raises(ConfigError, match="trusted_origins"):
+            AdapterClient(url, harness="t", token="sk-1")
+    with pytest.raises(ConfigError, match="trusted_origins"):
+        AdapterClient(remote, harness="t", token="sk-1", trusted_origins=["http://memory.example:3850"])
+    assert AdapterClient(remote, harness="t", token="sk-1", trusted_origins=[remote])
+    with Played(recorded("00")) as server:
+        async with AdapterClient(server.url, harness="t", token="sk-1") as client:
+            await client.health()
+        assert server.asked[0].headers["authorization"] == "Bearer sk-1"
+
+
+async def test_mistakes_are_refused_before_anything_is_sent() -> None:
+    with Played() as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            with pytest.raises(InputError, match="user_message"):
+                await client.on_user_prompt_submit(PromptSubmitParams(user_message=" "))
+            with pytest.raises(InputError, match="summary"):
+                await client.on_compaction_complete(CompactionCompleteParams())
+            with pytest.raises(InputError):
+                await client.remember("x\ud800")
+            with pytest.raises(InputError):
+                await client.recall("x", limit=float("nan"))
+        assert server.asked == []
+    with pytest.raises(ConfigError):
+        create_adapter("t", "ftp://x")
+    with pytest.raises(ConfigError):
+        create_adapter(" ")
+
+
+def test_an_adapter_is_a_runtime_adapter() -> None:
+    adapter = create_adapter("openclaw")
+    assert isinstance(adapter, RuntimeAdapter)
+    assert (adapter.harness, adapter.url) == ("openclaw", "http://127.0.0.1:3850")
+
+
+# -- parity -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def routes() -> AsyncIterator[set[str]]:
+    async with daemon() as signet:
+        yield {f"{method} {route.path}" for route in signet.server.app.routes for method in route.methods}
+
+
+async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
+    for row in PARITY:
+        assert (row.endpoint in routes) == (row.server != "absent" or "secrets" in row.endpoint), row
+        assert (
+            hasattr(AdapterClient, row.method) == (row.client != "absent")
+            if row.method
+            else row.client == "absent"
+        )
+        assert row.reason or (row.client, row.server) == ("covered", "covered"), row
+
+
+def test_parity_is_printed() -> None:
+    done = CliRunner().invoke(app, ["signet", "parity", "--json"])
+    assert done.exit_code == 0
+    assert len(json.loads(done.stdout)) == len(PARITY)
+    plain = CliRunner().invoke(app, ["signet", "parity"])
+    assert all(row.endpoint in plain.stdout for row in PARITY)
