@@ -5,7 +5,7 @@ Unknown is None, never invented. Empty and failed never look alike: a failed cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
@@ -39,6 +39,7 @@ __all__ = [
 ConditionKind = Literal["architecture", "control"]
 ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
 CsFiltering = Literal["hard", "soft", "none"]
+_LONG = frozenset({"request", "raw", "entries", "formatted_context", "trace"})
 WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "unknown"]
 
 
@@ -46,6 +47,15 @@ class _Answer(Frozen):
     """What an adapter makes of a native answer: where it cannot be made, it is the answer that was wrong."""
 
     _error: ClassVar[type[MemslotError]] = BackendProtocolError
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Short: neither what is unknown or empty, nor what a user said and the trace's thirty fields."""
+        for name, value in super().__repr_args__():
+            if name not in _LONG and value not in (None, (), {}, ""):
+                yield name, value
+
+    def __str__(self) -> str:
+        return repr(self)
 
 
 class Trace(_Answer):

@@ -22,7 +22,7 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.redaction import HIDDEN
 
-__all__ = ["LEAK", "Hints", "explained", "unreached"]
+__all__ = ["LEAK", "Hints", "explained", "hides_us", "unreached"]
 
 LEAK = "do not use this configuration: memory would leak between users"
 
@@ -35,6 +35,20 @@ def unreached(diagnostics: Mapping[str, Any]) -> bool:
     """Whether a failure's diagnostics say that nobody was there to answer."""
     names = [diagnostics.get("exception", ""), *diagnostics.get("causes", ())]
     return "status" not in diagnostics and any(_UNREACHED.search(str(name)) for name in names)
+
+
+def hides_us(*folders: Path) -> str | None:
+    """What scripts in these folders import as ``memory`` in our place, in words; None where they get us."""
+    ours = Path(__file__).resolve().parents[1]
+    for folder in folders:
+        for name in ("memory.py", "memory/__init__.py"):
+            found = folder / name
+            if found.is_file() and found.resolve().parent != ours:
+                return (
+                    f'{name} beside it hides this package from scripts there, which end with "cannot import name '
+                    "'open_memory'\"; rename yours"
+                )
+    return None
 
 
 def explained(error: Exception) -> str:

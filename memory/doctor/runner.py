@@ -12,7 +12,7 @@ import anyio
 
 from memory.contract.adapter import label_of
 from memory.doctor.checks import CheckFailed, Outcome, SlotChecks
-from memory.doctor.hints import Hints, explained
+from memory.doctor.hints import Hints, explained, hides_us
 from memory.doctor.report import CHECKS, CheckResult, DoctorReport, Waiting
 from memory.doctor.waiting import Patience
 from memory.plugins.config import MemslotConfig, load_config
@@ -159,7 +159,10 @@ class _Doctor:
         self._given, self._config = loaded, replace(loaded, memory=memory)
         self._hints = Hints(loaded)
         journal = "; the journal is left out: nothing of this is kept" if loaded.journal else ""
-        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}"
+        beside = [self._source] if isinstance(self._source, (str, Path)) else []
+        hidden = hides_us(Path.cwd(), *(Path(one).parent for one in beside))
+        note = f"; {hidden}" if hidden else ""
+        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}{note}"
 
     def _open(self) -> Outcome:
         assert self._config is not None

@@ -122,6 +122,9 @@ class MemorySlot:
         """The adapter's declared behaviour."""
         return self._rules.traits
 
+    def __repr__(self) -> str:
+        return f"<MemorySlot of {self.backend_name}{', read-only' if self.read_only else ''}>"
+
     @property
     def read_only(self) -> bool:
         """Whether writes are currently refused."""

@@ -32,6 +32,27 @@ def test_a_good_configuration_is_green(tmp_path: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.parametrize("name", ["memory.py", "memory/__init__.py"])
+@pytest.mark.parametrize("at", ["beside the file", "where it is called"])
+def test_a_module_that_hides_the_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, at: str
+) -> None:
+    """The command itself finds the package; the user's script beside it would not."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    path = tmp_path / "config.yaml"
+    path.write_text(FULL_HISTORY, encoding="utf-8")
+    assert "rename yours" not in invoke("doctor", path).stdout
+    own = (tmp_path if at == "beside the file" else Path.cwd()) / name
+    own.parent.mkdir(exist_ok=True)
+    own.touch()
+    result = invoke("doctor", path)
+    assert result.exit_code == 0
+    told = result.stdout.splitlines()[0]
+    assert told.startswith("passed   config")
+    assert f"{name} beside it hides this package from scripts there" in told
+
+
 def test_json_has_every_check(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(FULL_HISTORY, encoding="utf-8")
