@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -25,7 +26,9 @@ class ControlCondition(BaseAdapter):
 
     def __init__(self, name: str, traits: AdapterTraits) -> None:
         self.backend_name = name
-        self.traits = traits
+        self.traits = replace(
+            traits, counts_llm_calls=True
+        )  # what needs a model tells of it, the others have none
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's label: there is no backend whose alphabet it would have to fit."""

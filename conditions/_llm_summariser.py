@@ -22,6 +22,7 @@ from memory.adapter import (
     PluginLoadError,
     PluginOptions,
     Public,
+    count_llm_call,
     normalise_error,
 )
 
@@ -172,7 +173,12 @@ class LlmSummariser:
         }
         if self._options.temperature is not None:
             body["temperature"] = self._options.temperature
-        return await self._request("POST", "chat/completions", json=body)
+        answer = await self._request("POST", "chat/completions", json=body)
+        try:
+            count_llm_call(int(answer["usage"]["total_tokens"]))
+        except (KeyError, TypeError, ValueError):
+            count_llm_call(None)
+        return answer
 
     async def _request(self, method: str, path: str, **fields: Any) -> Any:
         try:

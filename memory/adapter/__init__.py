@@ -65,6 +65,7 @@ from memory.contract.receipts import (
 )
 from memory.contract.scope import IdAlphabet, ScopeEncoder
 from memory.contract.tokens import Utf8TokenCounter
+from memory.contract.usage import count_llm_call
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
@@ -128,6 +129,8 @@ __all__ = [
     "check_text",
     "check_url",
     "clean_text",
+    "count_llm_call",
+    "counted_openai",
     "entry_cost",
     "environment_kept",
     "fit_entries",
@@ -153,6 +156,7 @@ __all__ = [
 _LATE = {
     **dict.fromkeys(("JsonHttp", "bearer", "check_url", "route"), "http"),
     "LexicalHashEmbedder": "lexical",
+    "counted_openai": "openai_usage",
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -137,10 +138,11 @@ class NativeWorker:
 class _Job:
     """One call. Whoever claims it first decides: a worker runs it, or its caller has given it up."""
 
-    __slots__ = ("_call", "_claimed", "error", "notify", "result")
+    __slots__ = ("_call", "_claimed", "_context", "error", "notify", "result")
 
     def __init__(self, call: Callable[[], Any], notify: Callable[[], None]) -> None:
-        self._call = call
+        self._call: Callable[[], Any] = call
+        self._context = copy_context()  # of the caller, so that what is counted there is counted here
         self._claimed = threading.Lock()
         self.notify = notify
         self.result: Any = None
@@ -151,7 +153,7 @@ class _Job:
 
     def run(self) -> None:
         try:
-            self.result = self._call()
+            self.result = self._context.run(self._call)
         except BaseException as error:
             self.error = error
 

@@ -76,7 +76,7 @@ def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]
     if with_evidence:
         columns += ["evidence recall", "95 % interval", "pooled", "all found"]
     columns += ["personas", "not scored", "tokens / query", "tokens, range", "cut by budget"]
-    columns += ["retrieve p50", "retrieve p95", "ingest"]
+    columns += ["retrieve p50", "retrieve p95", "ingest", "LLM calls, ingest", "LLM tokens, ingest"]
     return columns, [_summary(run, with_evidence, with_preferences) for run in runs]
 
 
@@ -123,6 +123,8 @@ def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> li
         milliseconds(cost.retrieve_ms.p50),
         milliseconds(cost.retrieve_ms.p95),
         milliseconds(cost.ingest_ms),
+        "unknown" if cost.llm_calls is None else f"{cost.llm_calls:,}",
+        "unknown" if cost.llm_tokens is None else f"{cost.llm_tokens:,}",
     ]
 
 

@@ -208,6 +208,10 @@ class CostScores(_Figures):
     """All writes together."""
     wait_ms: float
     """All waits for readiness together."""
+    llm_calls: int | None = None
+    """Answers of the provider's own language models while writing; null where it does not say."""
+    llm_tokens: int | None = None
+    """Tokens these read and wrote; null where provider or endpoint does not say."""
     events: int
     """Events written."""
 

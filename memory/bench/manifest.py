@@ -237,12 +237,16 @@ class TokenRecord(_Record):
     """Name of the counter."""
     written: int = 0
     """Tokens of the texts handed to the provider."""
+    ingest_calls: int | None = None
+    """Answers of the provider's own language models while writing, embeddings aside; null where it does not say."""
     ingest_model: int | None = None
-    """Tokens the provider's own models used while writing; null where it does not say."""
+    """Tokens these read and wrote; null where provider or endpoint does not say."""
     context: int = 0
     """Tokens of all context sections together."""
+    retrieve_calls: int | None = None
+    """Answers of the provider's own language models while retrieving; null where it does not say."""
     retrieve_model: int | None = None
-    """Tokens the provider's own models used while retrieving; null where it does not say."""
+    """Tokens these read and wrote; null where provider or endpoint does not say."""
     answer: int | None = None
     """Tokens of answers; null because nothing is answered here."""
 

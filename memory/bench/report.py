@@ -17,7 +17,7 @@ from memory.bench.figures import (
     RunMetrics,
 )
 from memory.bench.intervals import METHOD
-from memory.bench.manifest import RunManifest, read_manifest, write_atomic
+from memory.bench.manifest import RunManifest, TokenRecord, read_manifest, write_atomic
 from memory.bench.metrics import percentile
 from memory.bench.page import Block, Card, Page, count, milliseconds, share, spanned, with_interval
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
@@ -361,6 +361,7 @@ def _record_blocks(manifest: RunManifest) -> list[Block]:
         ("configuration", f"hash {manifest.config_hash}"),
         ("seeds", ", ".join(f"{name} {seed}" for name, seed in manifest.seeds.items())),
         ("token counter", manifest.tokens.counter),
+        ("the provider's language models", _llm_use(manifest.tokens)),
         (
             "software",
             f"memslot {versions.memslot}, {versions.implementation} {versions.python}, {versions.platform}",
@@ -402,3 +403,15 @@ def _record_blocks(manifest: RunManifest) -> list[Block]:
     shown = json.dumps(manifest.config, indent=2, ensure_ascii=False)
     blocks.append(Block("Configuration", code=shown, note="As it ran; secrets hidden, files by name only."))
     return blocks
+
+
+def _llm_use(tokens: TokenRecord) -> str:
+    def told(calls: int | None, used: int | None) -> str:
+        if calls is None:
+            return "unknown: the provider does not say"
+        return f"{calls:,} calls, {'an unknown number of' if used is None else f'{used:,}'} tokens"
+
+    return (
+        f"while writing {told(tokens.ingest_calls, tokens.ingest_model)}; "
+        f"while retrieving {told(tokens.retrieve_calls, tokens.retrieve_model)}"
+    )

@@ -18,6 +18,7 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from memory.bench.figures import RunMetrics
+from memory.bench.llm_use import Phased
 from memory.bench.manifest import RunManifest, write_atomic, write_manifest
 from memory.bench.metrics import ProbeRecord
 from memory.bench.scoring import EvidenceHit, PreferenceHit
@@ -68,6 +69,7 @@ class RunDirectory:
         self._scrub = scrub
         self._names = ("traces.jsonl", "results.jsonl", *(("texts.jsonl",) if keep_texts else ()))
         self._growing: dict[str, IO[str]] = {}
+        self.llm = Phased()
 
     @property
     def store(self) -> Path:
@@ -99,6 +101,7 @@ class RunDirectory:
 
     def emit(self, trace: Trace) -> None:
         """Append one trace."""
+        self.llm.add(trace)
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
         self._append("traces.jsonl", {**trace.model_dump(mode="json"), "probe_id": _probe.get()})

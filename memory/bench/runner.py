@@ -351,7 +351,9 @@ class _Run:
             not_ready=sum(record.status == "not_ready" for record in records),
             evidence=evidence_scores(records),
             preferences=preference_scores(records),
-            cost=cost_scores(records, tally.write_ms, tally.ingest_ms, tally.wait_ms),
+            cost=cost_scores(records, tally.write_ms, tally.ingest_ms, tally.wait_ms).model_copy(
+                update={"llm_calls": self.files.llm.ingest.calls, "llm_tokens": self.files.llm.ingest.tokens}
+            ),
         )
 
     def _update(self, **fields: Any) -> None:
@@ -367,7 +369,13 @@ class _Run:
             total_ms=(time.perf_counter() - self.began) * 1000,
         )
         tokens = TokenRecord(
-            counter=self.slot.token_counter.name, written=tally.written_tokens, context=tally.context_tokens
+            counter=self.slot.token_counter.name,
+            written=tally.written_tokens,
+            context=tally.context_tokens,
+            ingest_calls=self.files.llm.ingest.calls,
+            ingest_model=self.files.llm.ingest.tokens,
+            retrieve_calls=self.files.llm.retrieve.calls,
+            retrieve_model=self.files.llm.retrieve.tokens,
         )
         warnings = [f"{text} ({count}x)" for text, count in tally.warnings.most_common(_MOST_WARNINGS)]
         if not self.config.memory.read_only_test_sessions:

@@ -89,6 +89,8 @@ class AdapterTraits:
         setup_writes: whether ``setup_scope`` may make or change something natively. The slot then sets no new scope
             up while it is read-only.
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
+        counts_llm_calls: every language model's answer is told by :func:`memory.adapter.count_llm_call`, so that
+            none told is none made.
         same_as: the control that this configuration comes to, such as mem0 without extraction to ``simple_rag``.
         stand_ins: what works, without a model, where this backend is known for one: ``lexical embedder``.
         native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
@@ -109,6 +111,7 @@ class AdapterTraits:
     bulk_size: int | None = None
     setup_writes: bool = True
     asyncio_only: bool = False
+    counts_llm_calls: bool = False
     same_as: str | None = None
     stand_ins: tuple[str, ...] = ()
     native_memory_types: tuple[str, ...] | None = None

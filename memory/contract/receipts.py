@@ -72,6 +72,8 @@ class Trace(_Answer):
         token_count: tokens of the formatted section, by ``token_counter``.
         shortfall_tokens: how far the section stayed below ``budget.min_tokens``; None without one.
         retrieved_count: native records returned, before the formatter trimmed.
+        llm_calls, llm_tokens: answers of the provider's own language models within this call, embeddings aside, and
+            the tokens they read and wrote; None where the adapter, or the endpoint, does not say.
         left_out_count: records that the provider itself left out for the budget, where it packs one; None unknown.
         included_count: entries that fit the budget.
         error: class name of the error raised, or None.
@@ -95,6 +97,8 @@ class Trace(_Answer):
     shortfall_tokens: int | None = None
     retrieved_count: int | None = None
     left_out_count: int | None = None
+    llm_calls: int | None = None
+    llm_tokens: int | None = None
     included_count: int | None = None
     top_score: float | None = None
     oldest_retrieved_at: datetime | None = None

@@ -32,6 +32,7 @@ from memory.contract.errors import (
 )
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
+from memory.contract.usage import LlmUse
 from memory.slot.gate import InFlight, Lanes, ModeGate
 from memory.slot.tracing import TraceSink
 
@@ -67,10 +68,11 @@ class Span:
 
     Attributes:
         attempts: at the native system; 0 while nothing was sent.
+        llm: the language models' answers that the adapter told of.
         finished: its trace was emitted.
     """
 
-    __slots__ = ("attempts", "fields", "finished", "operation", "scope", "started", "started_at")
+    __slots__ = ("attempts", "fields", "finished", "llm", "operation", "scope", "started", "started_at")
 
     def __init__(self, operation: str, scope: MemoryScope | None, fields: dict[str, Any]) -> None:
         self.operation = operation
@@ -78,6 +80,7 @@ class Span:
         self.fields = fields
         self.attempts = 0
         self.finished = False
+        self.llm = LlmUse()
         self.begin()
 
     def begin(self) -> None:
@@ -242,7 +245,7 @@ class Rules:
             if not span.attempts:
                 span.begin()
                 span.attempts = 1
-            with self.mapping(operation), anyio.move_on_after(deadline_s):
+            with self.mapping(operation), anyio.move_on_after(deadline_s), span.llm.counting():
                 told = await admission.run(native)
                 if answer is None or isinstance(told, answer):
                     return told
@@ -317,6 +320,8 @@ class Rules:
                 "latency_ms": span.elapsed_ms,
                 "attempts": max(trace.attempts, span.attempts) if span.attempts else 0,
                 "read_only": self.gate.read_only,
+                "llm_calls": span.llm.calls if self.traits.counts_llm_calls else None,
+                "llm_tokens": span.llm.tokens if self.traits.counts_llm_calls else None,
                 **span.fields,
                 **fields,
             }

@@ -79,6 +79,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             native_ingest_modes=_modes(settings.options),
             native_queries=queries(sagas=bool(settings.options.saga)),
             native_mutations=mutations(sagas=bool(settings.options.saga)),
+            counts_llm_calls=True,
             stand_ins=settings.options.stand_ins,
         )
         self._options = settings.options

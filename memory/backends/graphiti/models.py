@@ -22,7 +22,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from memory import ConfigError
-from memory.adapter import LexicalHashEmbedder
+from memory.adapter import LexicalHashEmbedder, counted_openai
 from memory.backends.graphiti.options import OPENAI_URL, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.write import Write
 
@@ -99,12 +99,13 @@ class Models:
         self.cross_encoder = self._cross_encoder(options, retrieve_s)
 
     def _connect(self, model: GraphitiModel, deadline_s: float) -> Any:
-        client = AsyncOpenAI(
+        plain = AsyncOpenAI(
             api_key=model.key(),
             base_url=model.base_url or OPENAI_URL,
             timeout=0.9 * deadline_s / (model.max_retries + 1),
             max_retries=model.max_retries,
         )
+        client = counted_openai(plain)
         self._http.append(client)
         return client
 

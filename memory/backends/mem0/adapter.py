@@ -113,6 +113,7 @@ class Mem0Adapter(BaseAdapter):
         self.backend_name = settings.name
         self.traits = AdapterTraits(
             kind="control" if options.same_as else traits.kind,
+            counts_llm_calls=options.counts_llm_calls,
             same_as=options.same_as,
             stand_ins=options.stand_ins,
             consistency="immediate",

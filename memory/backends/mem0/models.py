@@ -13,6 +13,7 @@ from typing import Any
 from mem0.configs.base import MemoryConfig
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 
+from memory.adapter import counted_openai
 from memory.backends.mem0.options import Mem0Model, Mem0Options
 from memory.backends.mem0.watch import (
     LexicalEmbedding,
@@ -78,6 +79,8 @@ class Models:
 
 def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
     """Give an openai-like client our deadline; its own is 600 s, three times over."""
+    from openai import OpenAI
+
     client: Any = getattr(part, "client", None)
     if not hasattr(client, "with_options"):
         return part
@@ -92,7 +95,9 @@ def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
         if any(given.values()):
             given["base_url"] = given["base_url"] or "https://api.openai.com/v1"
             options.update({name: value for name, value in given.items() if value})
-    part.client = client.with_options(**options)
+    part.client = (
+        counted_openai(client, **options) if isinstance(client, OpenAI) else client.with_options(**options)
+    )
     return part
 
 

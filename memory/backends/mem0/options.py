@@ -15,6 +15,19 @@ from memory.adapter import DataPath, IdAlphabet, PluginOptions, Public
 __all__ = ["STORES", "Mem0Model", "Mem0Options", "NativePart", "StoreProfile", "store_profile"]
 
 LEXICAL_DIMENSIONS = 1024
+_OPENAI_CLIENTS = frozenset(
+    {
+        "azure_openai",
+        "azure_openai_structured",
+        "deepseek",
+        "lmstudio",
+        "minimax",
+        "openai",
+        "openai_structured",
+        "vllm",
+        "xai",
+    }
+)
 _OPENAI_DIMENSIONS = 1536
 _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
@@ -204,6 +217,11 @@ class Mem0Options(PluginOptions):
     def infers(self) -> bool:
         """Whether mem0 extracts memories."""
         return self.llm is not None if self.infer is None else self.infer
+
+    @property
+    def counts_llm_calls(self) -> bool:
+        """Whether all that mem0 asks a language model goes by a client of the openai package, or nothing does."""
+        return not self.infers or (self.llm is not None and self.llm.provider in _OPENAI_CLIENTS)
 
     @property
     def same_as(self) -> str | None:
