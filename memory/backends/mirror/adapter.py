@@ -76,6 +76,9 @@ class MirrorAdapter:
         self.backend_name = name
         self.traits = replace(
             primary.traits,
+            counts_llm_calls=all(
+                one.traits.counts_llm_calls for one in (primary, *(s.adapter for s in shadows))
+            ),
             asyncio_only=any(one.traits.asyncio_only for one in (primary, *(s.adapter for s in shadows))),
         )
         lacking = {kind for kind, protocol in CAPABILITIES.items() if not isinstance(primary, protocol)}
