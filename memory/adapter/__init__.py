@@ -13,7 +13,7 @@ from memory.adapter.address import server_address
 from memory.adapter.base import BaseAdapter, SequentialBulk, release
 from memory.adapter.freed import give_memory_back
 from memory.adapter.lockfile import FileLock
-from memory.adapter.sdk import environment_kept, quiet_loggers
+from memory.adapter.sdk import environment_kept, quiet_loggers, warnings_only
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
 from memory.contract._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
@@ -151,6 +151,7 @@ __all__ = [
     "strip_context",
     "without_nul",
     "wrap_section",
+    "warnings_only",
 ]
 
 _LATE = {

@@ -19,6 +19,7 @@ import anyio
 import httpx
 
 from memory.adapter.address import server_address
+from memory.adapter.sdk import warnings_only
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
@@ -173,6 +174,7 @@ class JsonHttp:
 
     def _connections(self) -> _Pool:
         if self._pool is None or self._pool.retired:
+            warnings_only()  # httpx notes every request, with its address
             secure = self.url.startswith("https")
             self._pool = _Pool(
                 httpx.AsyncClient(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["environment_kept", "quiet_loggers"]
+__all__ = ["environment_kept", "quiet_loggers", "warnings_only"]
 
 _DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
 
@@ -30,8 +30,17 @@ def environment_kept(**settings: str) -> Iterator[None]:
         os.environ.update(before)
 
 
+def warnings_only(*packages: str) -> None:
+    """Leave what SDKs, and the HTTP clients below them, say under WARNING unsaid, unless the host set a level."""
+    for name in (*packages, "httpcore", "httpx", "openai"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
+
+
 def quiet_loggers(package: str) -> None:
-    """Cut what a package's loggers say to the words before the first detail: details repeat what users said."""
+    """Warnings alone by default, cut to the words before the first detail: details repeat what users said."""
+    warnings_only(package)
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] == package:
             logging.getLogger(name).addFilter(_discreet)

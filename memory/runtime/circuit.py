@@ -14,7 +14,7 @@ from memory.contract.errors import BackendError, BackendRejected, BackendUnavail
 
 __all__ = ["Background", "Circuit", "CircuitOpen"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.runtime")
 
 
 class CircuitOpen(BackendUnavailable):

@@ -32,7 +32,7 @@ from memory.slot.view import RecallFields, TurnFields
 
 __all__ = ["Recall", "TurnMemory", "TurnPolicy"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.runtime")
 
 Patience = Annotated[float, BeforeValidator(check_number), Field(ge=0, allow_inf_nan=False)]
 

@@ -24,7 +24,7 @@ from memory.slot.slot import MemorySlot
 
 __all__ = ["WriteBehind", "WriteCounts"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.runtime")
 
 _REMEMBERED = 10_000  # event ids; far more than can still be handed over twice
 _FIRST_PAUSE_S = 0.5

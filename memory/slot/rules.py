@@ -34,12 +34,12 @@ from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
 from memory.contract.usage import LlmUse
 from memory.slot.gate import InFlight, Lanes, ModeGate
-from memory.slot.tracing import TraceSink
+from memory.slot.tracing import TraceSink, log_trace
 
 __all__ = ["Deadlines", "Rules", "Span"]
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.slot")
 
 
 Seconds = Annotated[float, BeforeValidator(check_number), Field(gt=0, allow_inf_nan=False)]
@@ -279,6 +279,7 @@ class Rules:
                 with self.mapping("aclose"), anyio.move_on_after(limit_s):
                     await self.adapter.aclose()
                     self._clean = True
+                    log.info("%s: closed", self.backend_name)
                     return
         raise self._late("aclose", f"did not end within {limit_s:g} s", sent=True)
 
@@ -326,6 +327,7 @@ class Rules:
                 **fields,
             }
         )
+        log_trace(trace)
         if self._sink is not None:
             try:
                 self._sink.emit(trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -9,7 +10,32 @@ from typing import IO, Any, Protocol, Self
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 
-__all__ = ["JsonlTraceSink", "OpenTelemetrySink", "TraceSink"]
+__all__ = ["JsonlTraceSink", "OpenTelemetrySink", "TraceSink", "log_trace"]
+
+log = logging.getLogger("memslot.slot")
+_SELDOM = frozenset({"aclose", "reset_scope", "set_mode", "setup_scope", "start"})
+
+
+def log_trace(trace: Trace) -> None:
+    """One line for a call, at INFO for what happens seldom and DEBUG for the rest; never text of a user."""
+    level = logging.INFO if trace.operation in _SELDOM else logging.DEBUG
+    if not log.isEnabledFor(level):
+        return
+    told = [
+        f"failed ({trace.error})" if trace.error else trace.consistency,
+        None if trace.latency_ms is None else f"{trace.latency_ms:.1f} ms",
+        None if trace.attempts == 1 else f"{trace.attempts} attempts",
+        None
+        if trace.included_count is None
+        else f"{trace.included_count} of {trace.retrieved_count} entries",
+        None if trace.token_count is None else f"{trace.token_count} tokens",
+        f"{len(trace.warnings)} warnings" if trace.warnings else None,
+        "read-only" if trace.read_only else None,
+    ]
+    of = f" of {trace.scope.label}" if trace.scope else ""
+    log.log(
+        level, "%s: %s%s: %s", trace.backend_name, trace.operation, of, ", ".join(one for one in told if one)
+    )
 
 
 class TraceSink(Protocol):

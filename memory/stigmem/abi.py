@@ -39,7 +39,7 @@ __all__ = ["Archetype", "BootContext", "StigmemAbi"]
 
 Archetype = Literal["middleware", "process"]
 
-log = logging.getLogger("memory.stigmem")
+log = logging.getLogger("memslot.stigmem")
 
 
 class StigmemAbi:

@@ -22,7 +22,7 @@ _HANDOFFS_IN_DETAIL = 10
 _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})
 _LONGEST_VALUE_CHARS = 4096
 
-log = logging.getLogger("memory.stigmem")
+log = logging.getLogger("memslot.stigmem")
 
 
 @dataclass(frozen=True)

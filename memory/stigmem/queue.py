@@ -33,7 +33,7 @@ _EXIT_GRACE_S = 1.0
 
 WriteState = Literal["queued", "written", "failed", "refused", "dropped", "abandoned", "skipped"]
 
-log = logging.getLogger("memory.stigmem")
+log = logging.getLogger("memslot.stigmem")
 
 
 class Ticket:

@@ -50,7 +50,7 @@ __all__ = [
     "check_write",
 ]
 
-log = logging.getLogger("memory.stigmem")
+log = logging.getLogger("memslot.stigmem")
 
 MAX_FACT_REFS = 64
 """Context facts a handoff may refer to. Ours: a node stores three rows for every pair of them."""

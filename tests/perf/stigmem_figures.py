@@ -173,7 +173,7 @@ def hooks() -> bool:
 
 
 def main() -> int:
-    logging.getLogger("memory.stigmem").setLevel(logging.CRITICAL)
+    logging.getLogger("memslot.stigmem").setLevel(logging.CRITICAL)
     results = [hooks(), rendering(), *(surfaces(name) for name in NODES)]
     return 0 if all(results) else 1
 

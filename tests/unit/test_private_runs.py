@@ -113,7 +113,7 @@ async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    caplog.set_level(logging.DEBUG, "memory")
+    caplog.set_level(logging.DEBUG, "memslot")
     planted = Planted().model(MODELS[name])
     block = as_written(planted)
     # What is planted breaks every rule a validator knows, so none is asked.

@@ -14,7 +14,7 @@ import anyio
 import httpx
 from honcho import Honcho
 
-from memory.adapter import JsonHttp, bearer
+from memory.adapter import JsonHttp, bearer, warnings_only
 from memory.backends.honcho.options import HonchoOptions
 
 __all__ = ["Connections", "Transport"]
@@ -85,6 +85,7 @@ class Connections:
 
     def __init__(self, options: HonchoOptions, backend: str) -> None:
         assert options.base_url is not None
+        warnings_only("honcho")
         self._base_url = options.base_url
         self._http = JsonHttp(
             options.base_url,

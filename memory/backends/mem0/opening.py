@@ -24,7 +24,7 @@ from mem0.vector_stores.base import VectorStoreBase
 from pydantic import BaseModel, ValidationError
 
 from memory import ConfigError
-from memory.adapter import PluginLoadError
+from memory.adapter import PluginLoadError, warnings_only
 from memory.backends.mem0.layout import TOMBSTONES
 from memory.backends.mem0.models import Models, close_handle
 from memory.backends.mem0.options import Mem0Model, Mem0Options
@@ -329,6 +329,7 @@ def opening(where: str) -> Iterator[None]:
 
 
 def _quieten() -> None:
+    warnings_only("mem0")
     for name in ("mem0.utils.spacy_models", *logging.root.manager.loggerDict):
         if name.partition(".")[0] == "mem0":
             logging.getLogger(name).addFilter(_discreet)

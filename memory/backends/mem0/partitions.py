@@ -33,7 +33,7 @@ from memory.backends.mem0.watch import Notes, StoreLock, watch_inserts
 
 __all__ = ["Partitions", "ScopeMemory"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.mem0")
 _FILES = 9  # that an open partition may have open: three of memories, of entities and of history
 _FILES_OF_OTHERS = 64
 _CLOSED_AT_A_TIME = 32  # after so many, memory is given back to the system

@@ -28,7 +28,7 @@ from memory.adapter import ContextEntry, LifecycleError, MemoryAdapter, Shielded
 
 __all__ = ["Shadow", "ShadowLog", "differences"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.mirror")
 
 
 class ShadowLog:

@@ -44,7 +44,7 @@ from memory.runtime.signet.sessions import Caller, Sessions
 
 __all__ = ["Limits", "RuntimeAdapterServer"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.signet")
 
 Body = Mapping[str, Any]
 Handler = Callable[[Caller, Body, Request], Awaitable[dict[str, Any]]]

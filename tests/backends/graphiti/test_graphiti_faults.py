@@ -62,7 +62,7 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
         with anyio.fail_after(20), pytest.raises(error) as raised:
             await slot.record_event(event("I keep my zqsecret passport in the drawer."))
         assert set((await listed(slot, "count")).values()) == {0}
-    ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memory")]
+    ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memslot")]
     told = str(raised.value) + str(raised.value.diagnostics) + "".join(one.getMessage() for one in ours)
     assert "zqsecret" not in told
     assert FAKE_KEY not in told

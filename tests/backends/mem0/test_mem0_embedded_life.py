@@ -175,6 +175,7 @@ async def test_health_warns_of_telemetry(tmp_path: Path, monkeypatch: pytest.Mon
 
 async def test_mem0_logs_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "mem0")
     async with opened(tmp_path) as slot:
         (native_id,) = (await slot.record_event(event("my secret passport"))).native_ids
         await mutate(slot, "update", native_id, text="another secret passport")

@@ -91,13 +91,13 @@ async def test_an_old_store_is_moved_and_says_so_once(
         )
         await slot.record_event(event("alice drinks water"))
         assert len(await stored(slot)) == 4
-    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("memory.")]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "memslot.mem0"]
     assert line.startswith("mem0: moved 10 memories of 3 scopes from one collection to a partition for each")
     caplog.clear()
     async with opened(tmp_path, BOB, AGENT) as slot:
         assert "moved" not in (await slot.health()).details
         assert len(await stored(slot)) == 4
-    assert not [record for record in caplog.records if record.name.startswith("memory.")]
+    assert not [record for record in caplog.records if record.name == "memslot.mem0"]
 
 
 async def test_nothing_of_it_stays_where_it_was(tmp_path: Path) -> None:

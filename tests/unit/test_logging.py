@@ -1,0 +1,103 @@
+"""What is logged: a line a call under ``memslot``, never a word of a user; SDKs say nothing below a warning."""
+
+import logging
+from contextlib import suppress
+
+import pytest
+from everything_support import ALICE, NAMES, Everything, calls
+from slot_support import anyio_backend, ask, event
+
+from memory import AdapterMode, MemorySlot, MemslotError, Message
+from memory.adapter import ContextEntry, warnings_only
+
+__all__ = ["anyio_backend"]  # fixtures
+
+pytestmark = pytest.mark.anyio
+SAID = "zqsentence"
+
+
+class Talks(Everything):
+    """Repeats what was said wherever it can."""
+
+    fails = False
+
+    async def native(self, name):
+        if self.fails:
+            raise ValueError(f"{SAID} in the error of {name}")
+
+    async def record_event(self, event):
+        receipt = await super().record_event(event)
+        return receipt.model_copy(update={"warnings": (SAID,), "native_ids": (SAID,)})
+
+    async def retrieve(self, request):
+        found = await super().retrieve(request)
+        return found.model_copy(update={"entries": (ContextEntry(SAID),), "raw": [SAID]})
+
+
+def ours(caplog, level):
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_every_call_is_a_line_without_what_was_said(caplog, fails):
+    caplog.set_level(logging.DEBUG, "memslot")
+    adapter = Talks()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        adapter.fails = fails
+        for call in calls(slot).values():
+            with suppress(MemslotError):
+                await call()
+        adapter.fails = False
+        said = Message(role="user", content=SAID, name=SAID)
+        await slot.record_event(event(7).model_copy(update={"messages": (said,), "metadata": {SAID: SAID}}))
+        await slot.retrieve(ask().model_copy(update={"query": SAID}))
+        await slot.set_mode(AdapterMode(read_only=True, reason=SAID))
+    told = [record.getMessage() for record in caplog.records]
+    assert {line.split()[1].rstrip(":") for line in told} == {*NAMES, "set_mode", "closed"}
+    failed = {line.split()[1] for line in told if "failed (BackendError)" in line}
+    unknown = {"record_event", "apply_feedback", "native_mutation"}  # it may have been carried out
+    assert failed == ({*NAMES} - unknown - {"health"} if fails else set())
+    assert SAID not in caplog.text
+    assert {record.name for record in caplog.records} == {"memslot.slot"}
+
+
+async def test_what_happens_seldom_is_told_at_info_and_nothing_by_default(caplog):
+    adapter = Talks()
+    for level, expected in ((logging.INFO, ["setup_scope", "set_mode", "reset_scope", "closed"]), (None, [])):
+        caplog.clear()
+        caplog.set_level(logging.NOTSET if level is None else level, "memslot")
+        async with MemorySlot(adapter, scope=ALICE) as slot:
+            await slot.record_event(event())
+            await slot.retrieve(ask())
+            await slot.set_mode(AdapterMode(read_only=True))
+            await slot.set_mode(AdapterMode(read_only=False))
+            await slot.reset_scope(ALICE)
+        told = [line.split()[1].rstrip(":") for line in ours(caplog, logging.INFO)]
+        assert sorted(set(told)) == sorted(expected)
+        assert ours(caplog, logging.DEBUG) == []
+
+
+async def test_a_retrieval_is_told_with_its_counts(caplog):
+    caplog.set_level(logging.DEBUG, "memslot")
+    async with MemorySlot(Everything(), scope=ALICE) as slot:
+        await slot.record_event(event())
+        result = await slot.retrieve(ask())
+    (line,) = (line for line in ours(caplog, logging.DEBUG) if "retrieve" in line)
+    assert line.startswith("obedient: retrieve of r:alice: ")
+    assert line.endswith(f" ms, 1 of 1 entries, {result.trace.token_count} tokens")
+
+
+def test_an_sdk_says_nothing_below_a_warning_unless_the_host_wants_it(caplog):
+    noisy, wanted = logging.getLogger("zqsdk"), logging.getLogger("zqwanted")
+    wanted.setLevel(logging.DEBUG)
+    caplog.set_level(logging.DEBUG)
+    warnings_only("zqsdk", "zqwanted")
+    for logger in (noisy, logging.getLogger("zqsdk.part"), wanted):
+        logger.info("of %s", logger.name)
+        logger.warning("warning of %s", logger.name)
+    assert [record.getMessage() for record in caplog.records] == [
+        "warning of zqsdk",
+        "warning of zqsdk.part",
+        "of zqwanted",
+        "warning of zqwanted",
+    ]
