@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from memory.adapter.lockfile import FileLock
 from memory.bench.cell import error_record
 from memory.bench.game.manifest import CELL_FILE, CellRecord, PhaseRecord, read_cell, write_record
 from memory.bench.game.matrix import CellSpec, Experiment
@@ -101,8 +102,19 @@ async def play_cell(
             if record.status == "completed":
                 return record
     directory.mkdir(parents=True, exist_ok=True)
-    record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry()).go()
-    write_record(record, directory / CELL_FILE)
+    # A worker that was given up for lost may still be at it.
+    lock = FileLock(
+        directory / ".lock", what=f"the cell {job.spec.cell_id}", instead="wait until it has ended"
+    )
+    try:
+        lock.acquire()
+    except MemslotError as error:
+        return open_record(job).model_copy(update={"status": "failed", "error": error_record(error)})
+    try:
+        record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry()).go()
+        write_record(record, directory / CELL_FILE)
+    finally:
+        lock.release()
     return record
 
 

@@ -9,7 +9,7 @@ import multiprocessing
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -17,9 +17,12 @@ from memory.bench.game.cellrun import Job, Tell, open_record, run_job
 from memory.bench.game.manifest import CellRecord
 from memory.bench.game.matrix import ExecutorSettings
 from memory.bench.manifest import ErrorRecord
+from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry
 
-__all__ = ["Executor", "LocalExecutor", "ProcessExecutor", "make_executor"]
+__all__ = ["DaskExecutor", "Executor", "LocalExecutor", "ProcessExecutor", "make_executor"]
+
+_CONNECT_S = 15
 
 
 class Executor(Protocol):
@@ -44,6 +47,8 @@ def make_executor(settings: ExecutorSettings, registry: MemoryAdapterRegistry | 
     """
     if settings.kind == "processes":
         return ProcessExecutor(settings.workers)
+    if settings.kind == "dask":
+        return DaskExecutor(settings.workers, settings.address)
     return LocalExecutor(registry)
 
 
@@ -159,3 +164,76 @@ class ProcessExecutor:
             return None
         worker.job = None
         return what  # type: ignore[no-any-return]
+
+
+class DaskExecutor:
+    """A ``dask.distributed`` cluster, whose workers see the experiment's directory under the same path.
+
+    A cell whose worker is lost is begun again on another one, and goes on from its journal.
+
+    Args:
+        workers: of the cluster that is started on this machine, where no address is given.
+        address: of a scheduler.
+
+    Raises:
+        ConfigError: ``distributed`` is not installed, or no scheduler answers at the address.
+    """
+
+    def __init__(self, workers: int, address: str | None = None) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise ConfigError(
+                "bench.executor.kind: dask needs distributed; pip install 'memslot[dask]'"
+            ) from None
+        self._distributed = distributed
+        self._workers, self._address = workers, address
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, as they end; how far they are is not told before that."""
+        if not jobs:
+            return
+        with self._cluster() as where, self._client(where) as client:
+            waiting, running = deque(jobs), dict[Any, Job]()
+
+            def submit() -> Any:
+                future = client.submit(run_job, waiting[0], pure=False, retries=0)
+                running[future] = waiting.popleft()
+                return future
+
+            room = max(1, sum(client.nthreads().values()))
+            begun = [submit() for _ in range(min(room, len(waiting))) if go_on()]
+            ended = self._distributed.as_completed(begun, loop=client.loop)
+            for future in ended:
+                job = running.pop(future)
+                record = self._record(future, job)
+                tell(job.spec.cell_id, record.sessions + record.tests, record.sessions + record.tests)
+                yield record
+                if waiting and go_on():
+                    ended.add(submit())
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Any]:
+        if self._address is not None:
+            yield self._address
+            return
+        with self._distributed.LocalCluster(
+            n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster:
+            yield cluster
+
+    def _client(self, where: Any) -> Any:
+        try:
+            return self._distributed.Client(where, timeout=_CONNECT_S, set_as_default=False)
+        except (OSError, TimeoutError):
+            raise ConfigError(
+                "bench.executor.address: no dask scheduler answers there; start one, or leave the address out"
+            ) from None
+
+    def _record(self, future: Any, job: Job) -> CellRecord:
+        try:
+            return future.result()  # type: ignore[no-any-return]
+        except self._distributed.KilledWorker:
+            return _ended(job, "worker after worker was lost while it played this cell", "died")
+        except Exception as error:
+            return _ended(job, f"{type(error).__name__} in the worker", "failed")

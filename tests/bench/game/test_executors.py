@@ -1,0 +1,128 @@
+"""The same experiment in this process, in worker processes and on a dask cluster; workers that are lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from game_support import SIZE, lines, matrix
+
+from memory import ConfigError
+from memory.bench.game.executors import DaskExecutor, make_executor
+from memory.bench.game.experiment import Outcome, begin, resume
+from memory.bench.game.manifest import CellRecord
+from memory.bench.game.matrix import ExecutorSettings
+
+SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
+PROVIDERS = ("full_history", "no_memory", "oracle_ipas")
+MEMORY = {"token_counter": "game_counter:count"}
+
+
+def run(out: Path, kind: str, **more: Any) -> Outcome:
+    return begin(
+        matrix(out, *PROVIDERS, game=SMALL, memory=MEMORY, executor={"kind": kind, "workers": 2}, **more)
+    )
+
+
+def told(outcome: Outcome) -> Any:
+    return outcome.metrics.model_copy(update={"experiment_id": ""})
+
+
+def statuses(outcome: Outcome) -> list[str]:
+    return [cell.status for cell in outcome.manifest.cells]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return run(tmp_path_factory.mktemp("here"), "local")
+
+
+@pytest.fixture
+def killed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The first worker that has counted a while is killed, and no other."""
+    flag = tmp_path / "killed"
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("GAME_KILL_FILE", str(flag))
+    monkeypatch.setenv("GAME_KILL_AT", "60")
+    return flag
+
+
+def test_worker_processes_play_the_same(here: Outcome, tmp_path: Path) -> None:
+    heard: list[Any] = []
+    experiment = matrix(
+        tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY, executor={"kind": "processes", "workers": 2}
+    )
+    there = begin(experiment, progress=heard.append)
+    assert statuses(there) == ["completed"] * 3
+    assert told(there) == told(here)
+    assert there.manifest.runs[0].workers == 2
+    assert heard[-1].done == heard[-1].total
+    assert heard[-1].left_s == 0
+    assert [at.done for at in heard] == sorted(at.done for at in heard)
+
+
+def test_a_killed_worker_costs_its_cell_alone(here: Outcome, tmp_path: Path, killed_once: Path) -> None:
+    out = tmp_path / "out"
+    lost = run(out, "processes")
+    assert killed_once.exists()
+    assert lost.manifest.status == "failed"
+    assert sorted(statuses(lost)) == ["completed", "completed", "died"]
+    (cell,) = (cell for cell in lost.manifest.cells if cell.status == "died")
+    assert cell.error is not None
+    assert cell.error.message == "the worker process ended by signal 9 while it played this cell"
+    assert cell.label in lost.report.read_text("utf-8")
+    again = resume(
+        matrix(out, *PROVIDERS, game=SMALL, memory=MEMORY, executor={"kind": "processes", "workers": 2}),
+        lost.directory,
+    )
+    assert statuses(again) == ["completed"] * 3
+    assert told(again) == told(here)
+
+
+@pytest.mark.filterwarnings("ignore")  # dask's own
+def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
+    here: Outcome, tmp_path: Path, killed_once: Path
+) -> None:
+    pytest.importorskip("distributed")
+    there = run(tmp_path / "out", "dask")
+    assert killed_once.exists()
+    assert statuses(there) == ["completed"] * 3
+    assert told(there) == told(here)
+    resumed = [cell for cell in there.manifest.cells if cell.resumed]
+    assert [cell.resumed for cell in resumed] == [1]
+    stored = there.directory / "cells" / "01-s7-r1-p1" / "store" / "full_history"
+    events = [row["event_id"] for file in stored.glob("*.jsonl") for row in lines(file)]
+    assert len(set(events)) == len(events)
+
+
+def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("memory.bench.game.executors._CONNECT_S", 0.2)
+    executor = DaskExecutor(1, "tcp://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"bench\.executor\.address: no dask scheduler answers"):
+        begin(matrix(tmp_path, "no_memory", game=SMALL), executor=executor)
+
+
+def test_dask_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(ConfigError, match=r"memslot\[dask\]"):
+        make_executor(ExecutorSettings(kind="dask"))
+
+
+def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
+    from memory.adapter.lockfile import FileLock
+    from memory.bench.game.cellrun import Job, cell_directory, run_job
+
+    experiment = matrix(tmp_path, "no_memory", game=SMALL)
+    job = Job(experiment, experiment.cells()[0], tmp_path, "x")
+    cell_directory(job).mkdir(parents=True)
+    lock = FileLock(cell_directory(job) / ".lock", what="it", instead="wait")
+    lock.acquire()
+    try:
+        record: CellRecord = run_job(job)
+    finally:
+        lock.release()
+    assert record.status == "failed"
+    assert record.error is not None
+    assert "is open elsewhere" in record.error.message
