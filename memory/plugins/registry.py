@@ -7,6 +7,7 @@ and breaks nothing else.
 from __future__ import annotations
 
 import importlib.util
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -185,7 +186,11 @@ class MemoryAdapterRegistry:
             hint = f": {info.install}" if info.install else ""
             raise PluginLoadError(f"{info.name}: its SDK cannot be imported ({error.name}){hint}") from error
         except Exception as error:
-            raise PluginLoadError(f"{info.name}: its factory failed ({type(error).__name__})") from error
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
+            raise PluginLoadError(
+                f"{info.name}: its factory failed ({place}); add --debug for the traceback"
+            ) from error
         if not isinstance(adapter, MemoryAdapter):
             lacking = ", ".join(missing_methods(adapter).get("MemoryAdapter", ()))
             raise PluginLoadError(

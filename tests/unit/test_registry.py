@@ -183,7 +183,7 @@ def test_a_missing_sdk_says_the_pip_line(plugin):
     ("create", "complaint"),
     [
         ("import surely_not_installed", "cannot be imported"),
-        ("raise KeyError('sk-secret')", r"factory failed \(KeyError\)"),
+        ("raise KeyError('sk-secret')", r"factory failed \(KeyError in \w+\.py:\d+\); add --debug"),
         ("return object()", "returned a object, which is no MemoryAdapter: it lacks backend_name, traits,"),
         ("return None", "returned a NoneType, which is no MemoryAdapter"),
         (

@@ -1,0 +1,24 @@
+"""The plugin on the documentation's page is one: copied as it stands, it passes the doctor."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cli_support import add_plugin, invoke
+
+__all__ = ["add_plugin"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "plugin.md"
+
+
+def test_the_pages_example_passes_the_doctor(add_plugin, tmp_path: Path) -> None:
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    add_plugin("mine", code)
+    file = tmp_path / "memory.yaml"
+    assert invoke("init", file, "--backend", "mine").exit_code == 0
+    result = invoke("doctor", file, "--strict")
+    assert result.exit_code == 0, result.output
+    assert "12 of 13 checks passed; skipped: models" in result.stdout
