@@ -11,6 +11,7 @@ facts. The scripted LLM answers at once, so the ratios are the worst there can b
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import statistics
 import sys
@@ -20,6 +21,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -51,7 +53,7 @@ def said(number: int) -> str:
     return f"I keep my {thing} number {number} in room {number % 17}, next to the {THINGS[number % 7]}."
 
 
-async def seed(graphiti: Any, group_id: str) -> None:
+async def seed(graphiti: Any, group_id: str, facts: int = FACTS) -> None:
     """The same facts, saved as Graphiti saves them, without asking a model three hundred times."""
     from graphiti_core.edges import EntityEdge
     from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode
@@ -61,7 +63,7 @@ async def seed(graphiti: Any, group_id: str) -> None:
     names = ["user", *THINGS]
     nodes = [EntityNode(name=name, labels=["Entity"], **common) for name in names]
     episodes, edges = [], []
-    for number in range(FACTS):
+    for number in range(facts):
         episode = EpisodicNode(
             name=f"seed {number}",
             source=EpisodeType.message,
@@ -179,11 +181,16 @@ def report(name: str, pairs: Sequence[tuple[float, float]], added: Sequence[floa
     )
 
 
+def config(base_url: str, directory: str, **options: Any) -> dict[str, Any]:
+    block = {"llm": {"model": "scripted", "base_url": base_url}, **options}
+    return {"memory": {"backend": "graphiti", "data_dir": directory, "backends": {"graphiti": block}}}
+
+
 @asynccontextmanager
 async def opened(llm: ScriptedLLM, directory: str, name: str, **options: Any) -> AsyncIterator[MemorySlot]:
-    block = {"llm": {"model": "scripted", "base_url": llm.base_url}, **options}
-    memory = {"backend": "graphiti", "data_dir": directory, "backends": {"graphiti": block}}
-    async with open_memory({"memory": memory}, scope=MemoryScope(run_id="perf", persona_id=name)) as slot:
+    async with open_memory(
+        config(llm.base_url, directory, **options), scope=MemoryScope(run_id="perf", persona_id=name)
+    ) as slot:
         yield slot
 
 
@@ -347,8 +354,77 @@ async def growth(llm: ScriptedLLM) -> None:
     )
 
 
+VISITOR = """
+import asyncio, gc, json, sys, time
+import psutil
+sys.path.insert(0, sys.argv[1])
+from graphiti_figures import *
+from memory.plugins.opening import build_slot
+process = psutil.Process()
+def used():
+    gc.collect()
+    return process.memory_info().rss / 1e6
+async def visit(base_url, directory, count):
+    slot = build_slot(config(base_url, directory))
+    import graphiti_core, kuzu
+    async with slot:
+        seen = [used()]
+        for number in range(count):
+            scope = MemoryScope(run_id="perf", persona_id=f"p{number}")
+            await slot.setup_scope(scope)
+            asked = request(scope, max_items=10).model_copy(update={"query": "where is my violin?"})
+            assert (await slot.retrieve(asked)).entries
+            seen.append(used())
+    print(json.dumps([*seen, used()]))
+asyncio.run(visit(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+"""
+
+
+def size_of(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+async def footprint(llm: ScriptedLLM) -> None:
+    """Resident memory of a process that searches one scope after the other, and their size on disk."""
+    count, facts = 40, 100
+    with tempfile.TemporaryDirectory() as directory:
+        async with opened(llm, directory, "p0") as slot:
+            adapter: Any = slot._adapter
+            for number in range(count):
+                scope = MemoryScope(run_id="perf", persona_id=f"p{number}")
+                await slot.setup_scope(scope)
+                async with adapter.graph(scope) as graph:
+                    await seed(graph.graphiti, graph.group_id, facts)
+        disk = size_of(Path(directory)) / 1e6 / count
+        program = [
+            sys.executable,
+            "-c",
+            VISITOR,
+            str(Path(__file__).parent),
+            llm.base_url,
+            directory,
+            str(count),
+        ]
+        done = await anyio.run_process(program, stderr=None)
+    start, *visited, closed = json.loads(done.stdout)
+    most, left = max(visited) - start, closed - start
+    kept = 4
+    show(
+        f"{count} scopes of {facts} facts visited, {kept} kept open",
+        f"{most:+.0f} MB",
+        "<= +350 MB",
+        most <= 350,
+    )
+    show("    after closing", f"{left:+.0f} MB", "<= +60 MB", left <= 60)
+    show(
+        "    a scope: in memory while open, on disk",
+        f"{(visited[kept - 1] - visited[0]) / (kept - 1):.0f} MB, {disk:.0f} MB",
+    )
+
+
 async def main(rounds: int) -> None:
     with ScriptedLLM() as llm:
+        await footprint(llm)
         for where in ("memslot's driver", "its own driver"):
             await overhead(llm, rounds, where)
         await bulk(llm, rounds)

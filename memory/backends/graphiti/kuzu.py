@@ -6,7 +6,6 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import asyncio
-import itertools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -74,8 +73,6 @@ class KuzuStore:
 
 _KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDictionary()
 """Loop and directory -> what is open there."""
-_CLOSINGS = itertools.count(1)
-_KEPT = 4  # graphs whose memory is kept for the next ones
 
 
 class SharedDatabase:
@@ -132,17 +129,14 @@ class SharedDatabase:
     async def _leave(self) -> None:
         self._users -= 1
         if not self._users:
-            last = not any(one._users for one in _KNOWN.values())
             try:
-                await self._worker.aclose(lambda: self._close(last))
+                await self._worker.aclose(self._close)
             finally:
                 self._closed = True
 
-    def _close(self, last: bool) -> None:
+    def _close(self) -> None:
         self._database.close()
-        # Each page given back costs a fault when it is used again, and the next graph to be opened would use it.
-        if last or next(_CLOSINGS) % _KEPT == 0:
-            give_memory_back()
+        give_memory_back()
 
     async def run(self, call: Callable[[Database], T]) -> T:
         """A call of the database, after those that came before it."""

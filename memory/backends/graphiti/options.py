@@ -136,7 +136,7 @@ class GraphitiOptions(PluginOptions):
     """Largest buffer of one scope's database, in MB; a small graph takes a fraction of it. A search goes over all
     facts of the scope, so 64 MB are enough for some 3,000 of them. Kuzu's own default is 80 % of the machine."""
     open_graphs: int = Field(default=4, gt=0)
-    """Scopes whose graphs stay open, at 50 to 80 MB each; others are opened again when needed, in 0.05 s."""
+    """Scopes whose graphs stay open, at about 80 MB each; others are opened again when needed, in 0.05 s."""
     ingest: Ingest = "message"
     """An episode of ``role: content`` lines (``message``), of plain ``text``, or of the event as ``json``; or
     ``triplet``: facts given in ``metadata.triplets`` are added without extraction."""
