@@ -115,7 +115,7 @@ def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> li
     return [
         *row,
         str(personas),
-        f"{run.probe_errors + run.not_ready} of {run.probes}"
+        f"{run.planned - run.probes + run.probe_errors + run.not_ready} of {run.planned}"
         + (f", {run.unconfirmed} unconfirmed" if run.unconfirmed else ""),
         count(cost.tokens.mean),
         token_range(cost),

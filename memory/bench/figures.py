@@ -229,6 +229,10 @@ class RunMetrics(_Figures):
     """The same as it is to be shown: a control under another name, and what stands in for a model, are in it."""
     timeline: str
     """Kind of timeline."""
+    problems: tuple[str, ...] = ()
+    """What failed, and what could not be scored; the figures are of what is left."""
+    planned: int
+    """Probes of the timelines."""
     probes: int
     """Probes asked."""
     probe_errors: int

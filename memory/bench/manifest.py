@@ -311,9 +311,12 @@ class RunManifest(_Record):
     @property
     def problems(self) -> list[str]:
         """What failed, and what could not be scored, each in a line."""
+        missing = self.data.probes - sum(cell.probes - cell.probes_not_ready for cell in self.cells)
+        unscored = f"{missing} of {self.data.probes} probes are not scored"
         return [
             *([self.error.message] if self.error else []),
             *(one for cell in self.cells for one in _problems(cell)),
+            *([unscored] if missing else []),
         ]
 
 

@@ -70,6 +70,7 @@ class RunDirectory:
         self._names = ("traces.jsonl", "results.jsonl", *(("texts.jsonl",) if keep_texts else ()))
         self._growing: dict[str, IO[str]] = {}
         self.llm = Phased()
+        self.provider = ""  # its label, for every line
 
     @property
     def store(self) -> Path:
@@ -127,7 +128,8 @@ class RunDirectory:
             self._append("texts.jsonl", row)
 
     def _append(self, name: str, row: Mapping[str, object]) -> None:
-        self._growing[name].write(json.dumps(row, ensure_ascii=False) + "\n")
+        told = {**row, "provider": self.provider}
+        self._growing[name].write(json.dumps(told, ensure_ascii=False) + "\n")
 
     def flush(self) -> None:
         """Let a crash lose nothing of what was appended so far."""
@@ -177,7 +179,7 @@ def read_results(directory: Path) -> list[ProbeRecord]:
 
 
 def _record(row: dict[str, Any]) -> ProbeRecord:
-    evidence, preference = row.pop("evidence"), row.pop("preference")
+    evidence, preference, _ = row.pop("evidence"), row.pop("preference"), row.pop("provider")
     return ProbeRecord(
         **row,
         evidence=EvidenceHit(**evidence) if evidence else None,

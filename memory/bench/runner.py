@@ -182,6 +182,7 @@ class _Run:
                 neutral_sections=True,
             )
             self.manifest = self._first_manifest(info, options)
+            self.files.provider = self.manifest.provider.label
             self.files.begin(self.manifest)
 
     async def go(self) -> RunOutcome:
@@ -194,6 +195,7 @@ class _Run:
             self._update(error=self._error(error))
             self.files.write_manifest(self.manifest)
             raise
+        self._update()
         metrics = self._metrics()
         self.files.write_metrics(metrics)
         cells = self._cell_records()
@@ -345,6 +347,8 @@ class _Run:
             provider=self.config.provider,
             label=self.manifest.provider.label,
             timeline=self.data.name,
+            problems=tuple(self.manifest.problems),
+            planned=self.data.probe_count,
             probes=len(records),
             probe_errors=sum(record.status == "failed" for record in records),
             unconfirmed=sum(record.status == "unconfirmed" for record in records),
