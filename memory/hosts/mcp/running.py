@@ -1,0 +1,132 @@
+"""An MCP server at work: over stdio, or over streamable HTTP for this machine."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import anyio
+
+from memory import AdapterMode, MemorySlot, open_memory
+from memory.contract.errors import ConfigError, ScopeError
+from memory.hosts.mcp.server import build_server
+from memory.plugins.config import MemslotConfig
+
+__all__ = ["serve_http", "serve_stdio"]
+
+HOST = "127.0.0.1"
+_GRACE_S = 5
+
+
+@asynccontextmanager
+async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[MemorySlot]:
+    if config.memory.scope is None:
+        raise ScopeError(
+            f"{config.source}: memory.scope says whose memory is served; add run_id and persona_id"
+        )
+    async with open_memory(config) as slot:
+        if read_only:
+            await slot.set_mode(AdapterMode(read_only=True, reason="mcp --read-only"))
+        yield slot
+
+
+async def serve_stdio(config: MemslotConfig, *, read_only: bool = False) -> None:
+    """Serve one client until it closes our stdin. Whatever prints meanwhile prints on stderr.
+
+    Raises:
+        ConfigError, PluginError, ScopeError, BackendError: the memory cannot be opened.
+    """
+    from mcp.server.stdio import stdio_server
+
+    with _own_stdout() as stdout:
+        async with _opened(config, read_only) as slot:
+            server = build_server(slot, read_only=read_only)
+            async with stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing):
+                await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+@contextmanager
+def _own_stdout() -> Iterator[io.TextIOWrapper]:
+    """What was stdout, for us alone; libraries that print to it, also from C, write to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    ours = io.TextIOWrapper(os.fdopen(kept, "wb"), encoding="utf-8", write_through=True)
+    printing, sys.stdout = sys.stdout, sys.stderr
+    try:
+        yield ours
+    finally:
+        sys.stdout = printing
+        os.dup2(ours.fileno(), 1)
+        ours.close()
+
+
+async def serve_http(
+    config: MemslotConfig, port: int, ready: Callable[[str], None], *, read_only: bool = False
+) -> None:
+    """Serve this machine's clients at ``/mcp`` until SIGTERM or SIGINT, or cancelled.
+
+    Args:
+        config: which memory.
+        port: on the loopback; 0 takes a free one.
+        ready: told the URL once it answers.
+        read_only: offer no tool that writes, and write nothing.
+
+    Raises:
+        ConfigError: the port is taken; or the memory cannot be opened, as for :func:`serve_stdio`.
+    """
+    import uvicorn
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    with _listener(port) as listener:
+        at = listener.getsockname()[1]
+        async with _opened(config, read_only) as slot:
+            # A page in a browser may reach the loopback, under a name of its own.
+            names = [f"{host}:{at}" for host in (HOST, "localhost")]
+            security = TransportSecuritySettings(
+                enable_dns_rebinding_protection=True,
+                allowed_hosts=names,
+                allowed_origins=[f"http://{name}" for name in names],
+            )
+            manager = StreamableHTTPSessionManager(
+                build_server(slot, read_only=read_only), security_settings=security
+            )
+
+            async def app(scope: Any, receive: Any, send: Any) -> None:
+                if scope["type"] == "http" and scope["path"].rstrip("/") == "/mcp":
+                    await manager.handle_request(scope, receive, send)
+                elif scope["type"] == "http":
+                    await send({"type": "http.response.start", "status": 404, "headers": []})
+                    await send({"type": "http.response.body", "body": b"MCP is at /mcp\n"})
+
+            running = uvicorn.Server(
+                uvicorn.Config(
+                    app,
+                    lifespan="off",
+                    log_level="warning",
+                    access_log=False,
+                    timeout_graceful_shutdown=_GRACE_S,
+                )
+            )
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    # uvicorn raises the signal that ended it again, which would end us before the slot is closed.
+                    signal.signal(number, lambda *_: None)
+            async with manager.run():
+                ready(f"http://{HOST}:{at}/mcp")
+                await running.serve(sockets=[listener])
+
+
+def _listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        raise ConfigError(f"--port: cannot listen on {HOST} port {port} ({error.strerror})") from error

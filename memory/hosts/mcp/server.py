@@ -1,0 +1,145 @@
+"""The five tools, and readiness and provenance as resources, over any slot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, unquote
+
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.lowlevel.helper_types import ReadResourceContents
+
+from memory import (
+    MemorySlot,
+    MemslotError,
+    ProvenanceRequest,
+    SupportsProvenance,
+    SupportsReadiness,
+    __version__,
+)
+from memory.contract.errors import InputError
+from memory.contract.scope import MemoryScope
+from memory.runtime.items import MemoryItems
+from memory.runtime.memory_tools import MemoryTools
+
+__all__ = ["build_server"]
+
+READINESS = "memory://readiness"
+PROVENANCE = "memory://provenance/"
+_JSON = "application/json"
+
+
+def build_server(
+    slot: MemorySlot, scope: MemoryScope | None = None, *, read_only: bool = False
+) -> Server[Any, Any]:
+    """The server of one scope; not running yet.
+
+    Args:
+        slot: the memory; whoever opened it closes it.
+        scope: whose memory; by default the slot's own.
+        read_only: offer no tool that writes. For a slot that may not be written at all, ``set_mode`` it as well.
+
+    Raises:
+        ScopeError: there is no scope.
+    """
+    items = MemoryItems(slot, scope)
+    tools = MemoryTools(items, read_only=read_only)
+    resources = _Resources(slot, items.scope)
+    server: Server[Any, Any] = Server("memslot", version=__version__)
+
+    @server.list_tools()  # type: ignore[untyped-decorator, no-untyped-call]
+    async def list_tools() -> list[types.Tool]:
+        return [
+            types.Tool(
+                name=tool.name,
+                description=tool.description,
+                inputSchema=tool.input_schema,
+                annotations=types.ToolAnnotations(
+                    readOnlyHint=not tool.writes, destructiveHint=tool.name == "memory_forget"
+                ),
+            )
+            for tool in tools.offered
+        ]
+
+    @server.call_tool(validate_input=False)  # type: ignore[untyped-decorator]
+    async def call_tool(name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        try:
+            answer = await tools.call(name, arguments)
+        except MemslotError as error:
+            return _result(str(error), failed=True)
+        except Exception as error:
+            return _result(f"{name} failed ({type(error).__name__})", failed=True)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=_text(answer))], structuredContent=answer
+        )
+
+    @server.list_resources()  # type: ignore[untyped-decorator, no-untyped-call]
+    async def list_resources() -> list[types.Resource]:
+        return resources.listed()
+
+    @server.list_resource_templates()  # type: ignore[untyped-decorator, no-untyped-call]
+    async def list_templates() -> list[types.ResourceTemplate]:
+        return resources.templates()
+
+    @server.read_resource()  # type: ignore[untyped-decorator, no-untyped-call]
+    async def read_resource(uri: Any) -> Iterable[ReadResourceContents]:
+        return [ReadResourceContents(_text(await resources.read(str(uri))), _JSON)]
+
+    return server
+
+
+class _Resources:
+    def __init__(self, slot: MemorySlot, scope: MemoryScope) -> None:
+        self._slot = slot
+        self._scope = scope
+        self._readiness = slot.capability(SupportsReadiness)
+        self._provenance = slot.capability(SupportsProvenance)
+
+    def listed(self) -> list[types.Resource]:
+        if self._readiness is None:
+            return []
+        told = "Whether everything written can be retrieved: ready, pending, unknown or failed."
+        return [types.Resource(uri=_uri(READINESS), name="readiness", description=told, mimeType=_JSON)]
+
+    def templates(self) -> list[types.ResourceTemplate]:
+        if self._provenance is None:
+            return []
+        told = "History and sources of one memory, in the backend's own words."
+        return [
+            types.ResourceTemplate(
+                uriTemplate=f"{PROVENANCE}{{id}}", name="provenance", description=told, mimeType=_JSON
+            )
+        ]
+
+    async def read(self, uri: str) -> Any:
+        """JSON-ready.
+
+        Raises:
+            InputError: there is no such resource.
+            MemslotError: the memory refused or failed.
+        """
+        async with self._slot.occupancy.of(self._scope):
+            if uri == READINESS and self._readiness is not None:
+                return (await self._readiness.readiness(self._scope)).model_dump(mode="json")
+            native_id = unquote(uri.removeprefix(PROVENANCE))
+            if uri.startswith(PROVENANCE) and native_id and self._provenance is not None:
+                request = ProvenanceRequest(scope=self._scope, native_id=native_id)
+                found = await self._provenance.provenance(request)
+                return {"raw": found.raw, "ids": found.native_ids, "event_ids": found.event_ids}
+        raise InputError(f"there is no resource {quote(uri, safe=':/')[:200]}")
+
+
+def _uri(text: str) -> Any:
+    from pydantic import AnyUrl
+
+    return AnyUrl(text)
+
+
+def _text(answer: Any) -> str:
+    return json.dumps(answer, ensure_ascii=False, default=str)
+
+
+def _result(text: str, *, failed: bool) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], isError=failed)
