@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,9 +18,10 @@ from memory.adapter.lockfile import FileLock
 from memory.bench.cell import error_record
 from memory.bench.game.manifest import CELL_FILE, CellRecord, PhaseRecord, read_cell, write_record
 from memory.bench.game.matrix import CellSpec, Experiment
+from memory.bench.game.models import CeilingReached
 from memory.bench.game.play import Player
 from memory.bench.game.record import PlayJournal
-from memory.bench.game.seats import CeilingReached, Seats
+from memory.bench.game.seats import Seats
 from memory.bench.game.table import Played, Stopped, Table
 from memory.bench.manifest import ErrorRecord, write_atomic
 from memory.bench.metrics import percentile
@@ -31,6 +32,7 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.opening import build_slot
 from memory.plugins.redaction import Scrubber
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime.provider import Provider
 
 __all__ = ["Job", "Tell", "cell_directory", "open_record", "play_cell", "run_job"]
 
@@ -75,15 +77,23 @@ def open_record(job: Job) -> CellRecord:
     )
 
 
-def run_job(job: Job, tell: Tell | None = None, registry: MemoryAdapterRegistry | None = None) -> CellRecord:
+def run_job(
+    job: Job,
+    tell: Tell | None = None,
+    registry: MemoryAdapterRegistry | None = None,
+    models: Mapping[str, Provider] | None = None,
+) -> CellRecord:
     """Play a cell on an event loop of its own; see :func:`play_cell`."""
     import anyio
 
-    return anyio.run(play_cell, job, tell, registry)
+    return anyio.run(play_cell, job, tell, registry, models)
 
 
 async def play_cell(
-    job: Job, tell: Tell | None = None, registry: MemoryAdapterRegistry | None = None
+    job: Job,
+    tell: Tell | None = None,
+    registry: MemoryAdapterRegistry | None = None,
+    models: Mapping[str, Provider] | None = None,
 ) -> CellRecord:
     """Play a cell from where its journal ends, and write its record. One that is completed stays as it is.
 
@@ -91,6 +101,7 @@ async def play_cell(
         job: the cell.
         tell: told how far it is.
         registry: in place of the installed plugins.
+        models: in place of those that the settings name, by role.
 
     Returns:
         The record. A cell that fails does not raise: its record says why.
@@ -111,7 +122,7 @@ async def play_cell(
     except MemslotError as error:
         return open_record(job).model_copy(update={"status": "failed", "error": error_record(error)})
     try:
-        record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry()).go()
+        record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry(), models).go()
         write_record(record, directory / CELL_FILE)
     finally:
         lock.release()
@@ -119,12 +130,19 @@ async def play_cell(
 
 
 class _Cell:
-    def __init__(self, job: Job, directory: Path, tell: Tell | None, registry: MemoryAdapterRegistry) -> None:
-        self.job, self.directory, self.tell, self.registry = job, directory, tell, registry
+    def __init__(
+        self,
+        job: Job,
+        directory: Path,
+        tell: Tell | None,
+        registry: MemoryAdapterRegistry,
+        models: Mapping[str, Provider] | None,
+    ) -> None:
+        self.job, self.directory, self.tell = job, directory, tell
+        self.registry, self.models = registry, models
         self.spent: dict[str, list[float]] = {}
         self.played = Played()
         self.native_scope: dict[str, str] | None = None
-        self.seats: Seats | None = None
         self.scrub: Scrubber | None = None
 
     async def go(self) -> CellRecord:
@@ -165,7 +183,7 @@ class _Cell:
                 "readiness": dict(sorted(played.readiness.items())),
                 "store": dict(sorted(played.store.items())),
                 "pet_observability": observability,
-                "models": self.seats.spent() if self.seats else {},
+                "models": {role: dict(spent) for role, spent in sorted(played.models.items())},
                 "warnings": tuple(warnings),
                 "resumed": played.resumed,
                 "timings": self._timings(),
@@ -191,7 +209,7 @@ class _Cell:
         config, _ = wire_truth(config, info, data)
         self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
         journal = PlayJournal(self.directory / "journal.jsonl")
-        self.seats = Seats(experiment.settings, data, self.directory)
+        seats = Seats(experiment.settings, data, job.directory, self.models)
         record = open_record(job)
         with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
             slot = build_slot(
@@ -202,10 +220,11 @@ class _Cell:
                 data_dir=self.directory / "store",
                 neutral_sections=True,
             )
-            async with slot, self.seats:
+            async with slot, seats:
                 table = Table(
                     slot=slot,
-                    roles=self.seats.roles,
+                    roles=seats.roles,
+                    spent=seats.spent,
                     journal=journal,
                     fingerprint=lambda: _fingerprint(self.directory / "store"),
                     asking=traces.asking,

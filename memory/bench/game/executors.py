@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from memory.bench.game.matrix import ExecutorSettings
 from memory.bench.manifest import ErrorRecord
 from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime.provider import Provider
 
 __all__ = ["DaskExecutor", "Executor", "LocalExecutor", "ProcessExecutor", "make_executor"]
 
@@ -39,8 +40,12 @@ class Executor(Protocol):
         ...
 
 
-def make_executor(settings: ExecutorSettings, registry: MemoryAdapterRegistry | None = None) -> Executor:
-    """The executor that the settings name.
+def make_executor(
+    settings: ExecutorSettings,
+    registry: MemoryAdapterRegistry | None = None,
+    models: Mapping[str, Provider] | None = None,
+) -> Executor:
+    """The executor that the settings name; ``registry`` and ``models`` are of use in this process alone.
 
     Raises:
         ConfigError: it needs a package that is not installed.
@@ -49,21 +54,30 @@ def make_executor(settings: ExecutorSettings, registry: MemoryAdapterRegistry | 
         return ProcessExecutor(settings.workers)
     if settings.kind == "dask":
         return DaskExecutor(settings.workers, settings.address)
-    return LocalExecutor(registry)
+    return LocalExecutor(registry, models)
 
 
 class LocalExecutor:
-    """One after another, in this process; ``registry`` in place of the installed plugins."""
+    """One after another, in this process.
 
-    def __init__(self, registry: MemoryAdapterRegistry | None = None) -> None:
-        self._registry = registry
+    Args:
+        registry: in place of the installed plugins.
+        models: in place of those that the settings name, by role.
+    """
+
+    def __init__(
+        self,
+        registry: MemoryAdapterRegistry | None = None,
+        models: Mapping[str, Provider] | None = None,
+    ) -> None:
+        self._registry, self._models = registry, models
 
     def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
         """The records of the jobs, in their order."""
         for job in jobs:
             if not go_on():
                 return
-            yield run_job(job, tell, self._registry)
+            yield run_job(job, tell, self._registry, self._models)
 
 
 def _work(pipe: Connection) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,6 +46,7 @@ from memory.contract.errors import BackendUnavailable, ConfigError, MemslotError
 from memory.doctor import CheckFailed, run_doctor
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime.provider import Provider
 
 __all__ = ["At", "Outcome", "begin", "load_beats", "resume"]
 
@@ -83,6 +84,7 @@ def begin(
     *,
     registry: MemoryAdapterRegistry | None = None,
     executor: Executor | None = None,
+    models: Mapping[str, Provider] | None = None,
     progress: Progress | None = None,
     on_directory: Callable[[Path], None] | None = None,
 ) -> Outcome:
@@ -92,6 +94,7 @@ def begin(
         experiment: what :func:`memory.bench.game.load_experiment` returned.
         registry: in place of the installed plugins, in this process.
         executor: in place of the one that the settings name.
+        models: in place of those that the settings name, by role, in this process.
         progress: called as sessions end.
         on_directory: called with the directory once it is made.
 
@@ -109,6 +112,7 @@ def begin(
     if on_directory is not None:
         on_directory(directory)
     with _owned(directory):
+        executor = executor or make_executor(experiment.settings.executor, registry, models)
         return _Run(experiment, directory, manifest, registry, executor, progress).go()
 
 
@@ -118,6 +122,7 @@ def resume(
     *,
     registry: MemoryAdapterRegistry | None = None,
     executor: Executor | None = None,
+    models: Mapping[str, Provider] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Take an experiment up again: cells that are not completed go on from their journals.
@@ -125,7 +130,7 @@ def resume(
     Args:
         experiment: its matrix, as it is now.
         directory: the experiment's.
-        registry, executor, progress: as for :func:`begin`.
+        registry, executor, models, progress: as for :func:`begin`.
 
     Raises:
         ConfigError: the directory holds no experiment, or another process works on it, or the matrix, the data or
@@ -143,6 +148,7 @@ def resume(
             "restore what changed, or begin a new experiment"
         )
     with _owned(directory):
+        executor = executor or make_executor(experiment.settings.executor, registry, models)
         return _Run(experiment, directory, earlier, registry, executor, progress).go()
 
 
@@ -187,13 +193,12 @@ class _Run:
         directory: Path,
         manifest: ExperimentManifest,
         registry: MemoryAdapterRegistry,
-        executor: Executor | None,
+        executor: Executor,
         progress: Progress | None,
     ) -> None:
         self.experiment, self.directory, self.manifest = experiment, directory, manifest
         self.registry, self.progress = registry, progress
-        settings = experiment.settings.executor
-        self.executor = executor or make_executor(settings, registry)
+        self.executor = executor
         self.cells = {cell.cell_id: cell for cell in manifest.cells}
         self.done: dict[str, int] = {}
         self.began = time.monotonic()
@@ -346,9 +351,9 @@ def _first_manifest(
     first = data[str(settings.seeds[0])]
     variants = [_variant(experiment, variant, registry, first) for variant in settings.providers]
     roles = role_records(settings)
-    shown = settings.model_dump(mode="json", exclude={"output", "data", "executor", "providers"})
+    shown = settings.model_dump(mode="json", exclude={"output", "data", "executor", "providers", "roles"})
     decisive = settings.model_dump(
-        mode="json", exclude={"output", "data", "executor", "providers", "limits", "doctor"}
+        mode="json", exclude={"output", "data", "executor", "providers", "roles", "limits", "doctor"}
     )
     hashes = {
         "bench": canonical_hash(decisive),

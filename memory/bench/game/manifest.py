@@ -109,7 +109,7 @@ class CellRecord(_Record):
     """What retrievals say of when things were said: ``dated`` rows, a ``versioned`` representation, or neither
     (``weak``); null where nothing was retrieved."""
     models: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """Calls and tokens of the roles' models, by role."""
+    """Of the roles' models, by role: ``calls``, ``tokens`` as far as they say, and ``unread`` answers."""
     warnings: tuple[str, ...] = ()
     """What a reader of the scores must know, each once."""
     resumed: int = 0
@@ -160,8 +160,10 @@ class RoleRecord(_Record):
     """Which."""
     kind: Literal["rules", "model"]
     """Deterministic rules, or a language model."""
+    provider: str | None = None
+    """How the model is reached; null for rules."""
     model: str | None = None
-    """The model's name."""
+    """The model's name; null where the provider's block names none."""
     prompt_sha256: str | None = None
     """Hash of its prompt."""
     prompt_version: int | None = None

@@ -32,6 +32,8 @@ __all__ = [
     "Experiment",
     "ExecutorSettings",
     "Limits",
+    "RoleSettings",
+    "RolesSettings",
     "Variant",
     "load_experiment",
     "load_timelines",
@@ -78,6 +80,45 @@ class ExecutorSettings(_Block):
     """The dask scheduler's address."""
 
 
+class RoleSettings(_Block):
+    """Who plays a role; the word ``rules`` means deterministic rules, without a model."""
+
+    provider: Public[str] | None = None
+    """How a model is reached, such as ``openai``; see :mod:`memory.runtime.providers`. None: rules."""
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """The provider's block: ``model``, ``base_url``, ``api_key``, ..."""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """What the model is asked with. None leaves it to the model."""
+    votes: Annotated[int, Field(ge=1, le=15)] = 1
+    """Judgements taken of each reply; for the judge."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rules(cls, given: Any) -> Any:
+        return {} if given == "rules" else given
+
+
+class RolesSettings(_Block):
+    """The three roles."""
+
+    assistant: RoleSettings = Field(default_factory=RoleSettings)
+    """Who is tested."""
+    simulator: RoleSettings = Field(default_factory=RoleSettings)
+    """Who stands in for the user."""
+    judge: RoleSettings = Field(default_factory=RoleSettings)
+    """Who decides whether a reply suits. Rules recognise the replies of the assistant by rules alone."""
+
+    @model_validator(mode="after")
+    def _understand_each_other(self) -> Self:
+        if self.assistant.provider is not None and self.judge.provider is None:
+            raise ValueError("judge: rules cannot judge what a model says; give the judge a provider too")
+        if self.assistant.provider is None and self.simulator.provider is not None:
+            raise ValueError(
+                "assistant: rules do not understand a simulator that is a model; give it a provider"
+            )
+        return self
+
+
 class Limits(_Block):
     """What models may cost; the run stops cleanly when a limit is reached, and can be resumed with a higher one."""
 
@@ -100,6 +141,8 @@ class BenchSettings(_Block):
     """Whom to play with."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (7,)
     """Each makes a game of its own."""
+    roles: RolesSettings = Field(default_factory=RolesSettings)
+    """Who plays."""
     replicates: Count = 1
     """How often each cell is played, in a fresh scope each time."""
     cs: tuple[CsField, ...] = ("context",)

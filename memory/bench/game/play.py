@@ -77,6 +77,8 @@ class Player:
                     self._table.progress(self.played)
 
     def _note(self, kind: str, **row: Any) -> None:
+        if spent := self._table.spent():
+            row["models"] = {role: dict(counts) for role, counts in spent.items()}
         try:
             self._table.journal.add(kind, **row)
         except OSError as error:

@@ -10,16 +10,18 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from memory.bench.game.language import Language
 from memory.bench.game.reading import Reader
 from memory.bench.timeline import Beat, Script
 
 __all__ = [
+    "ROLES",
     "Assistant",
     "Exchange",
     "Judge",
+    "RoleName",
     "Roles",
     "RuleAssistant",
     "RuleJudge",
@@ -28,6 +30,9 @@ __all__ = [
     "Situation",
     "Verdict",
 ]
+
+RoleName = Literal["assistant", "simulator", "judge"]
+ROLES: tuple[RoleName, ...] = ("assistant", "simulator", "judge")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from memory.bench.game.language import load_language
 from memory.bench.game.manifest import RoleRecord
-from memory.bench.game.matrix import BenchSettings
-from memory.bench.game.roles import Roles, RuleAssistant, RuleJudge, RuleSimulator
+from memory.bench.game.matrix import BenchSettings, RoleSettings
+from memory.bench.game.models import Meter, ModelAssistant, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.game.roles import (
+    ROLES,
+    Assistant,
+    Judge,
+    RoleName,
+    Roles,
+    RuleAssistant,
+    RuleJudge,
+    RuleSimulator,
+    Simulator,
+)
 from memory.bench.timeline import TimelineSet
-from memory.contract.errors import MemslotError
+from memory.plugins.variables import Problems, Resolver
+from memory.plugins.yaml import Lines
+from memory.runtime.provider import Provider
+from memory.runtime.providers import create_provider
 
-__all__ = ["CeilingReached", "Seats", "role_records"]
+__all__ = ["METER_FILE", "Seats", "role_records"]
 
-
-class CeilingReached(MemslotError):
-    """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""
+METER_FILE = "calls.log"
 
 
 def role_records(settings: BenchSettings) -> tuple[RoleRecord, ...]:
     """Who plays, for the manifest."""
-    return (
-        RoleRecord(role="assistant", kind="rules"),
-        RoleRecord(role="simulator", kind="rules"),
-        RoleRecord(role="judge", kind="rules"),
-    )
+    found = []
+    for role in ROLES:
+        chosen: RoleSettings = getattr(settings.roles, role)
+        if chosen.provider is None:
+            found.append(RoleRecord(role=role, kind="rules"))
+            continue
+        prompt, model = load_prompt(role), chosen.options.get("model")
+        found.append(
+            RoleRecord(
+                role=role,
+                kind="model",
+                provider=chosen.provider,
+                model=model if isinstance(model, str) else None,
+                prompt_sha256=prompt.sha256,
+                prompt_version=prompt.version,
+                temperature=chosen.temperature,
+                votes=chosen.votes,
+            )
+        )
+    return tuple(found)
 
 
 class Seats:
@@ -35,12 +64,49 @@ class Seats:
     Args:
         settings: the experiment's.
         data: the timelines.
-        directory: of the cell.
+        directory: of the experiment.
+        providers: models in place of those that the settings name, by role; not closed.
+
+    Raises:
+        ConfigError, PluginError: a role's model cannot be made.
     """
 
-    def __init__(self, settings: BenchSettings, data: TimelineSet, directory: Path) -> None:
-        language = load_language(settings.game.language)
-        self.roles = Roles(RuleAssistant(language), RuleSimulator(), RuleJudge(language))
+    def __init__(
+        self,
+        settings: BenchSettings,
+        data: TimelineSet,
+        directory: Path,
+        providers: Mapping[str, Provider] | None = None,
+    ) -> None:
+        self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
+        self._own: list[Provider] = []
+        self._seats: dict[str, Seat] = {}
+        self._given = providers or {}
+        language, roles = load_language(settings.game.language), settings.roles
+        assistant: Assistant = RuleAssistant(language)
+        simulator: Simulator = RuleSimulator()
+        judge: Judge = RuleJudge(language)
+        if seat := self._seat("assistant", roles.assistant):
+            assistant = ModelAssistant(seat)
+        if seat := self._seat("simulator", roles.simulator):
+            simulator = ModelSimulator(seat)
+        if seat := self._seat("judge", roles.judge):
+            judge = ModelJudge(seat, roles.judge.votes)
+        self.roles = Roles(assistant, simulator, judge)
+
+    def _seat(self, role: RoleName, chosen: RoleSettings) -> Seat | None:
+        if chosen.provider is None:
+            return None
+        provider = self._given.get(role)
+        if provider is None:
+            where = ("bench", "roles", role, "options")
+            options: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(
+                chosen.options, where
+            )
+            provider = create_provider(chosen.provider, options, ".".join(where))
+            self._own.append(provider)
+        self._seats[role] = Seat(provider, self._meter, chosen.temperature)
+        return self._seats[role]
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,8 +114,10 @@ class Seats:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        return None
+        for provider in self._own:
+            await provider.aclose()
 
     def spent(self) -> dict[str, dict[str, int]]:
-        """Calls and tokens of models, by role."""
-        return {}
+        """Calls, tokens and answers that could not be read, by role, since it was asked last."""
+        found = {role: seat.spent() for role, seat in self._seats.items()}
+        return {role: spent for role, spent in found.items() if any(spent.values())}

@@ -61,6 +61,7 @@ class Played:
             ``context_tokens``; of test sessions ``skipped`` (writes that were refused, as they should be),
             ``recalled``, and of those ``dated`` and ``versioned``.
         writes, readiness, store: receipts, readiness answers and comparisons of the store by state.
+        models: calls, tokens and unread answers of the roles' models, by role.
         resumed: how often the cell was taken up again.
     """
 
@@ -72,6 +73,7 @@ class Played:
     store: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     records: list[BeatRecord] = field(default_factory=list)
+    models: dict[str, Counter[str]] = field(default_factory=dict)
     resumed: int = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -98,6 +100,8 @@ class Played:
                 self.counts[count] += row[count]
             self.records.extend(BeatRecord.load(record) for record in row["beats"])
         self.warnings.update(row.get("warnings", ()))
+        for role, spent in row.get("models", {}).items():
+            self.models.setdefault(role, Counter()).update(spent)
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ class Table:
         asking: names the probe that the traces of a retrieval belong to.
         times: called with a phase and its milliseconds.
         progress: called after each session and test session.
+        spent: what the roles' models cost since it was asked last, by role.
         keep_texts: put what test sessions said and were shown into the journal.
         scrub: cleans warnings.
     """
@@ -123,6 +128,7 @@ class Table:
     asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     times: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[Played], None] = lambda _: None
+    spent: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     keep_texts: bool = True
     scrub: Callable[[str], str] = str
 

@@ -1,0 +1,250 @@
+"""The three roles played by language models: any provider of :mod:`memory.runtime.providers`.
+
+Prompts are files with a version in their first line; their hash stands in the manifest, and a run is not resumed
+with another one. What a judge says that cannot be read is counted and never guessed at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from memory.bench.game.roles import Exchange, RoleName, Situation, Verdict
+from memory.bench.timeline import Beat, Script
+from memory.contract.errors import MemslotError
+from memory.contract.events import Message, Role
+from memory.runtime.provider import CompletionOptions, Provider
+
+__all__ = [
+    "CeilingReached",
+    "Meter",
+    "ModelAssistant",
+    "ModelJudge",
+    "ModelSimulator",
+    "Prompt",
+    "Seat",
+    "load_prompt",
+]
+
+_ENTRY = 16
+_OBJECT = re.compile(r"\{[^{}]{0,500}\}")
+_DONE = re.compile(r"\W*DONE\W*\Z")
+
+
+class CeilingReached(MemslotError):
+    """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt, its version, and the hash of its file."""
+
+    text: str
+    version: int
+    sha256: str
+
+    def filled(self, **fields: str) -> str:
+        """With its places filled in."""
+        return self.text.format(**fields)
+
+
+@cache
+def load_prompt(role: RoleName) -> Prompt:
+    """The prompt of a role."""
+    raw = (Path(__file__).parent / "prompts" / f"{role}.md").read_bytes()
+    first, _, text = raw.decode("utf-8").partition("\n")
+    return Prompt(text.strip(), int(first.removeprefix("version:")), hashlib.sha256(raw).hexdigest())
+
+
+class Meter:
+    """Counts calls and tokens of models over all cells of an experiment, whatever processes they live in.
+
+    A file to which every call appends one entry of fixed length; appending is atomic, so nobody waits. Calls that
+    are under way at the same time may each see the last place free: one for each cell that is being played.
+
+    Args:
+        file: the experiment's.
+        max_calls, max_tokens: the limits; None is none.
+    """
+
+    def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
+        self._file, self._max_calls, self._max_tokens = file, max_calls, max_tokens
+        self._read = 0
+        self.calls = self.tokens = 0
+
+    def check(self) -> None:
+        """Refuse another call where a limit is reached.
+
+        Raises:
+            CeilingReached: it is.
+        """
+        self._catch_up()
+        for name, limit, spent in (
+            ("max_calls", self._max_calls, self.calls),
+            ("max_tokens", self._max_tokens, self.tokens),
+        ):
+            if limit is not None and spent >= limit:
+                raise CeilingReached(f"bench.limits.{name}: {limit} is reached; set it higher and resume")
+
+    def add(self, tokens: int) -> None:
+        """Note one call."""
+        file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(file, f"{min(tokens, 10**14):>{_ENTRY - 1}}\n".encode())
+        finally:
+            os.close(file)
+
+    def _catch_up(self) -> None:
+        if not self._file.exists():
+            return
+        with open(self._file, "rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        for start in range(0, len(new) - _ENTRY + 1, _ENTRY):
+            self.calls += 1
+            self.tokens += int(new[start : start + _ENTRY])
+            self._read += _ENTRY
+
+
+@dataclass
+class Seat:
+    """A model in a role: asked through here, so that its calls are counted and its limits hold.
+
+    Attributes:
+        provider: the model.
+        meter: of the experiment.
+        temperature: what it is asked with; None leaves it to the model.
+        calls, tokens, unread: calls, tokens as far as the model says, and answers that could not be read.
+    """
+
+    provider: Provider
+    meter: Meter
+    temperature: float | None = None
+    calls: int = 0
+    tokens: int = 0
+    unread: int = 0
+
+    async def ask(self, system: str, messages: Sequence[Message]) -> str:
+        """What the model says.
+
+        Raises:
+            CeilingReached: a limit is reached; nothing was asked.
+            BackendError: the model does not answer.
+        """
+        self.meter.check()
+        options = CompletionOptions(system_prompt=system, temperature=self.temperature)
+        result = await self.provider.complete(messages, options)
+        tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
+        self.calls += 1
+        self.tokens += tokens
+        self.meter.add(tokens)
+        return result.content.strip()
+
+    def spent(self) -> dict[str, int]:
+        """What it counted since it was asked last."""
+        found = {"calls": self.calls, "tokens": self.tokens, "unread": self.unread}
+        self.calls = self.tokens = self.unread = 0
+        return found
+
+
+class ModelAssistant:
+    """The assistant that is tested: a prompt with the memory's section, the conversation, the user's words."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat, self._prompt = seat, load_prompt("assistant")
+
+    async def reply(self, section: str, earlier: Sequence[Exchange], user: str, situation: Situation) -> str:
+        """What it says; a model that says nothing is an empty reply, shown as such."""
+        system = self._prompt.filled(
+            context=situation.context or "usual", now=f"{situation.now:%Y-%m-%d %H:%M}", section=section
+        )
+        said = await self._seat.ask(
+            system, [*_seen(earlier, "user", "assistant"), Message(role="user", content=user)]
+        )
+        if not said:
+            self._seat.unread += 1
+        return said or "(nothing)"
+
+
+class ModelSimulator:
+    """A user who speaks freely, within what the beat holds."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat, self._prompt = seat, load_prompt("simulator")
+
+    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
+        """The goal as the script has it, then what the model says, for as many turns as the script has lines."""
+        if not exchanges:
+            return beat.goal
+        if len(exchanges) > sum(bool(line) for line in (beat.branch, beat.hint)):
+            return None
+        system = self._prompt.filled(
+            life_context=script.life_context,
+            goal=beat.goal,
+            constraint=beat.constraint or "your request is dealt with",
+            branch=beat.branch or "(nothing)",
+            hint=beat.hint or "(nothing)",
+        )
+        # From the user's side, what the assistant said is what is answered.
+        said = await self._seat.ask(system, _seen(exchanges, "assistant", "user"))
+        return None if not said or _DONE.match(said) else said
+
+
+class ModelJudge:
+    """A judge that reads; ``votes`` judgements of each reply, and their majority.
+
+    Args:
+        seat: the model.
+        votes: how many; a tie counts as unreadable.
+    """
+
+    def __init__(self, seat: Seat, votes: int = 1) -> None:
+        self._seat, self._votes, self._prompt = seat, votes, load_prompt("judge")
+
+    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+        """The majority of the votes that can be read; none where there is no majority."""
+        wish = beat.truth.current if beat.truth is not None else None
+        told = "\n".join(f"user: {one.user}\nassistant: {one.reply}" for one in exchanges)
+        system = self._prompt.filled(
+            goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=told
+        )
+        votes: Counter[bool] = Counter()
+        for _ in range(self._votes):
+            said = await self._seat.ask(system, [Message(role="user", content="Your judgement, please.")])
+            fit = _read(said)
+            if fit is None:
+                self._seat.unread += 1
+            else:
+                votes[fit] += 1
+        if votes[True] == votes[False]:
+            return Verdict(fit=None, votes=self._votes, agreement=0.0)
+        fit, count = votes.most_common(1)[0]
+        return Verdict(fit=fit, votes=self._votes, agreement=count / self._votes)
+
+
+def _seen(exchanges: Sequence[Exchange], user: Role, assistant: Role) -> list[Message]:
+    return [
+        message
+        for one in exchanges
+        for message in (Message(role=user, content=one.user), Message(role=assistant, content=one.reply))
+    ]
+
+
+def _read(said: str) -> bool | None:
+    """The one verdict in an answer, or None where it holds none, or two that differ."""
+    found = set()
+    for match in _OBJECT.finditer(said):
+        try:
+            row = json.loads(match[0])
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("fit"), bool):
+            found.add(row["fit"])
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,270 @@
+"""Roles played by language models: what they are shown, what is made of their answers, what they may cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from game_support import SIZE, lines, matrix, scores
+
+from memory import ConfigError
+from memory.bench.game.experiment import begin, resume
+from memory.bench.game.language import load_language
+from memory.bench.game.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.game.roles import Exchange, RuleAssistant, Situation
+from memory.bench.timeline import Beat, PreferenceTruth, Script
+from memory.contract.events import Message
+from memory.runtime.provider import CompletionOptions, CompletionResult, Usage
+from memory.runtime.providers.scripted import ScriptedProvider
+
+SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
+ROLES = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}
+ENGLISH = load_language("en")
+BEAT = Beat(
+    "b1",
+    "task",
+    "What came out of it?",
+    constraint="short",
+    branch="No.",
+    hint="Short, please.",
+    attribute="verbosity",
+    truth=PreferenceTruth(current="answer in a single sentence"),
+)
+SCRIPT = Script("At the desk.", None, "work", __import__("datetime").datetime(2026, 1, 1), (BEAT,))
+
+
+def assistant() -> ScriptedProvider:
+    """A model that does with the prompt what the assistant by rules does with its section."""
+    rules = RuleAssistant(ENGLISH)
+
+    def answer(messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
+        system = options.system_prompt or ""
+        context = "work" if "the work channel" in system else "personal"
+        earlier = [
+            Exchange(user.content, reply.content)
+            for user, reply in zip(messages[:-1:2], messages[1:-1:2], strict=True)
+        ]
+        asked = rules.reply(
+            system[system.find("<memory-context") :] if "<memory-context" in system else "",
+            earlier,
+            messages[-1].content,
+            Situation(context, SCRIPT.start),
+        )
+        try:
+            asked.send(None)
+        except StopIteration as done:
+            said = done.value
+        return CompletionResult(content=said, usage=Usage(input_tokens=7, output_tokens=3))
+
+    return ScriptedProvider(script=answer)
+
+
+def judge() -> ScriptedProvider:
+    """Reads the wish and the last reply off its prompt."""
+
+    def answer(messages: Sequence[Message], options: CompletionOptions) -> str:
+        system = options.system_prompt or ""
+        wish = next(line for line in system.splitlines() if line.startswith("The wish in force: "))[19:]
+        reply = system.rsplit("assistant: ", 1)[1]
+        known = ENGLISH.settings.get(wish.casefold())
+        fit = ENGLISH.shown(known[0], reply) == wish if known else "Here is what there is." in reply
+        return f"I think so.\n{json.dumps({'fit': fit})}"
+
+    return ScriptedProvider(script=answer)
+
+
+def simulator() -> ScriptedProvider:
+    """Says the beat's hint in its own words."""
+
+    def answer(messages: Sequence[Message], options: CompletionOptions) -> str:
+        system = options.system_prompt or ""
+        hint = next(line for line in system.splitlines() if line.startswith("If it still does"))
+        return hint.split("like: ", 1)[1]
+
+    return ScriptedProvider(script=answer)
+
+
+def models() -> dict[str, ScriptedProvider]:
+    return {"assistant": assistant(), "simulator": simulator(), "judge": judge()}
+
+
+def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None:
+    given = models()
+    experiment = matrix(tmp_path, "no_memory", "oracle_ipas", game=SMALL, roles=ROLES)
+    done = begin(experiment, models=given)
+    assert done.manifest.status == "completed"
+    told = scores(done)
+    assert told["oracle_ipas"]["style fit"] == 1.0
+    assert told["no_memory"]["style fit"] == 0.0
+    # The section is in the prompt as any agent would have it, and nothing there says that this is a test.
+    systems = [options.system_prompt or "" for _, options in given["assistant"].requests]
+    assert any("<memory-context" in system for system in systems)
+    assert not [system for system in systems if "test" in system.lower() or "oracle" in system.lower()]
+    spent = [cell.models for cell in done.manifest.cells]
+    asked = sum(of["assistant"]["calls"] for of in spent)
+    assert asked == len(given["assistant"].requests)
+    assert sum(of["assistant"]["tokens"] for of in spent) == asked * 10
+    assert all(of["judge"]["unread"] == 0 for of in spent)
+    roles = {role.role: role for role in done.manifest.roles}
+    assert roles["judge"].prompt_sha256 == load_prompt("judge").sha256
+    assert roles["judge"].prompt_version == 1
+    assert len({role.prompt_sha256 for role in roles.values()}) == 3
+
+
+def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path: Path) -> None:
+    given = models()
+    given["judge"] = ScriptedProvider(script=lambda messages, options: "Who can say?")
+    done = begin(matrix(tmp_path, "oracle_ipas", game=SMALL, roles=ROLES), models=given)
+    (variant,) = done.metrics.variants
+    assert variant.unreadable == variant.beats > 0
+    assert scores(done)["oracle_ipas"]["style fit"] is None
+    (cell,) = done.manifest.cells
+    assert cell.models["judge"]["unread"] == cell.models["judge"]["calls"]
+
+
+def judged(*answers: str, votes: int = 1) -> Any:
+    seat = Seat(ScriptedProvider(answers), Meter(Path("/nowhere"), None, None))
+    seat.meter.add = lambda tokens: None  # type: ignore[method-assign]
+    judge = ModelJudge(seat, votes)
+    verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
+    return verdict.fit, verdict.agreement, seat.unread
+
+
+@pytest.mark.parametrize(
+    ("answer", "fit"),
+    [
+        ('{"fit": true}', True),
+        ('Well.\n```json\n{"fit": false}\n```', False),
+        ('{"fit": "true"}', None),
+        ('{"fit": 1}', None),
+        ('{"fit": true} or {"fit": false}', None),
+        ('{"fit": true} and again {"fit": true}', True),
+        ("fit: true", None),
+        ("{" * 100_000, None),
+        ("", None),
+        ("[true]", None),
+    ],
+)
+def test_a_judgement_is_read_or_not(answer: str, fit: bool | None) -> None:
+    assert judged(answer) == (fit, 0.0 if fit is None else 1.0, 1 if fit is None else 0)
+
+
+def test_votes_have_a_majority_or_none() -> None:
+    yes, no = '{"fit": true}', '{"fit": false}'
+    assert judged(yes, no, yes, votes=3) == (True, 2 / 3, 0)
+    assert judged(yes, "?", no, votes=3) == (None, 0.0, 1)
+    assert judged(no, "?", "?", votes=3) == (False, 1 / 3, 2)
+    assert judged("?", "?", votes=2) == (None, 0.0, 2)
+
+
+def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
+    seat = Seat(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
+    user = ModelSimulator(seat)
+
+    async def talk() -> list[str | None]:
+        said = [await user.say(SCRIPT, BEAT, [])]
+        exchanges = [Exchange(BEAT.goal, "Long.")]
+        said.append(await user.say(SCRIPT, BEAT, exchanges))
+        said.append(await user.say(SCRIPT, BEAT, [*exchanges, Exchange("Shorter!", "Long.")]))
+        said.append(await user.say(SCRIPT, BEAT, [*exchanges] * 3))
+        return said
+
+    assert asyncio.run(talk()) == [BEAT.goal, "Shorter!", None, None]
+    assert seat.calls == 2
+
+
+def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
+    given = models()
+    whole = begin(
+        matrix(tmp_path / "whole", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES), models=models()
+    )
+    limited = matrix(
+        tmp_path / "cut", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES, limits={"max_calls": 30}
+    )
+    cut = begin(limited, models=given)
+    assert cut.manifest.status == "stopped"
+    assert [cell.status for cell in cut.manifest.cells] == ["stopped", "not_run"]
+    assert cut.manifest.cells[0].error is not None
+    assert "max_calls: 30 is reached" in cut.manifest.cells[0].error.message
+    assert sum(len(model.requests) for model in given.values()) == 30
+    assert len((cut.directory / "calls.log").read_bytes().splitlines()) == 30
+    again = resume(
+        matrix(tmp_path / "cut", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES),
+        cut.directory,
+        models=given,
+    )
+    assert again.manifest.status == "completed"
+    assert again.metrics.variants == whole.metrics.variants
+
+
+def test_tokens_are_limited_over_all_processes(tmp_path: Path) -> None:
+    first, second = (Meter(tmp_path / "calls.log", None, 25) for _ in range(2))
+    first.check()
+    first.add(10)
+    second.check()
+    second.add(15)
+    for meter in (first, second):
+        with pytest.raises(CeilingReached, match="max_tokens: 25 is reached"):
+            meter.check()
+    assert (first.calls, first.tokens) == (2, 25)
+
+
+def test_another_prompt_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES)
+    done = begin(experiment, models=models())
+    other = load_prompt("judge")
+    monkeypatch.setattr(
+        "memory.bench.game.seats.load_prompt", lambda role: type(other)("another", 2, "0" * 64)
+    )
+    with pytest.raises(ConfigError, match="cannot be resumed: roles"):
+        resume(experiment, done.directory, models=models())
+
+
+def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path: Path) -> None:
+    from memory.contract.errors import BackendRateLimited
+
+    given = models()
+    given["assistant"] = ScriptedProvider([BackendRateLimited("try later")])
+    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
+    (cell,) = done.manifest.cells
+    assert cell.status == "failed"
+    assert cell.error is not None
+    assert cell.error.type == "BackendRateLimited"
+
+
+def test_no_key_of_a_role_is_in_any_file(tmp_path: Path) -> None:
+    roles = {
+        role: {
+            "provider": "scripted",
+            "options": {"api_key": "sk-planted-secret", "lines": ["planted words"]},
+        }
+        for role in ROLES
+    }
+    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles), models=models())
+    for file in (path for path in done.directory.rglob("*") if path.is_file()):
+        assert b"planted" not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ({"assistant": {"provider": "scripted"}}, "rules cannot judge what a model says"),
+        ({"simulator": {"provider": "scripted"}}, "do not understand a simulator"),
+        ({"judge": {"provider": "scripted", "votes": 0}}, "votes"),
+        ({"assistant": "rules", "judge": "chance"}, "judge"),
+    ],
+)
+def test_roles_that_do_not_fit_are_refused(tmp_path: Path, roles: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        matrix(tmp_path, "no_memory", roles=roles)
+
+
+def test_texts_of_models_are_kept_beside_the_scores(tmp_path: Path) -> None:
+    done = begin(matrix(tmp_path, "oracle_ipas", game=SMALL, roles=ROLES), models=models())
+    texts = lines(done.directory / "cells" / "01-s7-r1-p1" / "texts.jsonl")
+    assert texts
+    assert set(texts[0]) == {"persona_id", "probe_id", "user", "reply", "context"}
