@@ -1,0 +1,86 @@
+"""Guards of the slot that nothing else would miss until it is too late."""
+
+import anyio
+import pytest
+from slot_support import ALICE, BOB, Obedient, anyio_backend, ask, event, forever
+
+from memory import MemorySlot, ScopeError
+from memory.adapter import AdapterTraits, LifecycleError
+from memory.slot.gate import Lanes
+from memory.slot.journal import Journal
+
+__all__ = ["anyio_backend"]  # fixtures
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_closing_that_was_refused_closes_no_journal(tmp_path):
+    slot = MemorySlot(Obedient(), scope=ALICE, journal=Journal(tmp_path / "j.db"))
+    async with slot:
+        with pytest.raises(LifecycleError, match="another event loop"):
+            await anyio.to_thread.run_sync(anyio.run, slot.aclose)
+        assert (await slot.record_event(event())).status == "committed"
+
+
+async def test_a_scope_that_has_no_native_ids_is_refused_before_anything_is_made():
+    class Narrow(Obedient):
+        def native_scope(self, scope):
+            raise ScopeError("too long")
+
+        async def setup_scope(self, scope):
+            self.calls.append("setup")
+
+    async with MemorySlot(adapter := Narrow()) as slot:
+        with pytest.raises(ScopeError, match="too long"):
+            await slot.setup_scope(ALICE)
+        with pytest.raises(ScopeError, match="not set up"):
+            await slot.retrieve(ask())
+    assert adapter.calls == []
+
+
+def test_nothing_is_kept_of_a_scope_that_is_not_used_any_more():
+    lanes = Lanes(AdapterTraits(max_concurrency=3, max_scope_concurrency=2))
+    before = (lanes.order(BOB), lanes.limits(BOB))
+    lanes.order(ALICE), lanes.limits(ALICE)
+    lanes.drop(ALICE)
+    assert list(lanes._order) == [BOB]
+    assert list(lanes._limits) == [None, BOB]
+    assert (lanes.order(BOB), lanes.limits(BOB)) == before
+    lanes.drop(ALICE)
+    everywhere = Lanes(AdapterTraits())
+    everywhere.limits(ALICE)
+    everywhere.drop(ALICE)
+    assert list(everywhere._limits) == [None]
+
+
+async def test_the_order_and_the_places_of_a_scope_in_use_are_kept():
+    lanes = Lanes(AdapterTraits(max_scope_concurrency=2))
+    order = lanes.order(ALICE)
+    async with order:
+        lanes.drop(ALICE)
+        assert lanes.order(ALICE) is order, "a second write would not wait for the one under way"
+    (limit,) = lanes.limits(ALICE)
+    await limit.acquire()
+    lanes.drop(ALICE)
+    assert lanes.limits(ALICE) == (limit,), "or there would be more calls at a time than declared"
+    assert lanes.order(ALICE) is not order
+    limit.release()
+    lanes.drop(ALICE)
+    assert lanes.limits(ALICE) != (limit,)
+
+
+async def test_a_scope_released_while_it_is_written_keeps_its_order():
+    adapter = Obedient()
+    adapter.next_write = [forever]
+    async with MemorySlot(adapter) as slot:
+        await slot.setup_scope(ALICE)
+        async with anyio.create_task_group() as group:
+            group.start_soon(slot.record_event, event(1))
+            await anyio.wait_all_tasks_blocked()
+            slot.release_scope(ALICE)
+            await slot.setup_scope(BOB)
+            with anyio.move_on_after(0.02):
+                await slot.setup_scope(ALICE)  # waits behind the write under way
+                adapter.calls.append("overtaken")
+            group.cancel_scope.cancel()
+    assert adapter.calls == ["e1"]
