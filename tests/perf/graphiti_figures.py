@@ -26,7 +26,8 @@ from typing import Any
 
 import anyio
 import psutil
-from figures import START, event, percentile, request, show
+import pytest
+from figures import START, event, finish, percentile, request, show
 
 from memory import MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, SupportsBulkIngest, open_memory
 from memory.testing import ScriptedLLM
@@ -178,6 +179,7 @@ def report(name: str, pairs: Sequence[tuple[float, float]], added: Sequence[floa
     show(
         "    outside the native call: median, p95",
         f"{extra:.3f} ms = {100 * extra / bare:.2f} %, {percentile(list(added), 95):.3f} ms",
+        failed=100 * extra / bare > 10 * target,
     )
 
 
@@ -297,6 +299,7 @@ async def bulk(llm: ScriptedLLM, rounds: int) -> None:
             f"{whole:.2f} of a loop by hand",
             "adds < 1 %" if mode == "sequential" else "<= 1",
             added < 1 if mode == "sequential" else whole <= 1,
+            failed=added > 10 if mode == "sequential" else whole > 2,
         )
         show("    added to its native calls", f"{added:.2f} %")
 
@@ -327,6 +330,7 @@ async def scopes(llm: ScriptedLLM) -> None:
         f"{took:.1f} s, {grown:+.0f} MB, {mixed} wrong",
         "no row of another scope",
         mixed == 0,
+        failed=mixed > 0,
     )
 
 
@@ -351,6 +355,62 @@ async def growth(llm: ScriptedLLM) -> None:
         f"{grown[0]:+.0f} MB; by hand {grown[1]:+.0f} MB",
         "no growth (< 10 MB)",
         grown[0] < 10,
+        failed=grown[0] > 40,
+    )
+
+
+class Waits:
+    """How long writes take, and what of it goes to locks and to saves that nothing interrupts."""
+
+    def __init__(self, patch: Callable[[object, str, Any], None]) -> None:
+        from memory.backends.graphiti.client import NativeGraph
+        from memory.backends.graphiti.database import Database
+
+        self.kept = 0.0
+        alone, check = NativeGraph.alone, Database.check
+
+        async def timed_alone(graph: Any, call: Callable[[], Awaitable[Any]], **fields: Any) -> Any:
+            within = 0.0
+
+            async def timed_call() -> Any:
+                nonlocal within
+                started = time.perf_counter()
+                try:
+                    return await call()
+                finally:
+                    within = time.perf_counter() - started
+
+            started = time.perf_counter()
+            try:
+                return await alone(graph, timed_call, **fields)
+            finally:
+                self.kept += time.perf_counter() - started - within
+
+        def timed_check(database: Any) -> None:
+            started = time.perf_counter()
+            check(database)
+            self.kept += time.perf_counter() - started
+
+        patch(NativeGraph, "alone", timed_alone)
+        patch(Database, "check", timed_check)
+
+
+async def keeping(llm: ScriptedLLM, rounds: int) -> None:
+    """Of a write: its turn among others, a task that a caller who gives up does not end, a look at the file."""
+    with pytest.MonkeyPatch.context() as patches, tempfile.TemporaryDirectory() as directory:
+        waits, shares = Waits(patches.setattr), []
+        async with opened(llm, directory, "kept") as slot:
+            for number in range(4 * rounds):
+                waits.kept, started = 0.0, time.perf_counter()
+                await slot.record_event(event(number, slot.scope, said(number)))
+                shares.append(100 * waits.kept / (time.perf_counter() - started))
+    share = statistics.median(shares)
+    show(
+        "locks and uninterrupted saves: share of a write",
+        f"{share:.2f} %",
+        "< 2 %",
+        share < 2,
+        failed=share > 6,
     )
 
 
@@ -428,8 +488,10 @@ async def main(rounds: int) -> None:
         for where in ("memslot's driver", "its own driver"):
             await overhead(llm, rounds, where)
         await bulk(llm, rounds)
+        await keeping(llm, rounds)
         await growth(llm)
         await scopes(llm)
+    finish()
 
 
 if __name__ == "__main__":

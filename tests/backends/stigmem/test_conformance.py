@@ -37,7 +37,8 @@ VECTORS = Path(
     os.environ.get("MEMSLOT_STIGMEM_VECTORS")
     or Path(__file__).parents[3].parent / "shared" / "wire" / "stigmem_conformance_vectors.json"
 )
-HAS_VECTORS = VECTORS.is_file()
+# A file that was named and is not there is a mistake, and no reason to skip.
+HAS_VECTORS = VECTORS.is_file() or "MEMSLOT_STIGMEM_VECTORS" in os.environ
 needs_vectors = pytest.mark.skipif(
     not HAS_VECTORS,
     reason="the Stigmem project's vectors are absent; MEMSLOT_STIGMEM_VECTORS names their file",
