@@ -25,6 +25,7 @@ __all__ = [
     "differences",
     "read_comparison",
     "remarks",
+    "render_comparison",
     "summary_table",
     "write_comparison_report",
 ]
@@ -183,13 +184,22 @@ def write_comparison_report(directory: Path) -> Path:
     Raises:
         ConfigError: the comparison, or one of its runs, cannot be read.
     """
+    path = directory / "report.html"
+    write_atomic(path, render_comparison(directory))
+    return path
+
+
+def render_comparison(directory: Path) -> str:
+    """The page of a comparison.
+
+    Raises:
+        ConfigError: the comparison, or one of its runs, cannot be read.
+    """
     record = read_comparison(directory)
     runs = [directory.parent / run_id for run_id in record.runs]
     manifests = [read_manifest(run) for run in runs]
     metrics = [read_metrics(run) for run in runs]
-    path = directory / "report.html"
-    write_atomic(path, _page(record, manifests, metrics, differences(runs)).render())
-    return path
+    return _page(record, manifests, metrics, differences(runs)).render()
 
 
 def _page(

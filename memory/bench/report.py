@@ -23,7 +23,7 @@ from memory.bench.page import Block, Card, Page, count, milliseconds, share, spa
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
 from memory.bench.rundir import read_metrics
 
-__all__ = ["budget_text", "meaning_blocks", "write_report"]
+__all__ = ["budget_text", "meaning_blocks", "render_report", "write_report"]
 
 
 def write_report(
@@ -42,10 +42,14 @@ def write_report(
         ConfigError: the directory holds no finished run.
     """
     manifest = manifest or read_manifest(directory)
-    metrics = metrics or read_metrics(directory)
     path = directory / "report.html"
-    write_atomic(path, _page(manifest, metrics, _samples(directory)).render())
+    write_atomic(path, render_report(directory, manifest, metrics or read_metrics(directory)))
     return path
+
+
+def render_report(directory: Path, manifest: RunManifest, metrics: RunMetrics) -> str:
+    """The page of a run."""
+    return _page(manifest, metrics, _samples(directory)).render()
 
 
 def definitions(*models: type[BaseModel]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import RetrieveResult, Trace
 
-__all__ = ["RunDirectory", "make_directory", "new_run_id", "read_metrics", "read_results"]
+__all__ = ["RunDirectory", "file_hashes", "make_directory", "new_run_id", "read_metrics", "read_results"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
 _probe: ContextVar[str | None] = ContextVar("memslot_probe", default=None)
@@ -158,6 +159,17 @@ class RunDirectory:
 
     def _part(self, name: str) -> Path:
         return self.path / f"{name}.part"
+
+
+def file_hashes(directory: Path) -> dict[str, str]:
+    """SHA-256, hex, of the files that a run's figures come from."""
+    names = ("results.jsonl", "texts.jsonl", "traces.jsonl")
+    found = {name: directory / name for name in names if (directory / name).exists()}
+    hashes = {}
+    for name, path in found.items():
+        with open(path, "rb") as file:
+            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def read_results(directory: Path) -> list[ProbeRecord]:

@@ -32,7 +32,7 @@ from memory.bench.manifest import (
 from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
 from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
 from memory.bench.report import write_report
-from memory.bench.rundir import RunDirectory, new_run_id
+from memory.bench.rundir import RunDirectory, file_hashes, new_run_id
 from memory.bench.settings import (
     RunSettings,
     budget_of,
@@ -208,6 +208,7 @@ class _Run:
             evidence_by=metrics.evidence.by if metrics.evidence else None,
         )
         self.files.finish()
+        self._update(files=file_hashes(self.files.path))
         write_report(self.files.path, self.manifest, metrics)
         self.files.write_manifest(self.manifest)
         return RunOutcome(self.files.path, self.manifest, metrics)

@@ -8,14 +8,14 @@ that paraphrase these scores are lower bounds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memory.bench.timeline import EvidenceTruth, PreferenceTruth
 from memory.contract.formatting import clean_text, render_entry
 from memory.contract.receipts import ContextEntry, RetrieveResult
 
-__all__ = ["EvidenceHit", "PreferenceHit", "WholeTurns", "score_evidence", "score_preference"]
+__all__ = ["EvidenceHit", "PreferenceHit", "WholeTurns", "marks", "score_evidence", "score_preference"]
 
 _SPACE = re.compile(r"\s+")
 _LONGEST_LABELS = 300
@@ -138,21 +138,32 @@ def score_preference(
         other_context: name of the context that was not asked for.
         foreign: phrases of other personas.
     """
-    shown = _plain(result.formatted_context)
     return PreferenceHit(
-        current=truth.current is not None and _plain(truth.current) in shown,
-        stale=any(_plain(marker) in shown for marker in truth.stale),
-        other=any(_plain(marker) in shown for marker in truth.other),
+        **marks(truth, result.formatted_context, foreign),
         unlabelled=any(
             _unlabelled(entry, marker, other_context)
             for entry in result.context_entries
             for marker in truth.other
         ),
-        decoy=any(_plain(marker) in shown for marker in truth.decoys),
-        leak=any(_plain(phrase) in shown for phrase in foreign),
         has_stale=bool(truth.stale),
         has_other=bool(truth.other),
     )
+
+
+def marks(truth: PreferenceTruth, section: str, foreign: Sequence[str]) -> dict[str, bool]:
+    """The fields of a :class:`PreferenceHit` that the section alone decides."""
+    shown = _plain(section)
+
+    def any_of(markers: Iterable[str]) -> bool:
+        return any(_plain(marker) in shown for marker in markers)
+
+    return {
+        "current": truth.current is not None and any_of([truth.current]),
+        "stale": any_of(truth.stale),
+        "other": any_of(truth.other),
+        "decoy": any_of(truth.decoys),
+        "leak": any_of(foreign),
+    }
 
 
 def _unlabelled(entry: ContextEntry, marker: str, context: str) -> bool:
