@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 __all__ = ["environment_kept", "quiet_loggers", "warnings_only"]
 
@@ -38,15 +39,28 @@ def warnings_only(*packages: str) -> None:
             logger.setLevel(logging.WARNING)
 
 
-def quiet_loggers(package: str) -> None:
-    """Warnings alone by default, cut to the words before the first detail: details repeat what users said."""
+def quiet_loggers(package: str, *more: str, unsaid: tuple[str, ...] = ()) -> None:
+    """Warnings alone by default, cut to the words before the first detail: details repeat what users said.
+
+    Args:
+        package: all of its loggers that there are.
+        more: loggers of it that may not be there yet.
+        unsaid: how records begin that are left out, because health says the same.
+    """
     warnings_only(package)
-    for name in list(logging.root.manager.loggerDict):
+    for name in {*more, *logging.root.manager.loggerDict}:
         if name.partition(".")[0] == package:
-            logging.getLogger(name).addFilter(_discreet)
+            logging.getLogger(name).addFilter(_Discreet(unsaid))
 
 
-def _discreet(record: logging.LogRecord) -> bool:
-    record.msg, record.args = _DETAIL.sub("", record.getMessage()), ()
-    record.exc_info = record.exc_text = record.stack_info = None
-    return True
+@dataclass(frozen=True)
+class _Discreet:
+    """A filter that is equal to its like, so that a logger takes it once."""
+
+    unsaid: tuple[str, ...]
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        record.msg, record.args = _DETAIL.sub("", text), ()
+        record.exc_info = record.exc_text = record.stack_info = None
+        return not text.startswith(self.unsaid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from memory.contract.errors import CapabilityNotSupported, InputError
 from memory.contract.events import MemoryEvent
@@ -56,7 +56,7 @@ __all__ = [
     "SupportsStart",
     "SupportsTrialScopes",
     "capabilities_of",
-    "checked_operation",
+    "check_operation",
     "declared_health",
     "label_of",
     "missing_methods",
@@ -350,11 +350,8 @@ def capabilities_of(adapter: object) -> frozenset[str]:
     )
 
 
-RequestT = TypeVar("RequestT", NativeQueryRequest, NativeMutationRequest)
-
-
-def checked_operation(adapter: MemoryAdapter, request: RequestT) -> RequestT:
-    """The request without arguments that are null, if the adapter declares its operation and they are as declared.
+def check_operation(adapter: MemoryAdapter, request: NativeQueryRequest | NativeMutationRequest) -> None:
+    """Nothing, if the adapter declares the operation, and the arguments are as it declares them.
 
     Raises:
         CapabilityNotSupported: the operation is not declared.
@@ -363,7 +360,7 @@ def checked_operation(adapter: MemoryAdapter, request: RequestT) -> RequestT:
     mutation = isinstance(request, NativeMutationRequest)
     known = adapter.traits.native_mutations if mutation else adapter.traits.native_queries
     if known is None:
-        return request
+        return
     if request.operation not in known:
         capability = "native_mutation" if mutation else "native_query"
         raise CapabilityNotSupported(
@@ -375,5 +372,3 @@ def checked_operation(adapter: MemoryAdapter, request: RequestT) -> RequestT:
     problem = operation.problem(request.arguments)
     if problem is not None:
         raise InputError(f"{where}.arguments.{problem}")
-    given = {name: value for name, value in request.arguments.items() if value is not None}
-    return request.model_copy(update={"arguments": given})

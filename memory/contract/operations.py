@@ -30,7 +30,7 @@ class Operation:
     """What one native operation takes.
 
     Attributes:
-        optional: argument -> its type, as pydantic understands it, of what may be left out or null.
+        optional: argument -> its type, as pydantic understands it, of what may be left out.
         required: the same, of what must be there.
         native_id: whether it works on the one record that ``native_id`` names.
     """
@@ -42,7 +42,7 @@ class Operation:
     @cached_property
     def _model(self) -> Any:
         fields: dict[str, Any] = {name: (kind, ...) for name, kind in self.required.items()}
-        fields |= {name: (kind | None, None) for name, kind in self.optional.items()}
+        fields |= {name: (kind, None) for name, kind in self.optional.items()}
         return create_model("Arguments", __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
     def problem(self, arguments: Mapping[str, Any]) -> str | None:

@@ -19,7 +19,7 @@ from memory.contract.adapter import (
     SupportsProvenance,
     SupportsReadiness,
     capabilities_of,
-    checked_operation,
+    check_operation,
 )
 from memory.contract.errors import BackendError, BackendTimeout, InputError, MemslotError
 from memory.contract.events import MemoryEvent
@@ -99,7 +99,8 @@ class _NativeMutation(_Changes):
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         skipped = NativeMutationReceipt(status="skipped_read_only")
         with self._rules.span("native_mutation", request.scope) as span:
-            request = checked_operation(self._rules.adapter, without_recalled_context(request))
+            request = without_recalled_context(request)
+            check_operation(self._rules.adapter, request)
             return await self._change(
                 span, request.scope, lambda: self._adapter.native_mutation(request), skipped
             )
@@ -202,9 +203,9 @@ class _NativeQuery(_View):
         rules = self._rules
         with rules.span("native_query", request.scope) as span:
             rules.check_scope(request.scope)
-            checked = checked_operation(rules.adapter, request)
+            check_operation(rules.adapter, request)
             answer = await rules.call(
-                span, rules.deadlines.query_s, lambda: self._adapter.native_query(checked), NativeQueryResult
+                span, rules.deadlines.query_s, lambda: self._adapter.native_query(request), NativeQueryResult
             )
             return rules.traced(span, answer)
 

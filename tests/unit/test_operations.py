@@ -23,7 +23,8 @@ from memory.testing import FakeBackend
 pytestmark = pytest.mark.anyio
 
 FACTS = Operation(
-    {"limit": int, "after": AwareDatetime, "flags": dict[str, bool]}, required={"about": NotBlank}
+    {"limit": int, "after": AwareDatetime, "flags": dict[str, bool], "until": AwareDatetime | None},
+    required={"about": NotBlank},
 )
 
 
@@ -31,12 +32,13 @@ FACTS = Operation(
     ("arguments", "said"),
     [
         ({"about": "tea"}, None),
-        ({"about": "tea", "limit": None}, None),
         ({"about": "tea", "limit": 3, "after": "2024-01-01T00:00:00Z", "flags": {"old": True}}, None),
-        ({}, "about: is required; it takes about, limit, after, flags"),
+        ({}, "about: is required; it takes about, limit, after, flags, until"),
         ({"about": " "}, "about: must not be blank; it takes"),
         ({"about": 7}, "about: Input should be a valid string; it takes"),
         ({"about": "tea", "limit": "3"}, "limit: Input should be a valid integer"),
+        ({"about": "tea", "limit": None}, "limit: Input should be a valid integer"),
+        ({"about": "tea", "until": None}, None),
         ({"about": "tea", "limit": True}, "limit: Input should be a valid integer"),
         ({"about": "tea", "after": "2024-01-01T00:00:00"}, "after: must be timezone-aware"),
         ({"about": "tea", "flags": {"old": 1}}, "flags.old: Input should be a valid boolean"),
@@ -94,8 +96,8 @@ async def test_the_slot_refuses_what_is_not_declared_and_the_adapter_never_sees_
                 )
             assert "secret" not in str(raised.value)
         assert adapter.reached == []
-        await query.native_query(NativeQueryRequest(scope=ALICE, operation="list", arguments={"limit": None}))
-        assert [request.arguments for request in adapter.reached] == [{}], "null is left out"
+        await query.native_query(NativeQueryRequest(scope=ALICE, operation="list", arguments={"limit": 1}))
+        assert [request.arguments for request in adapter.reached] == [{"limit": 1}]
 
 
 async def test_health_says_what_is_declared_also_where_the_probe_fails() -> None:

@@ -10,11 +10,12 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import anyio
+from pydantic import PositiveInt
 
 from memory import (
     BackendError,
@@ -40,16 +41,16 @@ from memory.adapter import (
     NativeMutationReceipt,
     NativeQueryResult,
     NativeWorker,
+    NotBlank,
+    Operation,
     ProvenanceResult,
     ResetReceipt,
-    normalise_error,
     pause,
 )
+from memory.backends.mem0.ids import ScopeIds
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import (
-    ScopeIds,
     event_metadata,
-    is_date,
     native_filters,
     native_messages,
     never_connected,
@@ -66,10 +67,12 @@ __all__ = ["Mem0Adapter", "build_mem0", "set_environment"]
 
 T = TypeVar("T")
 _BULK_SIZE = 16  # events a preload writes before another call may have the thread
-_MUTABLE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "expiration_date": (lambda given: given is None or is_date(given), "a date such as 2026-01-31, or null"),
-    "metadata": (lambda given: given is None or isinstance(given, dict), "a mapping, or null"),
-    "text": (lambda given: isinstance(given, str) and bool(given.strip()), "text that is not blank"),
+_LIMITED = Operation({"limit": PositiveInt})
+MUTATIONS = {
+    "update": Operation(
+        {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}, native_id=True
+    ),
+    "delete": Operation(native_id=True),
 }
 
 
@@ -122,6 +125,9 @@ class Mem0Adapter(BaseAdapter):
             max_concurrency=options.threads,
             write_retries=1 if options.profile.hard else 0,
             bulk_size=_BULK_SIZE,
+            native_ingest_modes=("infer" if options.infers else "verbatim",),
+            native_queries={"count": _LIMITED, "list": _LIMITED},
+            native_mutations=MUTATIONS,
         )
         self._options = options
         self._where = where
@@ -286,21 +292,20 @@ class Mem0Adapter(BaseAdapter):
 
         Raises:
             ScopeError: the scope has no memory of that id.
-            InputError: an argument is unknown or missing.
-            CapabilityNotSupported: the operation is neither.
+            InputError: an update without arguments.
         """
-        ids, native_id = self._ids.encode(request.scope), request.native_id
-        call: Callable[[], dict[str, Any]]
+        ids, native_id = self._ids.encode(request.scope), str(request.native_id)
         if request.operation == "update":
-            call = partial(self._native.update, native_id, ids, _changes(request.arguments))
-        elif request.operation == "delete":
-            call = partial(self._native.delete, native_id, ids)
+            changes: dict[str, Any] = dict(request.arguments)
+            if not changes:
+                takes = ", ".join(MUTATIONS["update"].optional)
+                raise InputError(f"NativeMutationRequest.arguments: is empty; update takes {takes}")
+            if changes.get("metadata") is not None:
+                changes["metadata"] = user_metadata(changes["metadata"])
+            raw = await self._run(lambda: self._native.update(native_id, ids, changes))
         else:
-            raise CapabilityNotSupported(
-                f"{self.backend_name} can update and delete, not {request.operation!r}"
-            )
-        raw = await self._run(call)
-        written = (native_id,) if native_id else ()
+            raw = await self._run(lambda: self._native.delete(native_id, ids))
+        written = (native_id,)
         trace = self.trace(request.scope, f"Memory.{request.operation}", native_ids=written)
         return NativeMutationReceipt(status="committed", native_ids=written, raw=raw, trace=trace)
 
@@ -337,17 +342,8 @@ class Mem0Adapter(BaseAdapter):
         )
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``count`` the scope's memories, or ``list`` them (argument ``limit``, 10,000 by default).
-
-        Raises:
-            CapabilityNotSupported: the operation is neither.
-            InputError: ``limit`` is not a positive integer, or an argument is unknown.
-        """
-        if request.operation not in ("count", "list"):
-            raise CapabilityNotSupported(f"{self.backend_name} can count and list, not {request.operation!r}")
-        limit = request.arguments.get("limit", 10_000)
-        if request.arguments.keys() - {"limit"} or type(limit) is not int or limit < 1:
-            raise InputError("NativeQueryRequest.arguments takes limit alone, a positive integer")
+        """``count`` the scope's memories, or ``list`` them (argument ``limit``, 10,000 by default)."""
+        limit: Any = request.arguments.get("limit", 10_000)
         ids = self._ids.encode(request.scope)
         rows = await self._run(lambda: self._native.rows(ids, limit=limit))
         raw: dict[str, Any] = {"count": len(rows), "truncated": len(rows) == limit}
@@ -372,29 +368,8 @@ class Mem0Adapter(BaseAdapter):
 
     async def health(self) -> BackendHealth:
         """Probe the store, and say what is configured and what is off."""
-        declared: dict[str, Any] = {
-            "backend_name": self.backend_name,
-            "consistency_model": self.traits.consistency,
-            "cs_filtering": self.traits.cs_filtering,
-            "native_ingest_modes": ("infer" if self._options.infers else "verbatim",),
-            "native_query_modes": ("count", "list"),
-        }
-        started = anyio.current_time()
-        try:
-            details, versions, warnings = await self._run(self._native.describe)
-        except Exception as error:
-            failure = normalise_error(error, backend_name=self.backend_name, operation="health")
-            return BackendHealth(
-                **declared, status="unavailable", warnings=(str(failure),), details=failure.diagnostics
-            )
-        return BackendHealth(
-            **declared,
-            status="ok",
-            latency_ms=(anyio.current_time() - started) * 1000,
-            details=details,
-            versions=versions,
-            warnings=tuple(warnings),
-        )
+        details, versions, warnings = await self._run(self._native.describe)
+        return self.health_of(details=details, versions=versions, warnings=tuple(warnings))
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """The configured ``llm``, ``embedder`` and ``reranker``, on the adapter's threads."""
@@ -417,18 +392,3 @@ def _losses(added: Added, messages: int) -> list[str]:
     if stored < added.extracted:
         return [f"mem0 stored {stored} of {added.extracted} extracted memories; it drops exact duplicates"]
     return []
-
-
-def _changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(arguments.keys() - _MUTABLE)
-    if unknown or not arguments:
-        given = f"{unknown[0]} is unknown" if unknown else "is empty"
-        raise InputError(f"NativeMutationRequest.arguments: {given}; update takes {', '.join(_MUTABLE)}")
-    for name, value in arguments.items():
-        is_right, kind = _MUTABLE[name]
-        if not is_right(value):
-            raise InputError(f"NativeMutationRequest.arguments.{name}: must be {kind}")
-    changes = dict(arguments)
-    if changes.get("metadata") is not None:
-        changes["metadata"] = user_metadata(changes["metadata"])
-    return changes

@@ -17,11 +17,11 @@ from mem0.memory.main import _build_session_scope
 
 from memory import BackendError, BackendUnavailable, ScopeError
 from memory.adapter import IsolationError, normalise_error
+from memory.backends.mem0.ids import row_ids
 from memory.backends.mem0.models import Models
 from memory.backends.mem0.opening import SharedMemory, native_config
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.partitions import Partitions
-from memory.backends.mem0.translate import row_ids
 from memory.backends.mem0.watch import Notes, StoreLock
 
 __all__ = ["Added", "Found", "NativeMem0", "Purged"]

@@ -22,8 +22,8 @@ from urllib.parse import unquote
 from mem0.memory.main import _build_session_scope
 
 from memory.backends.mem0 import layout
+from memory.backends.mem0.ids import row_ids
 from memory.backends.mem0.opening import open_history
-from memory.backends.mem0.translate import row_ids
 
 __all__ = ["Moved", "move"]
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import logging
-import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,22 +22,23 @@ from mem0.vector_stores.base import VectorStoreBase
 from pydantic import BaseModel, ValidationError
 
 from memory import ConfigError
-from memory.adapter import PluginLoadError, warnings_only
+from memory.adapter import PluginLoadError, quiet_loggers
 from memory.backends.mem0.layout import TOMBSTONES
 from memory.backends.mem0.models import Models, close_handle
 from memory.backends.mem0.options import Mem0Model, Mem0Options
 from memory.backends.mem0.watch import Notes, StoreLock, watch_inserts
 
 __all__ = [
+    "Memories",
     "SharedMemory",
     "assemble",
     "make_directory",
     "native_config",
     "open_history",
     "opening",
-    "wrong_length",
 ]
 
+_SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed", "The '")
 _REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
 _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
 _CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
@@ -99,8 +98,8 @@ def _first_problem(error: ValidationError) -> str:
     return f"{place}: {problem['msg'].removeprefix('Value error, ')}" if place else problem["msg"]
 
 
-class SharedMemory:
-    """One ``Memory`` for all scopes, which a server's store keeps apart by their ids. Opened with the first call.
+class Memories:
+    """What opens mem0's store, with all that it is opened with.
 
     Args:
         config: of :func:`native_config`.
@@ -108,12 +107,7 @@ class SharedMemory:
         notes, turn: of the adapter's calls.
         where: path of the block, for messages.
         deadlines: the slot's, in seconds.
-
-    Attributes:
-        details: what health says of the store besides.
     """
-
-    details: Mapping[str, Any] = {}
 
     def __init__(
         self,
@@ -130,9 +124,34 @@ class SharedMemory:
         self._turn = turn
         self._where = where
         self._deadlines = deadlines
+        self._models: Models | None = None
+
+    def _build_models(self) -> Models:
+        return Models.build(self._config, self._options, self._notes, self._turn, self._deadlines)
+
+    def _check_length(self, collection: str, found: int | None) -> None:
+        """Vectors are of the embedder's length, where the store tells; ConfigError otherwise."""
+        if found not in (None, self._options.vector_dimensions):
+            raise ConfigError(
+                f"{self._where}.dimensions: the collection {collection!r} holds vectors of {found}, the "
+                f"embedder makes {self._options.vector_dimensions}; use the embedder it was written with, or "
+                "another collection"
+            )
+
+
+class SharedMemory(Memories):
+    """One ``Memory`` for all scopes, which a server's store keeps apart by their ids. Opened with the first call.
+
+    Attributes:
+        details: what health says of the store besides.
+    """
+
+    details: Mapping[str, Any] = {}
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._opening = threading.Lock()
         self._memory: Memory | None = None
-        self._models: Models | None = None
 
     @contextmanager
     def of(self, ids: Mapping[str, str]) -> Iterator[Memory]:
@@ -192,13 +211,14 @@ class SharedMemory:
     def _open(self) -> Memory:
         make_directory(Path(self._config.history_db_path).parent, self._where)
         with opening(self._where):
-            models = Models.build(self._config, self._options, self._notes, self._turn, self._deadlines)
+            models = self._build_models()
             store: Any = None
             try:
                 native = self._config.vector_store
                 store = VectorStoreFactory.create(native.provider, native.config)
                 if native.provider == "qdrant":
-                    self._check_dimensions(store)
+                    vectors = store.client.get_collection(store.collection_name).config.params.vectors
+                    self._check_length(store.collection_name, getattr(vectors, "size", None))
                 pool: Any = getattr(store, "connection_pool", None)
                 if hasattr(pool, "timeout"):
                     pool.timeout = 0.9 * self._deadlines.get("retrieve_s", 15.0)
@@ -212,12 +232,6 @@ class SharedMemory:
                 raise
         self._models = models
         return assemble(Memory, self._config, models, store, history)
-
-    def _check_dimensions(self, store: Any) -> None:
-        vectors = store.client.get_collection(store.collection_name).config.params.vectors
-        size = getattr(vectors, "size", None)
-        if size not in (None, self._options.vector_dimensions):
-            raise wrong_length(self._where, store.collection_name, size, self._options)
 
     def _reach(self, store: Any) -> None:
         """PostgreSQL fails when two connections create one table at a time: a lock for ours, a second try for
@@ -300,14 +314,6 @@ def make_directory(directory: Path, where: str) -> None:
         ) from error
 
 
-def wrong_length(where: str, collection: str, size: int, options: Mem0Options) -> ConfigError:
-    """The error for vectors that are not of the embedder's length."""
-    return ConfigError(
-        f"{where}.dimensions: the collection {collection!r} holds vectors of {size}, the embedder makes "
-        f"{options.vector_dimensions}; use the embedder it was written with, or another collection"
-    )
-
-
 @contextmanager
 def opening(where: str) -> Iterator[None]:
     """Around the building of native parts: their errors in our words, their logs without what users said.
@@ -315,7 +321,7 @@ def opening(where: str) -> Iterator[None]:
     Raises:
         ConfigError, PluginLoadError: a native option is unknown, a client library not installed.
     """
-    _quieten()
+    quiet_loggers("mem0", "mem0.utils.spacy_models", unsaid=_SAID_BY_HEALTH)
     try:
         yield
     except ImportError as error:
@@ -325,25 +331,4 @@ def opening(where: str) -> Iterator[None]:
     except TypeError as error:  # an unknown keyword; the message holds no value
         raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
     finally:
-        _quieten()  # again, for what was imported meanwhile
-
-
-def _quieten() -> None:
-    warnings_only("mem0")
-    for name in ("mem0.utils.spacy_models", *logging.root.manager.loggerDict):
-        if name.partition(".")[0] == "mem0":
-            logging.getLogger(name).addFilter(_discreet)
-
-
-_DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
-
-
-_SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed", "The '")
-
-
-def _discreet(record: logging.LogRecord) -> bool:
-    """mem0 logs memories, messages and error bodies; what comes before them is enough."""
-    text = record.getMessage()
-    record.msg, record.args = _DETAIL.sub("", text), ()
-    record.exc_info = record.exc_text = record.stack_info = None
-    return not text.startswith(_SAID_BY_HEALTH)
+        quiet_loggers("mem0", unsaid=_SAID_BY_HEALTH)  # again, for what was imported meanwhile

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,9 @@ from memory.adapter import FileLock, give_memory_back
 from memory.backends.mem0 import layout
 from memory.backends.mem0.models import Models
 from memory.backends.mem0.moving import Moved, move
-from memory.backends.mem0.opening import assemble, make_directory, open_history, opening, wrong_length
-from memory.backends.mem0.options import Mem0Options
+from memory.backends.mem0.opening import Memories, assemble, make_directory, open_history, opening
 from memory.backends.mem0.store import LocalClient, ScopeStore
-from memory.backends.mem0.watch import Notes, StoreLock, watch_inserts
+from memory.backends.mem0.watch import watch_inserts
 
 __all__ = ["Partitions", "ScopeMemory"]
 
@@ -84,33 +84,12 @@ class _Partition:
             self.history.close()
 
 
-class Partitions:
-    """Partitions by scope, those last used kept open. One call at a time may use it, see :class:`StoreLock`.
+class Partitions(Memories):
+    """Partitions by scope, those last used kept open. One call at a time may use it, see :class:`StoreLock`."""
 
-    Args:
-        config: of :func:`native_config`.
-        options: the configuration block.
-        notes, turn: of the adapter's calls.
-        where: path of the block, for messages.
-        deadlines: the slot's, in seconds.
-    """
-
-    def __init__(
-        self,
-        config: MemoryConfig,
-        options: Mem0Options,
-        notes: Notes,
-        turn: StoreLock,
-        where: str,
-        deadlines: Mapping[str, float],
-    ) -> None:
-        self._config = config
-        self._options = options
-        self._notes = notes
-        self._turn = turn
-        self._where = where
-        self._deadlines = deadlines
-        native = config.vector_store.config
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        native, where = self._config.vector_store.config, self._where
         self._base = Path(native.path)
         self._collection: str = native.collection_name
         self._root = layout.partitions_path(self._base, self._collection)
@@ -120,7 +99,6 @@ class Partitions:
             instead=f"give this one another {where}.path, or configure a server in {where}.vector_store",
         )
         self._open: OrderedDict[Path, _Partition] = OrderedDict()
-        self._models: Models | None = None
         self._history: SQLiteManager | None = None
         self._moved: Moved | None = None
         self._closed = 0
@@ -212,7 +190,7 @@ class Partitions:
         try:
             layout.sweep(self._root)
             with opening(self._where):
-                models = Models.build(self._config, self._options, self._notes, self._turn, self._deadlines)
+                models = self._build_models()
                 shared = self._options.history_path
                 if shared is not None:
                     make_directory(shared.parent, self._where)
@@ -227,10 +205,6 @@ class Partitions:
     def _move(self, models: Models) -> None:
         """Divide what earlier versions kept in one collection, and say so."""
 
-        def length(found: int) -> None:
-            if found != self._options.vector_dimensions:
-                raise wrong_length(self._where, self._collection, found, self._options)
-
         def place(ids: Mapping[str, str], entities: bool) -> Path:
             directory = layout.partition_path(self._root, ids)
             self._make(directory, ids, models)
@@ -242,6 +216,7 @@ class Partitions:
 
         old = None if self._history is not None else Path(self._config.history_db_path)
         try:
+            length = partial(self._check_length, self._collection)
             self._moved = move(self._base, self._collection, old, length=length, place=place)
         except MemslotError:
             raise
@@ -296,10 +271,11 @@ class Partitions:
             raise
         except Exception as error:
             raise layout.damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
-        size = partition.memory.vector_store.length
-        if size != self._options.vector_dimensions:
+        try:
+            self._check_length(self._collection, partition.memory.vector_store.length)
+        except MemslotError:
             partition.close()
-            raise wrong_length(self._where, self._collection, size, self._options)
+            raise
         return partition
 
     def _make(self, directory: Path, ids: Mapping[str, str], models: Models) -> None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import Any
 
-from memory import InputError, MemoryEvent, MemoryScope, RetrieveRequest
-from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder
-from memory.backends.mem0.options import Mem0Options, StoreProfile
+from memory import InputError, MemoryEvent, RetrieveRequest
+from memory.adapter import ContextEntry, IdAlphabet, parse_time
+from memory.backends.mem0.ids import row_ids
+from memory.backends.mem0.options import StoreProfile
 
 __all__ = [
-    "ScopeIds",
     "event_metadata",
-    "is_date",
     "native_filters",
     "native_messages",
     "never_connected",
     "observation_prompt",
-    "row_ids",
     "search_query",
     "to_entry",
     "user_metadata",
@@ -33,45 +30,6 @@ _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 # Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
 _DROPPED_BY_EXTRACTION = frozenset({"tool", "developer"})
-
-
-class ScopeIds:
-    """A scope as mem0's ``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``.
-
-    A row with an agent_id also matches a search without one, so the agent is always part of run_id as well.
-
-    Raises:
-        ScopeError: a template is malformed, or drops an isolating field.
-    """
-
-    def __init__(self, options: Mem0Options, where: str) -> None:
-        self._alphabet = options.profile.alphabet
-        self._encoder: ScopeEncoder | None = None
-        self._names_agent = True
-        if options.user_id_template or options.run_id_template:
-            templates = {
-                "user_id": options.user_id_template or "{persona_id}",
-                "run_id": options.run_id_template or "{run_id}:{backend_namespace}:{agent_id}",
-            }
-            self._encoder = ScopeEncoder(
-                self._alphabet, templates, allow_sharing=options.allow_sharing, owner=where
-            )
-            self._names_agent = "{agent_id}" in "".join(templates.values())  # otherwise agents share
-        self._cached = lru_cache(maxsize=1024)(self._encode)
-
-    def encode(self, scope: MemoryScope) -> dict[str, str]:
-        """The native ids, by mem0's names."""
-        return dict(self._cached(scope))
-
-    def _encode(self, scope: MemoryScope) -> dict[str, str]:
-        if self._encoder is not None:
-            ids = self._encoder.encode(scope)
-        else:
-            run = (scope.run_id, scope.backend_namespace, scope.agent_id)
-            ids = {"user_id": self._alphabet.encode(scope.persona_id), "run_id": self._alphabet.encode(*run)}
-        if scope.agent_id is not None and self._names_agent:
-            ids["agent_id"] = self._alphabet.encode(scope.agent_id)
-        return ids
 
 
 def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, str]], list[str]]:
@@ -116,14 +74,6 @@ def event_metadata(event: MemoryEvent) -> dict[str, Any]:
         _EPOCH: event.timestamp.timestamp(),
         "created_at": moment,
     }
-
-
-def is_date(given: object) -> bool:
-    """Whether mem0 takes it as the day a memory expires."""
-    try:
-        return isinstance(given, str) and bool(date.fromisoformat(given))
-    except ValueError:
-        return False
 
 
 def user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,11 +136,8 @@ def _epoch_clauses(where: str, clauses: Mapping[str, Any]) -> dict[str, float]:
     for operator, value in clauses.items():
         if operator not in _RANGES | {"eq"}:
             raise InputError(f"{where}: {operator} makes no sense of a time; use gt, gte, lt, lte or eq")
-        try:
-            moment = datetime.fromisoformat(value)
-        except (TypeError, ValueError):
-            moment = None
-        if moment is None or moment.tzinfo is None:
+        moment = parse_time(value)
+        if moment is None:
             raise InputError(f"{where}: give an ISO 8601 time with its zone, e.g. 2024-05-01T00:00:00+00:00")
         for bound in ("gte", "lte") if operator == "eq" else (operator,):
             found[bound] = moment.timestamp()
@@ -227,15 +174,6 @@ def _is_iso(value: Any) -> bool:
     return True
 
 
-def row_ids(row: Mapping[str, Any]) -> dict[str, str]:
-    """The scope ids a native row carries; a missing user_id or run_id is blank, which no scope has."""
-    ids = {"user_id": str(row.get("user_id") or ""), "run_id": str(row.get("run_id") or "")}
-    agent = row.get("agent_id")
-    if agent is not None:
-        ids["agent_id"] = str(agent)
-    return ids
-
-
 def to_entry(row: Mapping[str, Any]) -> ContextEntry:
     """A search result as a context entry."""
     metadata = row.get("metadata") or {}
@@ -245,20 +183,12 @@ def to_entry(row: Mapping[str, Any]) -> ContextEntry:
         text=row["memory"],
         native_id=row["id"],
         score=row.get("score"),
-        timestamp=_moment(row.get("created_at")),
+        timestamp=parse_time(row.get("created_at"), naive_is_utc=True),
         labels=(("by", str(speaker)),) if speaker else (),
         event_ids=(event_id,) if event_id else (),
         session_id=metadata.get("session_id"),
         scope_ids=row_ids(row),
     )
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def never_connected(error: BaseException) -> bool:

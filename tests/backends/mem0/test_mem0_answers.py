@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mem0_old_store import close_plain, plain_memory
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, mutate, native, opened, stored
@@ -117,13 +117,15 @@ QUERY = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 
 @given(st.sampled_from(sorted(SCOPES)), QUERY, FILTERS, CS, st.integers(1, 60))
+@example("agent", "drinks kettle", {}, {}, 36)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_same_rows_as_the_plain_library_finds(
     both: tuple[Any, Any], name: str, query: str, filters: dict[str, Any], cs: dict[str, str], top_k: int
 ) -> None:
     """Over all filters, in one collection of three scopes and with the conditions that a partition leaves out.
 
-    Rows of equal score may stand in either order, and either of them may be cut off.
+    Rows of equal score may stand in either order, and either of them may be cut off. One that shares nothing with
+    the question scores 0 but for a rounding, and is found where that rounding is upwards.
     """
     plain, call = both
     scope = SCOPES[name]
@@ -134,10 +136,13 @@ def test_the_same_rows_as_the_plain_library_finds(
     ]
     ours = {row["id"]: row for row in result.raw["results"]}
     scores = sorted((row["score"] for row in ours.values()), reverse=True)
-    assert scores == pytest.approx([row["score"] for row in wanted], abs=1e-5)
+    native = [row["score"] for row in wanted]
+    assert [one for one in scores if one > 1e-5] == pytest.approx(
+        [one for one in native if one > 1e-5], abs=1e-5
+    )
     cut = scores[-1] + 1e-5 if len(scores) == top_k else -1.0
     for row in wanted:
-        if row["score"] > cut:
+        if row["score"] > max(cut, 1e-5):
             assert _told(ours[row["id"]]) == _told(row)
 
 

@@ -82,19 +82,21 @@ async def test_a_record_of_another_scope_cannot_be_touched(tmp_path: Path) -> No
                     await mutate(slot, operation, native_id, scope, **arguments)
             with pytest.raises(ScopeError):
                 await provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
-        for unknown in ("no-uuid", "00000000-0000-4000-8000-000000000000", None):
+        for unknown in ("no-uuid", "00000000-0000-4000-8000-000000000000"):
             with pytest.raises(ScopeError, match="names no memory of this scope"):
                 await mutate(slot, "delete", unknown)
+        with pytest.raises(InputError, match="native_id: is required to delete"):
+            await mutate(slot, "delete", None)
         assert [row["memory"] for row in await stored(slot)] == ["Alice's own"]
 
 
 async def test_wrong_mutations_and_queries_are_refused(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         (native_id,) = (await slot.record_event(event("x"))).native_ids
-        with pytest.raises(CapabilityNotSupported, match="update and delete"):
+        with pytest.raises(CapabilityNotSupported, match="native_mutation knows update, delete"):
             await mutate(slot, "merge", native_id)
         with pytest.raises(
-            InputError, match="user_id is unknown; update takes expiration_date, metadata, text"
+            InputError, match="user_id: is not a known field; it takes text, metadata, expiration_date"
         ):
             await mutate(slot, "update", native_id, user_id="bob")
         with pytest.raises(InputError, match="is empty"):
@@ -105,16 +107,16 @@ async def test_wrong_mutations_and_queries_are_refused(tmp_path: Path) -> None:
             *(("expiration_date", value) for value in (5, "soon", "2026-13-01", ["2026-01-01"], {})),
         ):
             with pytest.raises(
-                InputError, match=rf"NativeMutationRequest\.arguments(\.{name}: must be |: must be JSON)"
+                InputError, match=rf"NativeMutationRequest\.arguments(\.{name}: |: must be JSON)"
             ):
                 await mutate(slot, "update", native_id, **{name: wrong})
         assert [row["memory"] for row in await stored(slot)] == ["x"]
         query = slot.capability(SupportsNativeQuery)
         assert query is not None
-        with pytest.raises(CapabilityNotSupported, match="count and list"):
+        with pytest.raises(CapabilityNotSupported, match="native_query knows count, list"):
             await query.native_query(NativeQueryRequest(scope=ALICE, operation="dump"))
         for arguments in ({"limit": 0}, {"limit": True}, {"filters": {}}):
-            with pytest.raises(InputError, match="limit alone"):
+            with pytest.raises(InputError, match=r"arguments\.(limit|filters): .*; it takes limit"):
                 await query.native_query(
                     NativeQueryRequest(scope=ALICE, operation="count", arguments=arguments)
                 )
