@@ -1,0 +1,218 @@
+"""Where turns come from and answers go: the only thing in which hosts differ."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol, TextIO, runtime_checkable
+
+import anyio
+import anyio.to_thread
+from anyio.streams.memory import MemoryObjectSendStream
+from pydantic import Field
+
+from memory.contract._model import Frozen, JsonObject, Text
+from memory.runtime.provider import encodable
+from memory.runtime.tools import ToolResult
+
+__all__ = [
+    "AgentOutput",
+    "Attachment",
+    "Channel",
+    "ChannelClosed",
+    "CommandLine",
+    "HttpChannel",
+    "UserTurn",
+]
+
+
+class Attachment(Frozen):
+    """A text that comes with a turn, such as a file."""
+
+    name: Text
+    content: Text
+    content_type: Text = "text/plain"
+
+
+class UserTurn(Frozen):
+    """What the user said."""
+
+    content: Text
+    attachments: tuple[Attachment, ...] = ()
+    metadata: JsonObject = Field(default_factory=dict)
+
+
+class AgentOutput(Frozen):
+    """What the agent answers: with ``streaming`` a piece of it, else, last of all, the whole.
+
+    Attributes:
+        content: text.
+        tool_results: of the tools that were called on the way.
+        streaming: more follows.
+        error: why there is no answer, in one sentence; None where there is one.
+    """
+
+    content: Text = ""
+    tool_results: tuple[ToolResult, ...] = ()
+    streaming: bool = False
+    error: Text | None = None
+
+
+class ChannelClosed(Exception):
+    """Nobody is there any more."""
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """One conversation with somebody. ``kind`` names the way, such as ``cli``."""
+
+    kind: str
+
+    async def receive(self) -> UserTurn:
+        """The next turn.
+
+        Raises:
+            ChannelClosed: there will be none.
+        """
+        ...
+
+    async def send(self, output: AgentOutput) -> None:
+        """Deliver an answer, or a piece of it.
+
+        Raises:
+            ChannelClosed: nobody takes it.
+        """
+        ...
+
+    def on_close(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` once the channel is closed."""
+        ...
+
+
+class _Closing:
+    """Calls its handlers once."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Callable[[], None]] = []
+        self.closed = False
+
+    def on_close(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` once the channel is closed."""
+        self._handlers.append(handler)
+
+    def close(self) -> None:
+        """No turn comes any more. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            for handler in self._handlers:
+                handler()
+
+
+class CommandLine(_Closing):
+    """A line of stdin is a turn; answers go to stdout as they come.
+
+    Args:
+        read: reads a line, called on a thread of its own; by default ``input`` line by line.
+        out: where answers go.
+    """
+
+    kind = "cli"
+
+    def __init__(self, read: Callable[[], str] | None = None, out: TextIO | None = None) -> None:
+        super().__init__()
+        self._read = read or _line
+        self._out = out or sys.stdout
+        self._streamed = False
+
+    async def receive(self) -> UserTurn:
+        """The next line that is not blank."""
+        while True:
+            try:
+                line = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+            except (EOFError, KeyboardInterrupt):
+                self.close()
+                raise ChannelClosed from None
+            if line.strip():
+                return UserTurn(content=encodable(line.strip()))
+
+    async def send(self, output: AgentOutput) -> None:
+        """Print it."""
+        try:
+            if output.streaming:
+                self._out.write(output.content)
+            else:
+                text = output.error or ("" if self._streamed else output.content)
+                self._out.write(f"{text}\n" if not output.error else f"[{text}]\n")
+            self._streamed = output.streaming
+            self._out.flush()
+        except BrokenPipeError:
+            self.close()
+            raise ChannelClosed from None
+
+
+def _line() -> str:
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
+
+
+_Reader = MemoryObjectSendStream[AgentOutput]
+
+
+class HttpChannel(_Closing):
+    """One conversation by HTTP: each request is a turn, and its answer a stream of server-sent events.
+
+    ``async for event in channel.exchange(turn)`` is what a route does; the session loop has the other end. Events
+    are ``data: {"content": ..., "streaming": ...}``; the last one is not streaming.
+
+    Args:
+        backlog: pieces of an answer kept for a slow reader; the loop waits for it beyond that.
+    """
+
+    kind = "http"
+
+    def __init__(self, backlog: int = 1000) -> None:
+        super().__init__()
+        self._turns, self._next = anyio.create_memory_object_stream[tuple[UserTurn, _Reader]](0)
+        self._backlog = backlog
+        self._reader: _Reader | None = None
+
+    async def receive(self) -> UserTurn:
+        """The turn of the next request."""
+        try:
+            turn, self._reader = await self._next.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            raise ChannelClosed from None
+        return turn
+
+    async def send(self, output: AgentOutput) -> None:
+        """To whoever asked; for a reader that went away it is dropped, and the loop goes on."""
+        if self._reader is not None:
+            try:
+                await self._reader.send(output)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                self._reader = None
+
+    async def exchange(self, turn: UserTurn) -> AsyncIterator[str]:
+        """Hand a turn over, and give the answer's pieces as server-sent events. A second request waits its turn.
+
+        Raises:
+            ChannelClosed: the session has ended.
+        """
+        pieces, answers = anyio.create_memory_object_stream[AgentOutput](self._backlog)
+        with pieces, answers:
+            try:
+                await self._turns.send((turn, pieces))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                raise ChannelClosed from None
+            async for output in answers:
+                yield f"data: {output.model_dump_json()}\n\n"
+                if not output.streaming:
+                    return
+
+    def close(self) -> None:
+        """No turn comes any more. Idempotent."""
+        super().close()
+        self._turns.close()
+        self._next.close()

@@ -1,0 +1,313 @@
+"""The session loop: the contract's order, and a session that lives on whatever model, tool, memory or client do."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import anyio
+import pytest
+from turn_support import ADA, Moody, forever
+
+from memory import BackendUnavailable, InputError, MemorySlot, Message
+from memory.runtime.channel import (
+    AgentOutput,
+    Attachment,
+    Channel,
+    ChannelClosed,
+    CommandLine,
+    HttpChannel,
+    UserTurn,
+)
+from memory.runtime.loop import AgentSession, Checkpoint, SessionSettings, run_session
+from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime.provider import CompletionOptions, CompletionResult, ToolCall
+from memory.runtime.providers.scripted import ScriptedProvider
+from memory.runtime.tools import ToolContext, ToolRegistry, memory_tools
+
+pytestmark = pytest.mark.anyio
+SEARCH = ToolCall(id="c1", name="memory_search", arguments={"query": "tea"})
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def backend() -> Moody:
+    return Moody()
+
+
+@pytest.fixture
+async def memory(backend: Moody) -> AsyncIterator[TurnMemory]:
+    policy = TurnPolicy(exclude_session=True, recall_s=20)
+    async with MemorySlot(backend, scope=ADA) as slot, TurnMemory(slot, policy) as opened:
+        yield opened
+
+
+def session(memory: TurnMemory, *lines: Any, tools: bool = True, **options: Any) -> AgentSession:
+    registry = ToolRegistry(memory_tools(memory.slot)) if tools else None
+    return AgentSession(ScriptedProvider(lines), memory, registry, **options)
+
+
+def asked(of: AgentSession) -> list[tuple[tuple[Message, ...], CompletionOptions]]:
+    assert isinstance(of.provider, ScriptedProvider)
+    return of.provider.requests
+
+
+async def say(of: AgentSession, text: str, **options: Any) -> AgentOutput:
+    return (await of.turn(UserTurn(content=text), **options)).output
+
+
+async def test_a_turn_goes_in_the_contracts_order(memory: TurnMemory, backend: Moody) -> None:
+    earlier = session(memory, "Noted.")
+    await say(earlier, "I like oolong tea.")
+    await earlier.end()
+    settings = SessionSettings(identity="You are Ada's agent.", soul="Be terse.")
+    now = session(memory, SEARCH, "Oolong.", settings=settings)
+    report = await now.turn(UserTurn(content="Which tea?"))
+    assert (report.output.content, report.rounds, report.recorded) == ("Oolong.", 2, True)
+    (first, options), (second, _) = asked(now)
+    assert options.system_prompt is not None
+    places = [options.system_prompt.index(one) for one in ("Ada's agent", "Be terse.", "I like oolong tea.")]
+    assert places == sorted(places)
+    assert [one.role for one in first] == ["user"]
+    assert [one.role for one in second] == ["user", "assistant", "tool"]
+    assert "I like oolong tea." in second[2].content
+    assert [tool.name for tool in options.tools] == ["memory_search", "memory_store"]
+    await now.end()
+    said = [[one.content for one in row.messages] for row in backend.rows]
+    assert said == [["I like oolong tea.", "Noted."], ["Which tea?", "Oolong."]]
+
+
+async def test_research_runs_before_the_model_and_beside_recall(memory: TurnMemory) -> None:
+    class Library:
+        name, description, run_before_generation = "library", "d", True
+        input_schema: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
+
+        async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+            return f"a book on {input['query']}"
+
+    now = AgentSession(ScriptedProvider(["Yes."]), memory, ToolRegistry([Library()]))
+    report = await now.turn(UserTurn(content="tea"))
+    assert "Result of library:\na book on tea" in (asked(now)[0][1].system_prompt or "")
+    assert [one.content for one in report.research] == ["a book on tea"]
+
+
+async def test_the_loop_keeps_the_conversation_and_the_memory_leaves_it_out(memory: TurnMemory) -> None:
+    now = session(memory, "One.", "Two.", "Three.")
+    for text in ("first", "second"):
+        await say(now, text)
+        await now.end()
+    await say(now, "third")
+    messages, options = asked(now)[2]
+    assert [one.content for one in messages] == ["first", "One.", "second", "Two.", "third"]
+    assert "<memory-context" not in (options.system_prompt or "")
+
+
+async def test_a_write_delays_no_token(memory: TurnMemory, backend: Moody) -> None:
+    gate = anyio.Event()
+    backend.writes = [gate.wait]
+    now, pieces = session(memory, "First answer.", "Second answer."), []
+
+    async def emit(output: AgentOutput) -> None:
+        pieces.append(output.content)
+
+    await say(now, "hello", emit=emit)
+    assert (await say(now, "again", emit=emit)).content == "Second answer."
+    assert "".join(pieces) == "First answer.Second answer."
+    assert backend.rows == []
+    gate.set()
+    assert await now.end()
+
+
+async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: Moody) -> None:
+    backend.always = ConnectionRefusedError("down")
+    now = session(memory, "Hello.")
+    report = await now.turn(UserTurn(content="hi"))
+    assert report.output.content == "Hello."
+    assert isinstance(report.recall.failure, BackendUnavailable)
+    backend.always = None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        BackendUnavailable("model is down"),
+        ValueError("planted"),
+        "",
+        "   ",
+        CompletionResult(stop_reason="tool_use"),
+    ],
+)
+async def test_a_model_that_gives_no_answer_ends_no_session(
+    memory: TurnMemory, backend: Moody, line: Any
+) -> None:
+    now = session(memory, line, "Better.")
+    output = await say(now, "hi")
+    assert output.error
+    assert "planted" not in output.error
+    assert (await say(now, "again")).content == "Better."
+    assert [one.content for one in asked(now)[1][0]] == ["hi", "again"]
+    await now.end()
+    assert [row.messages[0].content for row in backend.rows] == ["hi", "again"]
+
+
+async def test_a_model_that_only_calls_tools_is_stopped(memory: TurnMemory) -> None:
+    settings = SessionSettings(max_tool_rounds=3)
+    now = session(memory, *[SEARCH] * 5, settings=settings)
+    output = await say(now, "tea?")
+    assert "3 times" in (output.error or "")
+    assert len(asked(now)) == 3
+    many = CompletionResult(
+        tool_calls=tuple(ToolCall(id=str(n), name="memory_search") for n in range(20)), stop_reason="tool_use"
+    )
+    now = session(memory, many, "Done.")
+    output = await say(now, "tea?")
+    assert output.content == "Done."
+    assert sum("too many" in one.content for one in output.tool_results) == 4
+    assert len([one for one in asked(now)[1][0] if one.role == "tool"]) == 20
+
+
+async def test_a_call_that_was_cut_off_leaves_no_open_call(memory: TurnMemory) -> None:
+    cut = CompletionResult(content="Let me", tool_calls=(SEARCH,), stop_reason="max_tokens")
+    now = session(memory, cut, "Fine.")
+    assert (await say(now, "tea?")).content == "Let me"
+    await say(now, "well?")
+    assert all(not one.tool_calls for one in asked(now)[1][0])
+
+
+async def test_what_does_not_fit_is_summarised_and_recalled(memory: TurnMemory) -> None:
+    long = "oolong " * 100
+    now = session(memory, "ok", "They like oolong.", "fine", settings=SessionSettings(window_tokens=250))
+    await say(now, long)
+    await now.end()
+    await say(now, "and now?" + " more" * 100)
+    messages, options = asked(now)[-1]
+    assert messages[0].content == "(Summary of our conversation so far: They like oolong.)"
+    assert long.strip() in (options.system_prompt or "").replace(
+        "\n", " "
+    )  # it is no part of this session any more
+    await now.end()
+
+
+async def test_without_a_summary_the_oldest_turns_go(memory: TurnMemory) -> None:
+    lines = ["ok", BackendUnavailable("down"), "fine"]
+    now = session(memory, *lines, tools=False, settings=SessionSettings(window_tokens=100))
+    await say(now, "word " * 60)
+    assert (await say(now, "again " * 20)).content == "fine"
+    assert [one.role for one in asked(now)[-1][0]] == ["user"]
+
+
+async def test_a_session_is_resumed_from_its_checkpoint(memory: TurnMemory) -> None:
+    first = session(memory, "Hello Ada.")
+    await say(first, "I am Ada.")
+    kept = Checkpoint.model_validate_json(first.checkpoint().model_dump_json())
+    second = session(memory, "Ada.", checkpoint=kept)
+    assert second.session_key == first.session_key
+    await say(second, "Who am I?")
+    assert [one.content for one in asked(second)[0][0]] == ["I am Ada.", "Hello Ada.", "Who am I?"]
+    with pytest.raises(InputError):
+        session(memory, checkpoint=Checkpoint(session_key="s", history=({"role": "nobody"},)))
+
+
+async def test_a_session_opens_with_what_is_known(memory: TurnMemory) -> None:
+    earlier = session(memory, "ok")
+    await say(earlier, "I am Ada.")
+    await earlier.end()
+    now = session(memory, "Hi.")
+    assert "I am Ada." in (await now.start()).section
+    with_text = UserTurn(content="see", attachments=(Attachment(name="a.txt", content="tea list"),))
+    await now.turn(with_text)
+    assert "[a.txt]\ntea list" in asked(now)[0][0][0].content
+
+
+# -- channels ---------------------------------------------------------------------------------------------
+
+
+class Lines(CommandLine):
+    def __init__(self, *lines: str) -> None:
+        self.out = io.StringIO()
+        left = list(lines)
+
+        def read() -> str:
+            if not left:
+                raise EOFError
+            return left.pop(0)
+
+        super().__init__(read, self.out)
+
+
+async def test_a_command_line_session_runs_to_its_end(memory: TurnMemory, backend: Moody) -> None:
+    channel, closed = Lines("\n", "hi there\n", "bye\n"), []
+    assert isinstance(channel, Channel)
+    channel.on_close(lambda: closed.append(1))
+    with anyio.fail_after(30):
+        await run_session(session(memory, "Hello, you.", BackendUnavailable("down")), channel)
+    assert channel.out.getvalue() == "Hello, you.\n[the model gave no answer: down]\n"
+    assert closed == [1]
+    assert len(backend.rows) == 2
+
+
+async def events(channel: HttpChannel, text: str) -> list[Any]:
+    return [json.loads(one.removeprefix("data: ")) async for one in channel.exchange(UserTurn(content=text))]
+
+
+async def test_http_turns_are_streams_of_events(memory: TurnMemory) -> None:
+    channel = HttpChannel()
+    assert isinstance(channel, Channel)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_session, session(memory, "Hello, you.", "Bye."), channel)
+        first = await events(channel, "hi")
+        assert [one["content"] for one in first] == ["Hello,", " you.", "Hello, you."]
+        assert [one["streaming"] for one in first] == [True, True, False]
+        assert (await events(channel, "bye"))[-1]["content"] == "Bye."
+        channel.close()
+    with pytest.raises(ChannelClosed):
+        await events(channel, "anybody?")
+
+
+async def test_a_client_that_goes_away_mid_stream_stops_nothing(memory: TurnMemory, backend: Moody) -> None:
+    channel = HttpChannel(backlog=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_session, session(memory, "one two three four five", "Bye."), channel)
+        stream = channel.exchange(UserTurn(content="hi"))
+        await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+        with anyio.fail_after(30):
+            assert (await events(channel, "bye"))[-1]["content"] == "Bye."
+        channel.close()
+    assert [[one.content for one in row.messages] for row in backend.rows] == [
+        ["hi", "one two three four five"],
+        ["bye", "Bye."],
+    ]
+
+
+async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(memory: TurnMemory, backend: Moody) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    lines = ["hi\n"]
+    channel = CommandLine(lambda: lines.pop(0), Broken())
+    with anyio.fail_after(30):
+        await run_session(session(memory, "Hello."), channel)
+    assert [row.messages[0].content for row in backend.rows] == ["hi"]
+
+
+async def test_a_model_that_hangs_is_given_up_with_the_turn(memory: TurnMemory) -> None:
+    class Hanging(ScriptedProvider):
+        async def complete(
+            self, messages: Sequence[Message], options: CompletionOptions | None = None
+        ) -> CompletionResult:
+            await forever()
+            raise AssertionError
+
+    now = AgentSession(Hanging(), memory)
+    with anyio.move_on_after(0.02) as limit:
+        await say(now, "hi")
+    assert limit.cancelled_caught
+    assert now.history == []
