@@ -1,4 +1,4 @@
-"""The commands of the agent's side: ``memslot serve``, ``memslot signet``."""
+"""The commands of the agent's side: ``memslot chat``, ``memslot serve``, ``memslot signet``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import typer
 
 from memory.plugins.console import AsJson, print_json, print_table, say
 
-__all__ = ["serving", "signet"]
+__all__ = ["chatting", "serving", "signet"]
 
 signet = typer.Typer(
     help="Signet's runtime contract.", add_completion=False, rich_markup_mode=None, no_args_is_help=True
 )
+chatting = typer.Typer(add_completion=False, rich_markup_mode=None)
 serving = typer.Typer(add_completion=False, rich_markup_mode=None)
 Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
@@ -49,6 +50,27 @@ def serve(
         say(f"serving {loaded.provider} at {url}")
 
     anyio.run(run, loaded, settings, ready)
+
+
+@chatting.command()
+def chat(
+    config: Config,
+    session: Annotated[str | None, typer.Option(help="Name of the conversation.", show_default=False)] = None,
+) -> None:
+    """Talk to a model that remembers by the memory of a configuration, and see what it is given.
+
+    Without an agent: block the model is scripted: it repeats what it remembers, and needs no key. Where there is no
+    terminal each line of stdin is a turn. /help lists what else can be said.
+    """
+    import anyio
+
+    from memory.plugins.config import load_config
+    from memory.runtime.chat import chat as run
+
+    async def main() -> None:
+        await run(load_config(config), session_key=session, say=lambda text: typer.echo(text, err=True))
+
+    anyio.run(main)
 
 
 @signet.callback()

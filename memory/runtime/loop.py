@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 
 from memory.contract._model import Frozen, JsonObject
+from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError, InputError, MemslotError
 from memory.contract.events import Message
 from memory.contract.requests import Positive
@@ -218,9 +219,27 @@ class AgentSession:
         self._epoch += 1
         return True
 
-    async def end(self, within_s: float | None = None) -> bool:
-        """End: wait until what was recorded is written; whether it was within so many seconds."""
-        return await self.memory.drain(self.memory.policy.drain_s if within_s is None else within_s)
+    async def end(self, ready_s: float = 5.0) -> bool:
+        """End: wait until what was recorded is written, and then, where the backend tells, until it is derived.
+
+        Args:
+            ready_s: seconds for what the backend derives; a rolling summary makes its own then.
+
+        Returns:
+            Whether everything recorded is written, within the policy's ``drain_s``.
+        """
+        written = await self.memory.drain(self.memory.policy.drain_s)
+        readiness = self.memory.slot.capability(SupportsReadiness)
+        if written and readiness is not None and not self.memory.slot.read_only:
+            try:
+                await readiness.wait_until_ready(self.scope, ready_s)
+            except MemslotError as error:
+                log.warning("%s: not known to be ready: %s", self.memory.slot.backend_name, error)
+        return written
+
+    def clear(self) -> None:
+        """Forget the conversation and what it was opened with, because the memory was reset."""
+        self.history, self._opening, self.last = [], "", None
 
     def checkpoint(self) -> Checkpoint:
         """What :class:`AgentSession` is resumed from later."""

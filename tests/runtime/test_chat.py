@@ -1,0 +1,144 @@
+"""``memslot chat``: a conversation over every memory that needs no key, and what it says of itself."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from memory.cli.app import app
+from memory.plugins.config import load_config
+from memory.runtime.channel import CommandLine
+from memory.runtime.chat import chat
+
+pytestmark = pytest.mark.anyio
+REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
+CONTROLS = {
+    "no_memory": {},
+    "static_profile": {"profiles": {"ada": "Ada's favourite tea is oolong."}},
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def config(directory: Path, provider: str, agent: Any = None, **options: Any) -> Path:
+    memory = {
+        "backend": provider,
+        "scope": {"run_id": "r", "persona_id": "ada"},
+        "data_dir": "kept",
+        "backends": {provider: options},
+    }
+    file = directory / "chat.yaml"
+    file.write_text(json.dumps({"memory": memory, **({"agent": agent} if agent else {})}))
+    return file
+
+
+async def talk(file: Path, *lines: str) -> tuple[str, list[str]]:
+    """What was answered, and what was said beside it."""
+    left, out, told = [f"{line}\n" for line in lines], io.StringIO(), []
+
+    def read() -> str:
+        if not left:
+            raise EOFError
+        return left.pop(0)
+
+    await chat(load_config(file), channel=CommandLine(read, out), say=told.append)
+    return out.getvalue(), told
+
+
+@pytest.mark.parametrize("provider", REMEMBERS)
+async def test_a_memory_that_needs_no_key_remembers_the_next_time(tmp_path: Path, provider: str) -> None:
+    file = config(tmp_path, provider)
+    said, told = await talk(file, "My favourite tea is oolong.", "/memory")
+    assert said == "Understood.\n"
+    assert told[0].startswith(f"scripted with {provider}")
+    said, told = await talk(file, "Which tea is my favourite?", "/memory")
+    assert "oolong" in said
+    assert "My favourite tea is oolong." in told[1]
+    assert "memories, " in told[1]
+
+
+@pytest.mark.parametrize("provider", CONTROLS)
+async def test_a_control_holds_a_conversation_too(tmp_path: Path, provider: str) -> None:
+    said, told = await talk(
+        config(tmp_path, provider, **CONTROLS[provider]),
+        "My bike is red.",
+        "Which tea is my favourite?",
+        "/memory",
+    )
+    assert said.startswith("Understood.\n") or "oolong" in said
+    assert told[1].startswith("recall took")
+
+
+async def test_read_only_keeps_nothing_and_a_switch_keeps_it_so(tmp_path: Path) -> None:
+    file = config(tmp_path, "mem0")
+    _, told = await talk(
+        file, "/mode read-only", "I hate coffee.", "/switch full_history", "I hate milk.", "/quit"
+    )
+    assert told[1:] == ["mem0 is read-only", "now with full_history"]
+    for name in ("mem0", "full_history"):
+        said, _ = await talk(config(tmp_path, name), "What do I hate, coffee or milk?")
+        assert "coffee." not in said
+        assert "milk." not in said
+
+
+async def test_a_switch_that_fails_leaves_the_memory_as_it_was(tmp_path: Path) -> None:
+    file = config(tmp_path, "full_history")
+    said, told = await talk(file, "My bike is red.", "/switch grafiti", "/switch", "Which bike is red?")
+    assert "did you mean graphiti" in told[1]
+    assert told[2].startswith("/memory")
+    assert said.count("\n") == 2
+
+
+async def test_forgetting_asks_first(tmp_path: Path) -> None:
+    file = config(tmp_path, "full_history")
+    await talk(file, "My favourite tea is oolong.")
+    _, told = await talk(file, "/forget", "no", "/forget", "/memory", "yes it is me")
+    assert told[1] == "delete everything full_history keeps of r:ada? Type yes"
+    assert told[2] == "nothing was deleted"
+    assert told[4] == "nothing was asked yet"
+    said, told = await talk(file, "/forget", "yes", "Which tea is my favourite?")
+    assert told[2].startswith("deleted")
+    assert "oolong" not in said
+
+
+async def test_a_tool_and_a_window_are_the_configurations(tmp_path: Path) -> None:
+    soul = tmp_path / "SOUL.md"
+    soul.write_text("Be terse.")
+    agent = {"provider": "scripted", "options": {"lines": ["First line."]}, "soul": "SOUL.md", "tools": False}
+    said, _ = await talk(config(tmp_path, "full_history", agent), "hello")
+    assert said == "First line.\n"
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ({"provider": "opnai"}, "did you mean openai"),
+        ({"providr": "openai"}, "did you mean provider"),
+        ({"provider": "openai_compatible", "options": {"model": "m"}}, "agent.options"),
+        ({"options": {"lines": ["${UNSET_LINE}"]}}, "UNSET_LINE"),
+        ({"window_tokens": 0}, "agent.window_tokens"),
+        ({"soul": "nowhere.md"}, "nowhere.md"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, agent: Any, said: str) -> None:
+    done = CliRunner().invoke(app, ["chat", str(config(tmp_path, "full_history", agent))], input="hi\n")
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "Traceback" not in done.output
+
+
+def test_answers_go_to_stdout_and_the_rest_to_stderr(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["chat", str(config(tmp_path, "full_history"))], input="My bike is red.\n/memory\n"
+    )
+    assert done.exit_code == 0
+    assert done.stdout == "Understood.\n"
+    assert "recall took" in done.stderr
