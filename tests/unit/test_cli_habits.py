@@ -24,6 +24,7 @@ from memory.cli.compare import DEMO
 MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
 SMALL = "memory: {backend: full_history}\nrun: {doctor: false, users: 1, sessions: 8}\n"
 NO_RESULT = {
+    "chat",
     "mcp",  # a server
     "serve",  # a server
     "scripted-llm",  # a server, or another command beside it
