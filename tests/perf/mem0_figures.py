@@ -33,7 +33,7 @@ IN_MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
 MARGIN = 1.5
-"""A busy machine may miss a figure by so much before the script fails."""
+"""A busy machine may miss a figure by such a factor before the script fails."""
 BEYOND: list[str] = []
 
 
@@ -204,7 +204,7 @@ async def _pgvector(uri: str, folder: Path) -> None:
 
         rates: dict[str, list[float]] = {"bare": [], "memslot": []}
         contestants = {"bare": threads, "memslot": behind_the_slot}
-        for number in range(22):
+        for number in range(14):
             for name in list(contestants)[:: 1 if number % 2 else -1]:
                 started = time.perf_counter()
                 await contestants[name]()
@@ -224,6 +224,8 @@ async def _pgvector(uri: str, folder: Path) -> None:
         ">= 0.97",
         share >= 0.97,
     )
+    if share < 0.97 / MARGIN:
+        BEYOND.append("pgvector")
 
 
 async def main(wanted: list[str]) -> None:

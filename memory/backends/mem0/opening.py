@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -224,6 +224,7 @@ class SharedMemory(Memories):
                     pool.timeout = 0.9 * self._deadlines.get("retrieve_s", 15.0)
                 if hasattr(pool, "connection") and hasattr(store, "_get_cursor"):
                     _read_at_once(store)
+                    _send_vectors_as_text(store)
                 watch_inserts(store, self._notes)
                 history = open_history(Path(self._config.history_db_path), shared=True)
             except BaseException:
@@ -265,6 +266,16 @@ def _read_at_once(store: Any) -> None:
                     connection.autocommit = False
 
     store._get_cursor = cursor
+
+
+def _send_vectors_as_text(store: Any) -> None:
+    """psycopg writes a list as an array, number by number in Python; pgvector reads the text of a list as well."""
+    native = store.search
+
+    def search(query: str, vectors: Sequence[float], top_k: int = 5, filters: Any = None) -> Any:
+        return native(query, str([float(number) for number in vectors]), top_k, filters)
+
+    store.search = search
 
 
 def assemble(kind: Any, config: MemoryConfig, models: Models, store: Any, history: SQLiteManager) -> Any:

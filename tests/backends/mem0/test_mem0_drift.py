@@ -151,7 +151,10 @@ def test_the_configuration_has_the_fields_we_set() -> None:
         ("mem0.vector_stores.pgvector:PGVector.__init__", ["self.connection_pool"]),
         ("mem0.vector_stores.pgvector:PGVector._ensure_collection", ["self.create_col()"]),
         ("mem0.vector_stores.pgvector:PGVector._get_cursor", ["(self, commit: bool = False)", "yield cur"]),
-        ("mem0.vector_stores.pgvector:PGVector.search", ["with self._get_cursor() as cur:"]),
+        (
+            "mem0.vector_stores.pgvector:PGVector.search",
+            ["with self._get_cursor() as cur:", "vector <=> %s::vector"],
+        ),
         ("mem0.vector_stores.pgvector:PGVector.insert", ["with self._get_cursor(commit=True) as cur:"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,32 @@ async def test_a_read_is_one_statement_and_a_write_a_transaction(
         await slot.record_event(event("I drink assam."))
         assert (True, False) in seen
         assert {autocommit for commit, autocommit in seen if commit} == {False}
+
+
+async def test_a_vector_sent_as_text_is_the_same_vector(tmp_path: Path, block: dict[str, Any]) -> None:
+    """psycopg takes longer to write it as an array than all the rest of a search takes."""
+    import psycopg
+
+    async with opened(tmp_path, **block) as slot:
+        for number in range(30):
+            await slot.record_event(event(f"tea number {number} " + "and more " * (number % 7)))
+        store = native(slot).vector_store
+        sent: list[Any] = []
+        execute = psycopg.Cursor.execute
+
+        def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+            sent.append(params)
+            return execute(self, query, params, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(psycopg.Cursor, "execute", noted)
+            assert await found(slot, "tea")
+        assert [type(params[0]) for params in sent] == [str, str], "a vector, and words"
+        asked = [0.0, -0.0, 1e-300, 1 / 3, -2e-8, *(number / 7 for number in range(1019))]
+        as_array = partial(type(store).search, store)
+        first, second = (search("tea", asked, 30) for search in (store.search, as_array))
+        assert len(first) == 30
+        assert [(row.id, row.score) for row in first] == [(row.id, row.score) for row in second]
 
 
 async def test_iso_ranges_are_refused_with_another_way(tmp_path: Path, block: dict[str, Any]) -> None:
