@@ -39,9 +39,9 @@ class ReplayedScope:
         earlier: of these, written by an earlier replay to the same target.
         written: written now.
         found_written: of ``written``, found in the target before they were sent.
-        unknown: sent without an answer, so they may or may not be stored.
+        unknown: sent without an answer, now or by an earlier replay, so they may or may not be stored.
         readiness: what the target said when all was sent; None where it does not say.
-        asked: events asked for afterwards, each by its own words.
+        asked: events asked for afterwards, each by its own words where it has any.
         recalled: of these, how many came back with their own event id, or unlabelled from a target that derives.
     """
 
@@ -101,13 +101,15 @@ async def replay(
         ready_timeout_s: how long to wait for a target that derives, per scope, in seconds.
 
     Raises:
-        InputError: the journal holds nothing of this person.
+        InputError: the journal holds nothing of this person, or the target is read-only.
         BackendError: the target failed; a second call goes on where this one stopped.
     """
     scopes = [(scope, count) for scope, count in journal.scopes() if persona_id in (None, scope.persona_id)]
     if not scopes:
         whom = f" of persona {persona_id!r}" if persona_id else ""
         raise InputError(f"{journal.path.name} holds no events{whom}; nothing was replayed")
+    if slot.read_only:
+        raise InputError("the target is read-only; set_mode first; nothing was replayed")
     done = []
     for scope, count in scopes:
         await slot.setup_scope(scope)
@@ -136,15 +138,20 @@ class _Replay:
         self._progress = progress
         self._bulk = slot.capability(SupportsBulkIngest)
         self._written = self._found = self._unknown = 0
+        self._doubts = f"{target} unknown"  # kept beside the position: a doubt does not end by asking twice
 
     async def run(self, anew: bool, ready_timeout_s: float) -> ReplayedScope:
         journal, scope = self._journal, self._scope
         position = 0 if anew else journal.position(self._target, scope)
         earlier = journal.count(scope, until=position)
+        noted = journal.position(self._doubts, scope)
+        self._unknown = noted if position else 0
         self._progress(scope.label, earlier, self._count)
         resumed = True  # a replay that died may have sent its last piece without noting it, its first one too
         for piece in _pieces(journal.entries(scope, after=position), self._size):
             await self._write([entry.event for entry in piece], look_up=resumed)
+            if self._unknown != noted:
+                journal.replayed(self._doubts, scope, noted := self._unknown)
             journal.replayed(self._target, scope, piece[-1].seq)
             self._progress(scope.label, earlier + self._written, self._count)
             resumed = False
@@ -181,11 +188,12 @@ class _Replay:
         if not self._slot.traits.recalls_writes:
             return 0, 0
         sample = [entry.event for entry in self._journal.sample(self._scope, _ASKED)]
-        recalled = 0
+        asked = recalled = 0
         for event in sample:
             words = next((message.content for message in event.messages if message.content.strip()), None)
             if words is None:
                 continue
+            asked += 1
             request = RetrieveRequest(
                 query=words[:2000],
                 scope=self._scope,
@@ -197,7 +205,7 @@ class _Replay:
             recalled += (
                 any(event.event_id in entry.event_ids for entry in entries) if labelled else bool(entries)
             )
-        return len(sample), recalled
+        return asked, recalled
 
 
 def _pieces(entries: Iterator[JournalEntry], size: int) -> Iterator[list[JournalEntry]]:

@@ -2,10 +2,10 @@
 
 import anyio
 import pytest
-from slot_support import ALICE, BOB, Obedient, anyio_backend, ask, event, forever
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, ask, event, forever
 
-from memory import MemorySlot, ScopeError
-from memory.adapter import AdapterTraits, LifecycleError
+from memory import AdapterMode, MemorySlot, ScopeError
+from memory.adapter import AdapterTraits, BackendProtocolError, LifecycleError, queued
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
 
@@ -84,3 +84,55 @@ async def test_a_scope_released_while_it_is_written_keeps_its_order():
                 adapter.calls.append("overtaken")
             group.cancel_scope.cancel()
     assert adapter.calls == ["e1"]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_slot_that_is_closing_lets_no_call_in(read_only):
+    adapter, go_on = Obedient(), anyio.Event()
+    adapter.next_read = [go_on.wait]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        await slot.set_mode(AdapterMode(read_only=read_only))
+        async with anyio.create_task_group() as group:
+            group.start_soon(slot.retrieve, ask())
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(slot.aclose)
+            await anyio.wait_all_tasks_blocked()
+            for call in (lambda: slot.record_event(event()), lambda: slot.retrieve(ask())):
+                with pytest.raises(LifecycleError, match="this slot is closed"):
+                    await call()
+            go_on.set()
+    assert adapter.calls == []
+
+
+class Queued(Lookup):
+    """Its look-ups have a queue of their own, in which nothing moves."""
+
+    async def find_event(self, event):
+        with queued():
+            await forever()
+
+
+async def test_a_look_up_given_up_in_a_queue_does_not_make_the_write_one_that_was_not_sent():
+    adapter = Queued()
+    adapter.next_write = [ConnectionResetError("lost")]
+    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK) as slot:
+        receipt = await slot.record_event(event())
+    assert (receipt.status, receipt.trace.attempts) == ("unknown", 1)
+
+
+async def test_an_event_is_looked_for_in_scopes_that_are_set_up():
+    adapter = Lookup()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        assert await slot.find_event(event()) is None
+        with pytest.raises(ScopeError, match="not set up"):
+            await slot.find_event(event(scope=BOB))
+
+
+async def test_an_answer_of_another_type_is_the_backends_error():
+    class Wrong(Obedient):
+        async def retrieve(self, request):
+            return {"entries": []}
+
+    async with MemorySlot(Wrong(), scope=ALICE) as slot:
+        with pytest.raises(BackendProtocolError, match="retrieve returned dict, not RetrieveResult"):
+            await slot.retrieve(ask())

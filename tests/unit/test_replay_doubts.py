@@ -1,0 +1,92 @@
+"""A replay says ``complete`` where every event is known to have arrived; a doubt does not end by asking twice."""
+
+import pytest
+from slot_support import ALICE, QUICK, Lookup, Obedient, anyio_backend, event
+
+from memory import AdapterMode, BackendUnavailable, InputError, MemorySlot
+from memory.adapter import ContextEntry
+from memory.runtime.replay import replay
+from memory.slot.journal import Journal
+
+__all__ = ["anyio_backend"]  # fixtures
+
+pytestmark = pytest.mark.anyio
+LOST = ConnectionResetError("lost")
+
+
+@pytest.fixture
+async def journal(tmp_path):
+    with Journal(tmp_path / "j.db") as opened:
+        await opened.append([event(number, text=f"hello {number}") for number in range(4)])
+        yield opened
+
+
+async def moved(journal, adapter, **more):
+    async with MemorySlot(adapter, deadlines=QUICK) as slot:
+        report = await replay(journal, slot, "target", **more)
+    (one,) = report.scopes
+    return report.complete, one.earlier, one.written, one.unknown
+
+
+async def test_an_event_without_an_answer_stays_unknown_whoever_asks_again(journal):
+    adapter = Obedient()
+    adapter.next_write = [LOST]
+    assert await moved(journal, adapter) == (False, 0, 4, 1)
+    assert await moved(journal, adapter) == (False, 4, 0, 1)
+    assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3"], (
+        "it may be there, and is not sent again"
+    )
+    adapter.rows.clear()
+    assert await moved(journal, adapter, anew=True) == (True, 0, 4, 0)
+    assert await moved(journal, adapter) == (True, 4, 0, 0)
+
+
+async def test_a_doubt_outlives_a_replay_that_failed_after_it(journal):
+    adapter = Obedient()
+    adapter.next_write = [LOST, BackendUnavailable("down", sent=False)]
+    with pytest.raises(BackendUnavailable):
+        await moved(journal, adapter)
+    assert await moved(journal, adapter) == (False, 1, 3, 1)
+
+
+async def test_what_is_looked_up_and_found_is_no_doubt(journal):
+    adapter = Lookup()
+    adapter.next_write = [LOST]
+
+    async def find_event(event):
+        return (event.event_id,) if event.event_id == "e0" and adapter.calls else None
+
+    adapter.find_event = find_event
+    assert await moved(journal, adapter) == (True, 0, 4, 0)
+
+
+async def test_nothing_is_called_written_by_a_target_that_is_read_only(journal):
+    adapter = Obedient()
+    async with MemorySlot(adapter) as slot:
+        await slot.setup_scope(ALICE)
+        await slot.set_mode(AdapterMode(read_only=True))
+        with pytest.raises(InputError, match="read-only"):
+            await replay(journal, slot, "target")
+    assert adapter.calls == []
+    assert journal.position("target", ALICE) == 0
+
+
+async def test_only_events_with_words_are_asked_for(journal):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    silent = (
+        event(9).messages[0].model_copy(update={"role": "assistant", "content": "", "tool_calls": (call,)})
+    )
+    await journal.append([event(9).model_copy(update={"messages": (silent,)})])
+
+    class Labels(Obedient):
+        async def retrieve(self, request):
+            found = await super().retrieve(request)
+            rows = tuple(
+                ContextEntry(one.messages[0].content, event_ids=(one.event_id,), scope_ids={"id": "r:alice"})
+                for one in self.rows
+            )
+            return found.model_copy(update={"entries": rows})
+
+    async with MemorySlot(Labels()) as slot:
+        (one,) = (await replay(journal, slot, "target")).scopes
+    assert (one.asked, one.recalled) == (4, 4)
