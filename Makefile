@@ -12,12 +12,13 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$name" && break; done)
 LIVE_VENV ?= .venv-live-memos
 NANOBOT_VENV ?= .venv-nanobot
+HOSTS_VENV ?= .venv-hosts
 ARGS ?=
 JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +26,7 @@ help:
 	@echo "make test    run the tests, without those that repeat others on further variants or take long"
 	@echo "make test-all    run the whole test suite, as CI does"
 	@echo "make test-nanobot  run the tests with a real Nanobot, in an environment of its own"
+	@echo "make test-hosts  run the tests with the SDKs of other agents, in an environment of their own"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
@@ -48,6 +50,10 @@ test-all: $(VENV)/.installed-test
 # Nanobot and MemOS cannot share an environment.
 test-nanobot: $(NANOBOT_VENV)/.installed
 	$(NANOBOT_VENV)/bin/python -m pytest tests/hosts/with_nanobot $(ARGS)
+
+# Strands and ADK bring much that memslot does not need.
+test-hosts: $(HOSTS_VENV)/.installed
+	$(HOSTS_VENV)/bin/python -m pytest tests/hosts/with_sdks $(ARGS)
 
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed
@@ -111,6 +117,13 @@ $(NANOBOT_VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv "$(NANOBOT_VENV)"
 	$(NANOBOT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nanobot,mem0,test]'
+	@touch $@
+
+$(HOSTS_VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv "$(HOSTS_VENV)"
+	$(HOSTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[strands,adk,pydantic-ai,agent-framework]' 'pytest>=8.3' 'pytest-asyncio>=1.0'
 	@touch $@
 
 $(LIVE_VENV)/.installed: pyproject.toml

@@ -1,7 +1,24 @@
-"""Hosts are tested with their real packages, in environments of their own: ``make test-nanobot`` and the like."""
+"""Hosts are tested with their real packages, most in environments of their own: see the Makefile."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("nanobot") else ["with_nanobot/*"]
+_NEEDS = {
+    "with_nanobot/*": "nanobot",
+    "with_sdks/test_strands.py": "strands",
+    "with_sdks/test_adk.py": "google.adk",
+    "with_sdks/test_pydantic_ai.py": "pydantic_ai",
+    "with_sdks/test_agent_framework.py": "agent_framework",
+    "test_mcp.py": "mcp",
+}
+
+
+def _missing(module: str) -> bool:
+    try:
+        return find_spec(module) is None
+    except ModuleNotFoundError:  # nor what it is in
+        return True
+
+
+collect_ignore_glob = [tests for tests, module in _NEEDS.items() if _missing(module)]

@@ -1,0 +1,119 @@
+"""Google ADK: a memory as its ``BaseMemoryService``, and a plugin that records every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+from google.adk.memory.memory_entry import MemoryEntry
+from google.adk.plugins.base_plugin import BasePlugin
+from google.genai import types
+
+from memory.contract.events import Message
+from memory.contract.scope import MemoryScope
+from memory.runtime.policy import TurnMemory
+from memory.slot.turns import event_of
+
+__all__ = ["RecordingPlugin", "SlotMemoryService"]
+
+
+class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
+    """A slot for all users of an app: an ``app_name`` is a run, a ``user_id`` a persona.
+
+        service = SlotMemoryService(memory)
+        runner = Runner(..., memory_service=service, plugins=[RecordingPlugin(service)])
+
+    ADK shows memory by its ``PreloadMemoryTool`` (every turn) or ``LoadMemoryTool`` (when the model asks); give the
+    agent one of them.
+
+    Args:
+        memory: whoever opened it closes it, after the runner.
+        backend_namespace: of the scopes.
+    """
+
+    def __init__(self, memory: TurnMemory, *, backend_namespace: str | None = None) -> None:
+        self._memory = memory
+        self._namespace = backend_namespace
+
+    async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
+        """What the memory has, best first; what to do where it fails says the turn policy."""
+        recall = await self._memory.recall(query, session_id="adk", scope=self._scope(app_name, user_id))
+        entries = recall.result.context_entries if recall.result else ()
+        return SearchMemoryResponse(
+            memories=[
+                MemoryEntry(
+                    id=entry.native_id,
+                    content=types.Content(parts=[types.Part(text=entry.text)]),
+                    timestamp=entry.timestamp.isoformat() if entry.timestamp else None,
+                )
+                for entry in entries
+            ]
+        )
+
+    async def add_session_to_memory(self, session: Any) -> None:
+        """Record a session's turns; those that were recorded before are not again."""
+        await self._record(session.app_name, session.user_id, session.id, session.events)
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Any],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Record these turns; ``custom_metadata`` is not kept."""
+        await self._record(app_name, user_id, session_id or "adk", events)
+
+    async def _record(self, app_name: str, user_id: str, session_id: str, events: Iterable[Any]) -> None:
+        scope = self._scope(app_name, user_id)
+        for invocation, turn in groupby(events, key=lambda event: event.invocation_id):
+            spoken = [(event, said) for event in turn if (said := _said(event)) is not None]
+            if spoken:
+                event = event_of(
+                    session_id,
+                    scope,
+                    messages=tuple(said for _, said in spoken),
+                    event_id=f"adk:{session_id}:{invocation}",
+                    turn_id=invocation or session_id,
+                    timestamp=datetime.fromtimestamp(spoken[0][0].timestamp, UTC),
+                    agent_id="adk",
+                )
+                await self._memory.record(event)
+
+    def _scope(self, app_name: str, user_id: str) -> MemoryScope:
+        return MemoryScope(run_id=app_name, persona_id=user_id, backend_namespace=self._namespace)
+
+
+class RecordingPlugin(BasePlugin):  # type: ignore[misc]
+    """Records each run when it has ended, since ADK itself hands nothing to a memory service.
+
+    Args:
+        service: where to.
+    """
+
+    def __init__(self, service: SlotMemoryService, name: str = "memslot") -> None:
+        super().__init__(name=name)
+        self._service = service
+
+    async def after_run_callback(self, *, invocation_context: Any) -> None:
+        """Record what was said in this run."""
+        session, run = invocation_context.session, invocation_context.invocation_id
+        await self._service.add_events_to_memory(
+            app_name=session.app_name,
+            user_id=session.user_id,
+            session_id=session.id,
+            events=[event for event in session.events if event.invocation_id == run],
+        )
+
+
+def _said(event: Any) -> Message | None:
+    """What an event says in words; neither thoughts nor the traffic of tools."""
+    parts = event.content.parts if event.content and event.content.parts and not event.partial else ()
+    text = "\n".join(part.text for part in parts if part.text and not part.thought)
+    role = "user" if event.author == "user" else "assistant"
+    return Message.model_validate({"role": role, "content": text}) if text.strip() else None

@@ -1,0 +1,77 @@
+"""Microsoft Agent Framework: a memory as a ``ContextProvider``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from agent_framework import ContextProvider
+
+from memory.contract.events import Message
+from memory.contract.scope import MemoryScope
+from memory.runtime.policy import TurnMemory
+
+__all__ = ["SlotContextProvider"]
+
+
+class SlotContextProvider(ContextProvider):  # type: ignore[misc]
+    """Recalls before each run of an agent, and records after it.
+
+        agent = Agent(client, context_providers=[SlotContextProvider(memory)])
+
+    The section is an instruction of one run; it is in no history.
+
+    Args:
+        memory: whoever opened it closes it, after the agent's last run.
+        scope: in place of the slot's own; one provider serves one person.
+        source_id: names the provider.
+
+    Raises:
+        ScopeError: there is no scope.
+    """
+
+    after_run_once_per_turn = False
+
+    def __init__(
+        self, memory: TurnMemory, *, scope: MemoryScope | None = None, source_id: str = "memslot"
+    ) -> None:
+        super().__init__(source_id)
+        self._memory = memory
+        self._scope = memory.slot.scope_or_default(scope)
+
+    async def before_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
+        """Add what the memory has for what was just said."""
+        said = "\n".join(one.content for one in _spoken(context.input_messages) if one.role == "user")
+        recall = await self._memory.recall(said, session_id=_session(session, context), scope=self._scope)
+        if recall.section:
+            context.extend_instructions(self.source_id, recall.section)
+
+    async def after_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
+        """Record what was said and answered."""
+        answered = context.response.messages if context.response else ()
+        messages = [*_spoken(context.input_messages), *_spoken(answered)]
+        if messages:
+            turn_id = uuid.uuid4().hex
+            await self._memory.record_turn(
+                session_id=_session(session, context),
+                scope=self._scope,
+                messages=messages,
+                event_id=f"agent-framework:{turn_id}",
+                turn_id=turn_id,
+                agent_id="agent-framework",
+            )
+
+
+def _session(session: Any, context: Any) -> str:
+    return str(context.session_id or getattr(session, "session_id", None) or "agent-framework")
+
+
+def _spoken(messages: Iterable[Any]) -> list[Message]:
+    """What user and assistant said in words."""
+    found = [(str(getattr(one.role, "value", one.role)), one.text or "") for one in messages]
+    return [
+        Message.model_validate({"role": role, "content": text})
+        for role, text in found
+        if role in ("user", "assistant") and text.strip()
+    ]
