@@ -6,7 +6,8 @@ The plugin module of the entry point ``graphiti``. The SDK is imported by the fa
 from __future__ import annotations
 
 from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
-from memory.backends.graphiti.options import GROUP_IDS, GraphitiOptions
+from memory.backends.graphiti.ids import GROUP_IDS
+from memory.backends.graphiti.options import GraphitiOptions
 
 __all__ = ["GRAPHITI_CAPABILITIES", "GraphitiOptions", "memslot_create", "memslot_describe"]
 

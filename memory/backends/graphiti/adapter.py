@@ -33,7 +33,8 @@ from memory.adapter import (
     normalise_error,
     queued,
 )
-from memory.backends.graphiti.options import GROUP_IDS, GraphitiModel, GraphitiOptions
+from memory.backends.graphiti.ids import group_of
+from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.records import GraphitiRecords, mutations, queries
 from memory.backends.graphiti.stores import make_store
 from memory.backends.graphiti.translate import (
@@ -95,8 +96,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``group_id``; also the name of the scope's directory."""
-        fields = (scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
-        return {"group_id": GROUP_IDS.encode(*fields)}
+        return {"group_id": group_of(scope)}
 
     @asynccontextmanager
     async def graph(
@@ -110,7 +110,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         async with AsyncExitStack() as held:
             with queued():
                 await held.enter_async_context(self._places[writing])
-            graph = await self._graph(self.native_scope(scope)["group_id"], clearing)
+            graph = await self._graph(group_of(scope), clearing)
             graph.users += 1
             try:
                 yield graph

@@ -9,19 +9,16 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import DataPath, IdAlphabet, PluginOptions, Public
+from memory.adapter import DataPath, PluginOptions, Public
 from memory.backends.graphiti.types import EdgeRule, TypeName, TypeSource, check_names
 
-__all__ = ["GROUP_IDS", "Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
+__all__ = ["Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
 
 Driver = Literal["kuzu", "falkordb", "neo4j"]
 
 Ingest = Literal["message", "text", "json", "triplet"]
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
 
-# Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split
-# a name at "-".
-GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
 LEXICAL_DIMENSIONS = 1024
 OPENAI_URL = "https://api.openai.com/v1"
 

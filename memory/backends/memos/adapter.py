@@ -44,12 +44,13 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
+from memory.backends.memos.answers import Item, changed_within, event_ids, metadata_of, to_entries
 from memory.backends.memos.canary import Canary, unfound_by
-from memory.backends.memos.native import Native
+from memory.backends.memos.client import Native
+from memory.backends.memos.ids import MemosScope, home_of
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.parsing import Item, changed_within, event_ids, metadata_of, to_entries
 from memory.backends.memos.readiness import Readiness, Status, Written
-from memory.backends.memos.requests import OPERATORS, MemosScope, dropped_roles, home_of
+from memory.backends.memos.translate import OPERATORS, dropped_roles
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
 __all__ = ["MemosAdapter"]

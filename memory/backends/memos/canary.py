@@ -15,10 +15,11 @@ import anyio
 
 from memory import BackendUnavailable, ConfigError
 from memory.adapter import ShieldedCalls
-from memory.backends.memos.native import Native
+from memory.backends.memos.answers import metadata_of, relativity_of
+from memory.backends.memos.client import Native
+from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.parsing import metadata_of, relativity_of
-from memory.backends.memos.requests import MemosScope, native_filter
+from memory.backends.memos.translate import native_filter
 
 __all__ = ["CANARY", "Canary", "unfound_by"]
 

@@ -16,9 +16,9 @@ import anyio
 
 from memory import BackendError, BackendReadiness
 from memory.adapter import BackendProtocolError, pause
-from memory.backends.memos.native import Listing, Native
-from memory.backends.memos.parsing import Added, Item, event_ids, metadata_of, unextracted, untouched
-from memory.backends.memos.requests import MemosScope
+from memory.backends.memos.answers import Added, Item, event_ids, metadata_of, unextracted, untouched
+from memory.backends.memos.client import Listing, Native
+from memory.backends.memos.ids import MemosScope
 
 __all__ = ["Status", "Readiness", "Written"]
 

@@ -1,7 +1,7 @@
 """The seam between the adapter and a MemOS: one call for each operation, JSON in and JSON out.
 
-``http`` asks a product server; ``inprocess`` runs the same handlers here. Bodies come from :mod:`requests`, answers
-go to :mod:`parsing`; a transport changes neither.
+``http`` asks a product server; ``inprocess`` runs the same handlers here. Bodies come from
+:mod:`translate`, answers go to :mod:`answers`; a transport changes neither.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from memory import (
     open_memory,
 )
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.requests import Requests
+from memory.backends.memos.translate import Requests
 
 ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")

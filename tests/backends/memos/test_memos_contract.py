@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from memos_double import MemosDouble
 
-from memory.backends.memos.parsing import items
+from memory.backends.memos.answers import items
 from memory.testing.contract import LoopbackContract, MemoryContract
 
 

@@ -20,7 +20,7 @@ from memos_support import ALICE, ask, event, opened, ready, verdict
 from memory import ContextBudget, Message, NativeMutationRequest, SupportsFeedback, SupportsNativeMutation
 from memory.backends.memos.adapter import MEMORY_TYPES
 from memory.backends.memos.http import ROUTES
-from memory.backends.memos.requests import EVENT_KEYS
+from memory.backends.memos.translate import EVENT_KEYS
 
 _SPEC = find_spec("memos")
 pytestmark = pytest.mark.skipif(_SPEC is None, reason="MemoryOS is not installed")

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from memory.adapter import BackendProtocolError, ContextEntry, parse_time
-from memory.backends.memos.requests import EVENT_KEYS
+from memory.backends.memos.translate import EVENT_KEYS
 
 __all__ = [
     "GROUPS",

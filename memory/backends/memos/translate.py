@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from memory import InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
-from memory.adapter import IdAlphabet, without_nul
+from memory import InputError, MemoryEvent, MemoryFeedback, Message, RetrieveRequest
+from memory.adapter import without_nul
+from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.options import GraphDb, MemosOptions
 
-__all__ = ["CUBE_IDS", "EVENT_KEYS", "OPERATORS", "MemosScope", "Requests", "dropped_roles", "home_of"]
+__all__ = ["EVENT_KEYS", "OPERATORS", "Requests", "dropped_roles"]
 
-T = TypeVar("T")
 Body = dict[str, Any]
-
-# Cube ids stand in SQL and Cypher text, and ":" separates the parts of the scheduler's Redis keys.
-CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
 
 EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")
 """Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win."""
@@ -34,24 +29,6 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})
 """Filter operators that MemOS has, in graph databases where it applies filters."""
 _NATIVE_OPERATOR = {"contains": "like"}
-
-
-@dataclass(frozen=True, slots=True)
-class MemosScope:
-    """A scope's place in MemOS. The user is the cube: where MemOS takes one for the other, nothing changes."""
-
-    cube_id: str
-
-    @property
-    def user_id(self) -> str:
-        return self.cube_id
-
-
-def home_of(scope: MemoryScope) -> MemosScope:
-    """The scope's cube, injectively."""
-    return MemosScope(
-        CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
-    )
 
 
 class Requests:

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from memos_support import ALICE, BOB, START, event, options, question, requests, verdict
 
 from memory import ContextBudget, InputError, MemoryScope, Message
-from memory.backends.memos.requests import (
-    CUBE_IDS,
-    USER_PREFIX,
-    event_info,
-    home_of,
-    native_filter,
-    user_info,
-    without_nul,
-)
+from memory.backends.memos.ids import CUBE_IDS, home_of
+from memory.backends.memos.translate import USER_PREFIX, event_info, native_filter, user_info, without_nul
 
 HOME = home_of(ALICE)
 TEXT = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "*" not in text)

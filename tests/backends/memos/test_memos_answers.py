@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memory.adapter import BackendProtocolError, render_section
-from memory.backends.memos.parsing import (
+from memory.backends.memos.answers import (
     added,
     count_busy,
     data_of,

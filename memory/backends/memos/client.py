@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory import MemoryEvent, MemoryFeedback, RetrieveRequest
-from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.parsing import (
+from memory.backends.memos.answers import (
     Added,
     Item,
     added,
@@ -19,7 +18,9 @@ from memory.backends.memos.parsing import (
     items,
     task_states,
 )
-from memory.backends.memos.requests import Body, MemosScope, Requests
+from memory.backends.memos.ids import MemosScope
+from memory.backends.memos.options import MemosOptions
+from memory.backends.memos.translate import Body, Requests
 from memory.backends.memos.transport import Transport
 
 __all__ = ["Listing", "Native"]
