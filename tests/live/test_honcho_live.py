@@ -36,6 +36,9 @@ KEY = os.environ.get("HONCHO_API_KEY")
 pytestmark = pytest.mark.skipif(not URL, reason="HONCHO_URL names no live Honcho server")
 
 
+DERIVED: Mapping[str, str] = {"event_ids": "a conclusion does not say what it was drawn from"}
+
+
 def _config(**block: Any) -> dict[str, Any]:
     scope = {"run_id": "live", "persona_id": "ada"}
     block = {"base_url": URL, **({"api_key": KEY} if KEY else {}), **block}
@@ -55,12 +58,16 @@ class _Live(MemoryContract):
 class TestContext(_Live):
     """As it comes."""
 
+    without_ids = DERIVED
+    limits_natively = False  # a session's own messages are bounded by tokens alone
     config: ClassVar[Mapping[str, Any]] = _config()
 
 
 class TestConclusions(_Live):
     """Single conclusions."""
 
+    without_ids = DERIVED
+    limits_natively = False
     config: ClassVar[Mapping[str, Any]] = _config(supplement="conclusions")
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}
 
