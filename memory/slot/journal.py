@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -27,7 +27,7 @@ from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.journal_file import Durability, connect, explained
+from memory.slot.journal_file import Durability, OpenFiles, connect, explained
 
 __all__ = ["Durability", "Journal", "JournalEntry", "JournalStatus"]
 
@@ -94,6 +94,7 @@ class Journal:
         self._guard = threading.Lock()
         self._max_pages: int | None = None
         self._db = connect(path, durability)
+        self._files = OpenFiles(path)
         self._page_size: int = self._db.execute("PRAGMA page_size").fetchone()[0]
         if max_mb is not None:
             self._max_pages = max_mb * 1024 * 1024 // self._page_size
@@ -265,18 +266,8 @@ class Journal:
 
         def take(page: list[tuple[MemoryEvent, JournalStatus]]) -> None:
             nonlocal new, known
-            before = self._append([event for event, _ in page])
-            with self._db:
-                for (event, status), kept in zip(page, before, strict=True):
-                    if kept is not None:
-                        known += 1
-                        continue
-                    new += 1
-                    key = _key(event.scope)
-                    self._db.execute(
-                        "UPDATE events SET status = ? WHERE scope = ? AND event_id = ? AND status = 'waiting'",
-                        (status, key, event.event_id),
-                    )
+            kept = [entry for entry in self._append(*zip(*page, strict=True)) if entry is not None]
+            known, new = known + len(kept), new + len(page) - len(kept)
             self._count()
 
         source = iter(events)
@@ -301,6 +292,7 @@ class Journal:
                 self._db.executemany("DELETE FROM replays WHERE scope = ?", found)
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._files = OpenFiles(self.path)
             self._count()
             return scopes
 
@@ -346,12 +338,15 @@ class Journal:
         except sqlite3.Error as error:
             raise explained(self.path, error) from error
 
-    def _append(self, events: Sequence[MemoryEvent]) -> list[JournalEntry | None]:
+    def _append(
+        self, events: Sequence[MemoryEvent], statuses: Sequence[JournalStatus] = ()
+    ) -> list[JournalEntry | None]:
+        self._files.check()
         self._make_room()
         before: list[JournalEntry | None] = []
         new: dict[str, int] = {}
         with self._db:
-            for event in events:
+            for event, status in zip(events, statuses or repeat("waiting"), strict=False):
                 key = _key(event.scope)
                 known = self._read("scope = ? AND event_id = ? AND status != 'reset'", (key, event.event_id))
                 if known and known[0].event.messages != event.messages:
@@ -362,8 +357,8 @@ class Journal:
                 if known:
                     continue
                 self._db.execute(
-                    "INSERT INTO events (scope, persona, event_id, event) VALUES (?, ?, ?, ?)",
-                    (key, event.scope.persona_id, event.event_id, event.model_dump_json()),
+                    "INSERT INTO events (scope, persona, event_id, event, status) VALUES (?, ?, ?, ?, ?)",
+                    (key, event.scope.persona_id, event.event_id, event.model_dump_json(), status),
                 )
                 new[key] = new.get(key, 0) + 1
         for key, count in new.items():

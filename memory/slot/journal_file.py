@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Literal
 
 from memory.contract.errors import JournalError
 
-__all__ = ["VERSION", "Durability", "connect", "explained"]
+__all__ = ["VERSION", "Durability", "OpenFiles", "connect", "explained"]
 
 Durability = Literal["process", "machine"]
 VERSION = 1
@@ -36,6 +37,35 @@ CREATE TABLE replays (
     PRIMARY KEY (target, scope)
 ) WITHOUT ROWID;
 """
+
+
+class OpenFiles:
+    """The files of an open journal, as they were: SQLite would go on writing to one that nobody can open again."""
+
+    def __init__(self, path: Path) -> None:
+        self._seen: dict[Path, os.stat_result | None] = dict.fromkeys(
+            (path, path.with_name(f"{path.name}-wal"))
+        )
+        self.check()
+
+    def check(self) -> None:
+        """Look at them again.
+
+        Raises:
+            JournalError: one was removed, replaced or emptied.
+        """
+        for path, before in self._seen.items():
+            try:
+                there = path.stat()
+            except FileNotFoundError:
+                there = None
+            if before is not None and (
+                there is None or not os.path.samestat(there, before) or before.st_size > there.st_size == 0
+            ):
+                raise JournalError(
+                    f"{path.name}: removed, replaced or emptied while it was open; restore it and start again"
+                )
+            self._seen[path] = there
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:

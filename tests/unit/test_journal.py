@@ -211,6 +211,50 @@ async def test_a_spoilt_file_is_never_an_empty_journal(tmp_path: Path, spoil, sa
         Journal(path)
 
 
+@pytest.mark.parametrize("name", ["j.db", "j.db-wal"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "emptied"])
+async def test_a_journal_spoilt_while_it_is_open_keeps_nothing_and_says_so(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    """SQLite would go on writing to a file that nobody can open any more."""
+    file = tmp_path / name
+    with Journal(tmp_path / "j.db") as journal:
+        await journal.append([event("a")])
+        if how == "removed":
+            file.unlink()
+        elif how == "replaced":
+            other = tmp_path / "other"
+            other.write_bytes(file.read_bytes())
+            other.replace(file)
+        else:
+            os.truncate(file, 0)
+        with pytest.raises(JournalError, match=f"{name}: removed, replaced or emptied while it was open"):
+            await journal.append([event("b")])
+
+
+async def test_an_import_cut_short_leaves_nothing_to_be_delivered(tmp_path: Path, monkeypatch) -> None:
+    """What comes from elsewhere was delivered there; waiting here, it would be sent to this backend."""
+    append = Journal._append
+
+    def dies(self, *given):
+        append(self, *given)
+        raise KeyboardInterrupt
+
+    with Journal(tmp_path / "j.db") as journal:
+        monkeypatch.setattr(Journal, "_append", dies)
+        with pytest.raises(KeyboardInterrupt):
+            journal.add([(event("a"), "committed"), (event("b"), "waiting")])
+    monkeypatch.undo()
+    with Journal(tmp_path / "j.db") as journal:
+        assert {one.event.event_id: one.status for one in journal.entries()} in (
+            {},
+            {"a": "committed", "b": "waiting"},
+        )
+        assert journal.add([(event("a"), "committed"), (event("c"), "rejected")]) == (1, 1)
+        assert journal.counts() == {"committed": 1, "waiting": 1, "rejected": 1}
+        assert journal.backlog() == 1
+
+
 async def test_a_closed_journal_says_so(journal: Journal) -> None:
     journal.close()
     journal.close()
