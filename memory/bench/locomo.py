@@ -7,15 +7,14 @@ list of samples: ``sample_id``, ``conversation`` with ``speaker_a``, ``speaker_b
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 from memory.bench.canonical import canonical_hash
+from memory.bench.nodes import Node, read_json
 from memory.bench.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
@@ -51,8 +50,8 @@ def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> Time
         ConfigError: the file cannot be read, is not JSON, or lacks a field; the message says where.
     """
     source = Path(path).expanduser()
-    data = _read(source)
-    samples = _Node(data, source.name).items()
+    data = read_json(source, "a LoCoMo JSON file")
+    samples = Node(data, source.name, kind="a LoCoMo file").items()
     if not samples:
         raise ConfigError(f"{source.name}: holds no conversation; give a LoCoMo file such as locomo10.json")
     timelines: dict[str, Timeline] = {}
@@ -89,67 +88,7 @@ def split_evidence(evidence: list[str], known: set[str]) -> tuple[tuple[str, ...
     return tuple(found), len(unresolved)
 
 
-def _read(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"run.data: {path} does not exist; give the path of a LoCoMo JSON file") from None
-    except OSError as error:
-        raise ConfigError(f"run.data: {path} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"run.data: {path} is not UTF-8 text; give a LoCoMo JSON file") from None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"run.data: {path.name} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
-    except RecursionError:
-        raise ConfigError(f"run.data: {path.name} is nested too deeply to be a LoCoMo file") from None
-
-
-_JSON_NAMES = {dict: "an object", list: "a list", str: "text", int: "a whole number"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A value of the file together with its place, so that what is wrong can be pointed at."""
-
-    value: Any
-    file: str
-    place: str = ""
-
-    def wrong(self, name: str, what: str) -> ConfigError:
-        place = f"{self.place}.{name}" if name else self.place or "the top level"
-        return ConfigError(f"{self.file}: {place} {what}")
-
-    def typed(self, kind: type[T]) -> T:
-        # bool is an int in Python, but not in JSON.
-        if not isinstance(self.value, kind) or isinstance(self.value, bool):
-            raise self.wrong("", f"must be {_JSON_NAMES[kind]}; is this a LoCoMo file?")
-        return self.value
-
-    def get(self, name: str) -> Self:
-        fields = self.typed(dict)
-        if name not in fields:
-            raise self.wrong(name, "is missing; is this a LoCoMo file?")
-        return type(self)(fields[name], self.file, f"{self.place}.{name}")
-
-    def text(self, name: str) -> str:
-        """A field that must not be blank."""
-        text = self.get(name).typed(str).strip()
-        if not text:
-            raise self.wrong(name, "is blank")
-        return text
-
-    def items(self) -> list[Self]:
-        return [
-            type(self)(item, self.file, f"{self.place}[{index}]")
-            for index, item in enumerate(self.typed(list))
-        ]
-
-
-def _sample(sample: _Node, persona: str, limit: int | None) -> Timeline:
+def _sample(sample: Node, persona: str, limit: int | None) -> Timeline:
     if "*" in persona:
         raise sample.wrong("sample_id", "holds the wildcard '*'; it names the persona")
     conversation = sample.get("conversation")
@@ -167,7 +106,7 @@ def _sample(sample: _Node, persona: str, limit: int | None) -> Timeline:
     return Timeline(persona_id=persona, sessions=sessions, probes=probes)
 
 
-def _sessions(conversation: _Node, persona: str) -> Iterator[Session]:
+def _sessions(conversation: Node, persona: str) -> Iterator[Session]:
     first = conversation.text("speaker_a")
     conversation.text("speaker_b")
     numbers = sorted(int(match[1]) for key in conversation.typed(dict) if (match := _SESSION.match(key)))
@@ -187,7 +126,7 @@ def _sessions(conversation: _Node, persona: str) -> Iterator[Session]:
         )
 
 
-def _turn(turn: _Node, persona: str, first: str, at: datetime) -> Turn:
+def _turn(turn: Node, persona: str, first: str, at: datetime) -> Turn:
     dia_id = turn.text("dia_id")
     speaker = turn.text("speaker")
     words = [f"{speaker}:", turn.get("text").typed(str).strip()]
@@ -207,7 +146,7 @@ def _turn(turn: _Node, persona: str, first: str, at: datetime) -> Turn:
     )
 
 
-def _moment(conversation: _Node, name: str) -> datetime:
+def _moment(conversation: Node, name: str) -> datetime:
     match = _DATE.match(conversation.text(name))
     month = match[5][:3].lower() if match else ""
     if match and month in _MONTHS:
@@ -220,7 +159,7 @@ def _moment(conversation: _Node, name: str) -> datetime:
     raise conversation.wrong(name, "is not a time like '1:56 pm on 8 May, 2023'")
 
 
-def _probe(item: _Node, probe_id: str, persona: str, known: set[str], sessions: int) -> Probe:
+def _probe(item: Node, probe_id: str, persona: str, known: set[str], sessions: int) -> Probe:
     category = item.get("category").typed(int)
     if category not in CATEGORIES:
         raise item.wrong("category", f"is {category}; LoCoMo has 1 to 5")

@@ -326,6 +326,11 @@ class Timeline:
         """All turns of fixed transcripts, oldest first."""
         return tuple(turn for session in self.sessions for turn in session.turns)
 
+    @property
+    def steps(self) -> int:
+        """Sessions, test sessions, and points at which probes are asked."""
+        return len(self.sessions) + len(self.tests) + len({probe.after for probe in self.probes})
+
     def probes_after(self, sessions: int) -> tuple[Probe, ...]:
         """The probes asked once ``sessions`` sessions have been ingested."""
         return tuple(probe for probe in self.probes if probe.after == sessions)

@@ -263,7 +263,7 @@ class _Cell:
         texts = [
             {"persona_id": persona, **text}
             for row in journal.lines()
-            if row["kind"] == "test"
+            if row["kind"] in ("test", "probes")
             for text in row.get("texts", ())
         ]
         lines = "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
@@ -278,8 +278,8 @@ class _Cell:
         self._note_times()
         if self.tell is not None:
             timeline = self.job.experiment.timelines(self.job.spec.seed).timelines[self.job.spec.persona]
-            total = len(timeline.sessions) + len(timeline.tests)
-            self.tell(self.job.spec.cell_id, played.sessions + played.tests, total)
+            done = played.sessions + played.tests + played.asked
+            self.tell(self.job.spec.cell_id, done, timeline.steps)
 
     def _note_times(self) -> None:
         """Times stand apart from everything that a resumed cell must have the same."""

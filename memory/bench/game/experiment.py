@@ -303,7 +303,7 @@ class _Run:
         self.totals: dict[str, int] = {}
         for spec in self.experiment.cells():
             timeline = self.experiment.timelines(spec.seed).timelines[spec.persona]
-            self.totals[spec.cell_id] = len(timeline.sessions) + len(timeline.tests)
+            self.totals[spec.cell_id] = timeline.steps
         open_cells = {job.spec.cell_id for job in jobs}
         self.done = {name: total for name, total in self.totals.items() if name not in open_cells}
         self.before = sum(self.done.values())

@@ -9,9 +9,18 @@ from functools import cache, cached_property
 from typing import Literal
 
 from memory.bench.quickstart_text import CONTEXTS, World
+from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError
 
-__all__ = ["Attribute", "Forms", "Language", "LanguageName", "load_language"]
+__all__ = [
+    "Attribute",
+    "DataLanguage",
+    "Forms",
+    "Language",
+    "LanguageName",
+    "language_of",
+    "load_language",
+]
 
 LanguageName = Literal["en", "zh"]
 
@@ -31,8 +40,8 @@ class Attribute:
     name: str
     topic: str
     task: str
-    markers: tuple[str, str, str, str]
-    acted: tuple[str, str, str, str]
+    markers: tuple[str, ...]
+    acted: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ class Language:
     @cached_property
     def any_marker(self) -> re.Pattern[str]:
         """Finds the markers in a text in lower case."""
-        return re.compile("|".join(map(re.escape, self.settings)))
+        return re.compile("|".join(map(re.escape, sorted(self.settings, key=len, reverse=True))) or r"(?!)")
 
     def acted(self, attribute: str, marker: str) -> str:
         """What a reply shows that follows a setting."""
@@ -163,6 +172,43 @@ class Language:
     def word(word: str) -> re.Pattern[str]:
         """Finds a word; one of a script without spaces has no edges to look for."""
         return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class DataLanguage(Language):
+    """What deterministic roles make of data that is read: settings are told by the exact words of its truth, and
+    a request calls for the attribute that its beat names. Replies show a setting by a sign that is no word of it.
+    """
+
+    requests: Mapping[str, str] = field(default_factory=dict)
+
+    def matters_to(self, request: str) -> str | None:
+        """The attribute of the beat that says this."""
+        return self.requests.get(request)
+
+
+def language_of(data: TimelineSet) -> DataLanguage:
+    """The language of data that is read."""
+    values: dict[str, dict[str, None]] = {}
+    requests: dict[str, str] = {}
+    for timeline in data.timelines:
+        for known in timeline.preferences:
+            values.setdefault(known.attribute, {})[known.value] = None
+        scripts = [one.script for one in timeline.sessions] + [one.script for one in timeline.tests]
+        for beat in (beat for script in scripts if script is not None for beat in script.beats):
+            if beat.attribute is not None:
+                requests[beat.goal] = beat.attribute
+    attributes = tuple(
+        Attribute(
+            name,
+            name,
+            "",
+            tuple(markers),
+            tuple(f"(acts by setting {number} of {name})" for number in range(1, len(markers) + 1)),
+        )
+        for name, markers in values.items()
+    )
+    return DataLanguage("en", attributes, (), load_language("en").forms, requests=requests)
 
 
 def load_language(name: str) -> Language:

@@ -17,6 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.table import CsField, PlayerSettings
+from memory.bench.locomo import load_locomo
+from memory.bench.longmemeval import load_longmemeval
+from memory.bench.mempabench import load_mempabench
+from memory.bench.personamem import load_personamem
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
@@ -131,10 +135,12 @@ class Limits(_Block):
 class BenchSettings(_Block):
     """The ``bench:`` block. A relative path in a file is relative to that file."""
 
-    timeline: Literal["game"] = "game"
-    """``game`` is generated."""
+    timeline: Literal["game", "mempabench", "personamem", "longmemeval", "locomo"] = "game"
+    """``game`` is generated; the others read ``data``."""
     data: InputFile | None = None
-    """The data, for timelines that are read."""
+    """The data set's file or directory."""
+    limit_questions: Count | None = None
+    """Ask only the first so many questions: of each conversation, or of the file."""
     game: GameSize = Field(default_factory=GameSize)
     """Size and language of the generated game."""
     providers: Annotated[tuple[Variant, ...], Field(min_length=1)]
@@ -155,7 +161,8 @@ class BenchSettings(_Block):
     doctor: bool = True
     """Pass the doctor's checks before the cells of a provider are played."""
     keep_texts: bool | None = None
-    """Keep what was said and shown beside the scores. Default: for generated data."""
+    """Keep what was said and shown beside the scores. Default: not for data in
+    MemPABench's layout, which may be yours."""
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
     """Where cells are played."""
     limits: Limits = Field(default_factory=Limits)
@@ -183,12 +190,18 @@ class BenchSettings(_Block):
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")
+        if (self.data is None) != (self.timeline == "game"):
+            wrong = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
+            raise ValueError(f"the timeline {self.timeline} {wrong}")
+        if self.timeline != "game" and len(self.seeds) > 1:
+            raise ValueError("seeds make generated games; data that is read has one, use replicates")
         return self
 
     @property
     def texts_kept(self) -> bool:
         """Whether texts are kept."""
-        return self.timeline == "game" if self.keep_texts is None else self.keep_texts
+        public = self.timeline != "mempabench"  # a layout, in which may be anyone's sessions
+        return public if self.keep_texts is None else self.keep_texts
 
     @property
     def directory(self) -> Path:
@@ -297,12 +310,22 @@ def _generated(size: GameSize, seed: int) -> TimelineSet:
     return make_game(size, seed=seed)
 
 
+@lru_cache(maxsize=2)
+def _read(timeline: str, path: Path, limit: int | None) -> TimelineSet:
+    if timeline == "mempabench":
+        return load_mempabench(path)
+    loaders = {"locomo": load_locomo, "personamem": load_personamem, "longmemeval": load_longmemeval}
+    return loaders[timeline](path, limit_questions=limit)
+
+
 def load_timelines(settings: BenchSettings, seed: int) -> TimelineSet:
     """The timelines of one seed; data that is read is the same for every seed.
 
     Raises:
         ConfigError: the data cannot be used; the message says where.
     """
+    if settings.data is not None:
+        return _read(settings.timeline, settings.data, settings.limit_questions)
     return _generated(settings.game, seed)
 
 

@@ -175,13 +175,13 @@ def variant_metrics(label: str, beats: Sequence[Scored]) -> VariantMetrics:
 
 
 def _fit(beats: Iterable[Scored]) -> Estimate:
-    return _tell((cluster, bool(one.fit_first)) for cluster, one in beats)
+    return _tell((cluster, one.fit_first) for cluster, one in beats if one.fit_first is not None)
 
 
 def _context(own: Sequence[Scored]) -> list[Measure]:
-    """Style fit: share of first replies that suit. Discrimination: of those whose attribute differs in the other
-    context and that show one of the two, share that show this one's. Contamination: of all whose attribute differs,
-    share that show the other's."""
+    """Style fit: share of first replies that suit; of questions, that are right. Discrimination: of those whose
+    attribute differs in the other context and that show one of the two, share that show this one's. Contamination:
+    of all whose attribute differs, share that show the other's."""
     differing = [(cluster, one) for cluster, one in own if one.has_other]
     either = [(cluster, one) for cluster, one in differing if one.first in ("current", "other")]
     return [
@@ -255,7 +255,7 @@ def _interaction(scored: Sequence[Scored]) -> list[Measure]:
             name="felt effort",
             group="IQI",
             better="lower",
-            estimate=_tell((cluster, one.turns > 1) for cluster, one in scored),
+            estimate=_tell((cluster, one.turns > 1) for cluster, one in scored if one.kind != "other"),
         ),
         Measure(
             name="coherence",
@@ -286,6 +286,7 @@ def _retrieval(own: Sequence[Scored]) -> list[Measure]:
     Precision, MRR, nDCG: over its items, one that tells the setting in force being relevant."""
     changed = [(cluster, one) for cluster, one in own if one.has_stale]
     with_items = [(cluster, one) for cluster, one in own if one.relevant]
+    ranked = [(cluster, one) for cluster, one in own if one.gold or one.shows_current is not None]
 
     def measure(
         name: str, values: Iterable[tuple[str, float | bool]], better: Literal["higher", "lower"] = "higher"
@@ -293,7 +294,10 @@ def _retrieval(own: Sequence[Scored]) -> list[Measure]:
         return Measure(name=name, group="retrieval", better=better, estimate=_tell(values))
 
     return [
-        measure("shown", ((cluster, bool(one.shows_current)) for cluster, one in own)),
+        measure(
+            "shown",
+            ((cluster, one.shows_current) for cluster, one in own if one.shows_current is not None),
+        ),
         measure(
             "stale rate",
             ((cluster, bool(one.shows_stale and not one.shows_current)) for cluster, one in changed),
@@ -304,7 +308,7 @@ def _retrieval(own: Sequence[Scored]) -> list[Measure]:
             ((cluster, one.found / one.gold) for cluster, one in own if one.gold and one.found is not None),
         ),
         measure("precision", ((cluster, fmean(one.relevant)) for cluster, one in with_items)),
-        measure("MRR", ((cluster, _reciprocal(one.relevant)) for cluster, one in own)),
+        measure("MRR", ((cluster, _reciprocal(one.relevant)) for cluster, one in ranked)),
         measure("nDCG", ((cluster, _ndcg(one.relevant, one.gold)) for cluster, one in own if one.gold)),
     ]
 
@@ -368,6 +372,6 @@ def _by_beat(beats: Sequence[Scored]) -> dict[tuple[str, str], float]:
     """Share of first replies that suit, over replicates, of each beat."""
     found: dict[tuple[str, str], list[float]] = {}
     for cluster, one in beats:
-        if one.status == "scored":
-            found.setdefault((cluster, one.probe_id), []).append(float(bool(one.fit_first)))
+        if one.status == "scored" and one.fit_first is not None:
+            found.setdefault((cluster, one.probe_id), []).append(float(one.fit_first))
     return {key: fmean(values) for key, values in found.items()}

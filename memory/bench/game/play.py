@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from memory.bench.game.asked import ask_probes
 from memory.bench.game.roles import Exchange
 from memory.bench.game.table import Dealings, Played, PlayerSettings, Stopped, Table
 from memory.bench.game.tested import Told, play_test
@@ -66,6 +67,7 @@ class Player:
             await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
             await self._slot.setup_scope(self._scope)
         tests = list(self._timeline.tests)
+        asked = sorted({probe.after for probe in self._timeline.probes})
         for number, session in enumerate([None, *self._timeline.sessions]):
             if session is not None:
                 await self._session(number, session)
@@ -75,6 +77,12 @@ class Player:
                     row = await play_test(self._dealings, self._timeline.persona_id, test, self._told)
                     self._note("test", **row)
                     self._table.progress(self.played)
+            if number in asked[self.played.asked :]:
+                await self._remind()
+                probes = self._timeline.probes_after(number)
+                row = await ask_probes(self._dealings, self._timeline.persona_id, number, probes)
+                self._note("probes", **row)
+                self._table.progress(self.played)
 
     def _note(self, kind: str, **row: Any) -> None:
         if spent := self._table.spent():

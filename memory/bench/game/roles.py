@@ -6,6 +6,7 @@ user says. Nothing tells it whether it is tested.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ __all__ = [
     "Verdict",
 ]
 
+_OPTION = re.compile(r"^\(([a-z])\) (.*)$", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 RoleName = Literal["assistant", "simulator", "judge"]
 ROLES: tuple[RoleName, ...] = ("assistant", "simulator", "judge")
 
@@ -112,6 +115,8 @@ class Roles:
     assistant: Assistant
     simulator: Simulator
     judge: Judge
+    answers: bool = False
+    """Whether the assistant answers questions in words of its own, and the judge reads them."""
 
 
 class RuleAssistant:
@@ -127,6 +132,8 @@ class RuleAssistant:
 
     async def reply(self, section: str, earlier: Sequence[Exchange], user: str, situation: Situation) -> str:
         """What it says: no model, no chance."""
+        if options := _OPTION.findall(user):
+            return _likeliest(section, options)
         forms, reader = self._language.forms, self._reader
         attribute, request = self._called_for([*(one.user for one in earlier), user])
         if attribute is None:
@@ -149,6 +156,15 @@ class RuleAssistant:
         if len(said) > 1 and self._reader.objects(request):
             return self._called_for(said[:-1])
         return None, request
+
+
+def _likeliest(section: str, options: Sequence[tuple[str, str]]) -> str:
+    """Of given answers, the one that shares most of its own words with the section; the first of equals."""
+    words = [set(_WORD.findall(text.casefold())) for _, text in options]
+    common = set.intersection(*words)
+    shown = set(_WORD.findall(section.casefold()))
+    shares = [len((own - common) & shown) / max(1, len(own - common)) for own in words]
+    return f"({options[shares.index(max(shares))][0]})"
 
 
 class RuleSimulator:

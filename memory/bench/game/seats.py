@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from memory.bench.game.language import load_language
+from memory.bench.game.language import language_of, load_language
 from memory.bench.game.manifest import RoleRecord
 from memory.bench.game.matrix import BenchSettings, RoleSettings
 from memory.bench.game.models import Meter, ModelAssistant, ModelJudge, ModelSimulator, Seat, load_prompt
@@ -82,7 +82,8 @@ class Seats:
         self._own: list[Provider] = []
         self._seats: dict[str, Seat] = {}
         self._given = providers or {}
-        language, roles = load_language(settings.game.language), settings.roles
+        roles = settings.roles
+        language = load_language(settings.game.language) if data.name == "game" else language_of(data)
         assistant: Assistant = RuleAssistant(language)
         simulator: Simulator = RuleSimulator()
         judge: Judge = RuleJudge(language)
@@ -92,7 +93,7 @@ class Seats:
             simulator = ModelSimulator(seat)
         if seat := self._seat("judge", roles.judge):
             judge = ModelJudge(seat, roles.judge.votes)
-        self.roles = Roles(assistant, simulator, judge)
+        self.roles = Roles(assistant, simulator, judge, answers=roles.assistant.provider is not None)
 
     def _seat(self, role: RoleName, chosen: RoleSettings) -> Seat | None:
         if chosen.provider is None:

@@ -56,7 +56,7 @@ class Played:
     """What is known of a cell; the sum of its journal's lines.
 
     Attributes:
-        sessions, tests: ended, of the timeline's.
+        sessions, tests, asked: ended, of the timeline's sessions, test sessions, and points where it asks probes.
         counts: ``events``, ``native_records``, ``turns``, ``retrieve_errors``, ``written_tokens``,
             ``context_tokens``; of test sessions ``skipped`` (writes that were refused, as they should be),
             ``recalled``, and of those ``dated`` and ``versioned``.
@@ -67,6 +67,7 @@ class Played:
 
     sessions: int = 0
     tests: int = 0
+    asked: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     writes: Counter[str] = field(default_factory=Counter)
     readiness: Counter[str] = field(default_factory=Counter)
@@ -92,8 +93,9 @@ class Played:
             self.counts["written_tokens"] += row["tokens"]
         elif kind == "session":
             self.sessions += 1
-        elif kind == "test":
-            self.tests += 1
+        elif kind in ("test", "probes"):
+            self.tests += kind == "test"
+            self.asked += kind == "probes"
             self.readiness[row["readiness"]] += 1
             self.store[row["store"]] += 1
             for count in ("skipped", "recalled", "dated", "versioned"):

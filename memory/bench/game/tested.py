@@ -16,7 +16,7 @@ from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import RetrieveResult
 from memory.contract.requests import AdapterMode
 
-__all__ = ["Told", "play_test"]
+__all__ = ["Tested", "Told", "play_test"]
 
 Told = tuple[int, str, str]
 """A turn that was written: number of its session, event id, what the user said in lower case."""
@@ -40,10 +40,10 @@ async def play_test(
         Stopped: the memory failed to process what was written, or a test session's artefact was written.
         MemslotError: the mode could not be switched, or the backend failed time and again.
     """
-    return await _Tested(dealings, persona_id, test, told).play()
+    return await Tested(dealings, persona_id, test, told).play()
 
 
-class _Tested:
+class Tested:
     """A test session while it is played."""
 
     def __init__(self, dealings: Dealings, persona_id: str, test: TestSession, told: Sequence[Told]) -> None:
@@ -121,10 +121,7 @@ class _Tested:
             except BackendError as failure:
                 error = self._dealings.failed(failure)
                 break
-            self._warnings += result.trace.warnings
-            self._recalled += 1
-            self._dated += result.trace.newest_retrieved_at is not None
-            self._versioned += bool(result.trace.representation_version or result.trace.last_derived_at)
+            self._note_retrieval(result)
             reply = await self._dealings.reply(
                 result.formatted_context, self._earlier, user, script, len(self._earlier) + 1
             )
@@ -161,6 +158,13 @@ class _Tested:
             **({} if error or first is None else self._measured(beat.truth, first)),
         )
         self._add(record, verdicts, beat)
+
+    def _note_retrieval(self, result: RetrieveResult) -> None:
+        trace = result.trace
+        self._warnings += trace.warnings
+        self._recalled += 1
+        self._dated += trace.newest_retrieved_at is not None
+        self._versioned += bool(trace.representation_version or trace.last_derived_at)
 
     def _measured(self, truth: PreferenceTruth, result: RetrieveResult) -> dict[str, Any]:
         shown = result.formatted_context.casefold()

@@ -1,0 +1,157 @@
+"""Questions along a timeline (LoCoMo, PersonaMem, LongMemEval), by the same protocol as test sessions.
+
+What is retrieved is measured by the turns that hold the answer. A question with given answers is put to the
+assistant with them; one without is answered where the assistant is a model, and judged by the reference answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from memory.bench.game.record import BeatRecord
+from memory.bench.game.roles import Exchange, Verdict
+from memory.bench.game.table import Dealings
+from memory.bench.game.tested import Tested
+from memory.bench.timeline import (
+    Beat,
+    ChoiceTruth,
+    EvidenceTruth,
+    PreferenceTruth,
+    Probe,
+    Script,
+    TestSession,
+)
+from memory.contract.errors import BackendError
+from memory.contract.receipts import RetrieveResult
+
+__all__ = ["ask_probes", "with_options"]
+
+_LETTER = re.compile(r"\(([a-z])\)")
+_WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def ask_probes(
+    dealings: Dealings, persona_id: str, after: int, probes: Sequence[Probe]
+) -> dict[str, Any]:
+    """Ask the probes of one point of the timeline while nothing is written.
+
+    Args:
+        dealings: with whom and how.
+        persona_id: who.
+        after: sessions ingested.
+        probes: each by itself: no question sees another.
+
+    Returns:
+        The journal's line.
+
+    Raises:
+        MemslotError: as for :func:`memory.bench.game.tested.play_test`.
+    """
+    return await _Asked(dealings, persona_id, after, probes).play()
+
+
+def with_options(probe: Probe, truth: ChoiceTruth) -> str:
+    """A question as it is put, with its answers lettered from a."""
+    lines = [
+        f"({chr(ord('a') + number)}) {' '.join(text.split())}" for number, text in enumerate(truth.options)
+    ]
+    return "\n".join([probe.query, *lines, "Answer with the letter of the reply that suits me best."])
+
+
+class _Asked(Tested):
+    def __init__(self, dealings: Dealings, persona_id: str, after: int, probes: Sequence[Probe]) -> None:
+        beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
+        script = Script("", None, None, _WHEN, beats)
+        session_id = probes[0].session_id
+        super().__init__(dealings, persona_id, TestSession(after, session_id, script), ())
+        self._probes = {probe.probe_id: probe for probe in probes}
+
+    async def _beat(self, beat: Beat, readiness: str, known: bool) -> None:
+        probe = self._probes[beat.beat_id]
+        script = Script("", probe.scenario, probe.context, _WHEN, ())
+        error: str | None = None
+        fields: dict[str, Any] = {}
+        try:
+            with self._table.asking(probe.probe_id):
+                result = await self._dealings.recall(probe.query, probe.session_id, script)
+        except BackendError as failure:
+            error = self._dealings.failed(failure)
+        else:
+            self._note_retrieval(result)
+            fields = {**self._found(probe, result), **await self._answered(probe, result, script)}
+        status = "failed" if error else "scored" if known else "not_ready"
+        if status == "scored" and fields.pop("unreadable", False):
+            status = "unreadable"
+        fields.pop("unreadable", None)
+        self._records.append(
+            BeatRecord.load(
+                {
+                    "probe_id": probe.probe_id,
+                    "persona_id": self._persona_id,
+                    "session_id": probe.session_id,
+                    "beat_id": probe.probe_id,
+                    "kind": "other",
+                    "after": probe.after,
+                    "status": status,
+                    "context": probe.context,
+                    "attribute": probe.attribute or probe.category,
+                    "readiness": readiness,
+                    "error": error,
+                    **fields,
+                }
+            )
+        )
+
+    def _found(self, probe: Probe, result: RetrieveResult) -> dict[str, Any]:
+        measured: dict[str, Any] = {
+            "tokens": result.trace.token_count,
+            "shortfall": result.trace.shortfall_tokens,
+        }
+        if isinstance(probe.truth, EvidenceTruth) and probe.truth.turns:
+            gold = set(probe.truth.turns)
+            named = [set(entry.event_ids) for entry in result.context_entries]
+            measured["gold"] = len(gold)
+            measured["found"] = len(gold & set().union(*named)) if any(named) else None
+            measured["relevant"] = tuple(bool(gold & ids) for ids in named)
+        return measured
+
+    async def _answered(self, probe: Probe, result: RetrieveResult, script: Script) -> dict[str, Any]:
+        truth = probe.truth
+        if isinstance(truth, ChoiceTruth):
+            reply = await self._ask(with_options(probe, truth), probe, result, script)
+            letters = set(_LETTER.findall(reply))
+            if len(letters) != 1 or ord(letter := letters.pop()) - ord("a") >= len(truth.options):
+                return {"turns": 1, "unreadable": True}
+            right = ord(letter) - ord("a") == truth.right
+            shown = "current" if right else "unknown"
+            return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}
+        answer = truth.answer if isinstance(truth, EvidenceTruth) else None
+        if answer is None or not self._table.roles.answers:
+            return {}
+        reply = await self._ask(probe.query, probe, result, script)
+        beat = Beat(
+            probe.probe_id,
+            "other",
+            probe.query,
+            constraint=answer,
+            truth=PreferenceTruth(current=f"the reply says: {answer}"),
+        )
+        verdict: Verdict = await self._dealings.judge(script, beat, [Exchange(probe.query, reply)])
+        return {
+            "turns": 1,
+            "fit_first": verdict.fit,
+            "fit_last": verdict.fit,
+            "votes": verdict.votes,
+            "agreement": verdict.agreement,
+            "unreadable": verdict.fit is None,
+        }
+
+    async def _ask(self, said: str, probe: Probe, result: RetrieveResult, script: Script) -> str:
+        reply = await self._dealings.reply(result.formatted_context, (), said, script, 1)
+        self._earlier.append(Exchange(said, reply))
+        text = {"probe_id": probe.probe_id, "user": said, "reply": reply, "context": result.formatted_context}
+        self._texts.append(text)
+        return reply

@@ -1,0 +1,110 @@
+"""Values of a data file together with their places, so that what is wrong can be pointed at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from memory.contract.errors import ConfigError
+
+__all__ = ["Node", "parse_json", "read_json", "read_text"]
+
+_JSON_NAMES = {dict: "an object", list: "a list", str: "text", int: "a whole number"}
+T = TypeVar("T")
+
+
+def read_text(path: Path, what: str) -> str:
+    """A data file's text.
+
+    Args:
+        path: the file.
+        what: what it should be, for messages, such as ``a LoCoMo JSON file``.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"run.data: {path} does not exist; give the path of {what}") from None
+    except OSError as error:
+        raise ConfigError(f"run.data: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"run.data: {path} is not UTF-8 text; give {what}") from None
+
+
+def read_json(path: Path, what: str) -> Any:
+    """A data file's content; arguments as for :func:`read_text`.
+
+    Raises:
+        ConfigError: as for :func:`read_text`, or it is not JSON; the message names line and column.
+    """
+    return parse_json(read_text(path, what), path.name, what)
+
+
+def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
+    """JSON that stands in a file from some line on.
+
+    Raises:
+        ConfigError: it is not JSON; the message names line and column.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise ConfigError(
+            f"run.data: {name} is not JSON: {error.msg} at line {line}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise ConfigError(f"run.data: {name} is nested too deeply to be {what}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of a file, and where it stands.
+
+    Attributes:
+        file: the file's name, for messages.
+        place: path within it, such as ``.qa[3].question``, or a line.
+        kind: what the file should be, for messages.
+    """
+
+    value: Any
+    file: str
+    place: str = ""
+    kind: str = "such a file"
+
+    def wrong(self, name: str, what: str) -> ConfigError:
+        """An error about a field, or about the value itself where the name is empty."""
+        place = f"{self.place}.{name}" if name else self.place or "the top level"
+        return ConfigError(f"{self.file}: {place} {what}")
+
+    def typed(self, kind: type[T]) -> T:
+        """The value, of this type."""
+        # bool is an int in Python, but not in JSON.
+        if not isinstance(self.value, kind) or isinstance(self.value, bool):
+            raise self.wrong("", f"must be {_JSON_NAMES[kind]}; is this {self.kind}?")
+        return self.value
+
+    def get(self, name: str) -> Self:
+        """A field that must be there."""
+        fields = self.typed(dict)
+        if name not in fields:
+            raise self.wrong(name, f"is missing; is this {self.kind}?")
+        return replace(self, value=fields[name], place=f"{self.place}.{name}")
+
+    def text(self, name: str) -> str:
+        """A field that must not be blank."""
+        text = self.get(name).typed(str).strip()
+        if not text:
+            raise self.wrong(name, "is blank")
+        return text
+
+    def items(self) -> list[Self]:
+        """The items of a list."""
+        return [
+            replace(self, value=item, place=f"{self.place}[{index}]")
+            for index, item in enumerate(self.typed(list))
+        ]

@@ -1,0 +1,374 @@
+"""Data sets that are read: played by the same command, and refused by file and place where they are malformed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from game_support import lines, matrix, play, scores
+
+from memory import ConfigError
+from memory.bench.longmemeval import load_longmemeval
+from memory.bench.mempabench import load_mempabench
+from memory.bench.personamem import load_personamem
+from memory.bench.timeline import ChoiceTruth, EvidenceTruth
+
+# -- PersonaMem -----------------------------------------------------------------------------------------------
+
+MESSAGES = [
+    {"role": "system", "content": "Name: Ada"},
+    {"role": "user", "content": "I adore pottery and clay."},
+    {"role": "assistant", "content": "Lovely."},
+    {"role": "system", "content": "Later."},
+    {"role": "user", "content": "Pottery bores me; I paint watercolours."},
+    {"role": "assistant", "content": "I see."},
+]
+QUESTION = {
+    "persona_id": "1",
+    "question_id": "q1",
+    "question_type": "preference",
+    "topic": "art",
+    "user_question_or_message": "What should I do on Sunday?",
+    "correct_answer": "(b)",
+    "all_options": str(["(a) Try welding metal.", "(b) Shape some clay, as pottery."]),
+    "shared_context_id": "c1",
+    "end_index_in_shared_context": "3",
+}
+LATER = {
+    **QUESTION,
+    "question_id": "q2",
+    "end_index_in_shared_context": "6",
+    "correct_answer": "(a)",
+    "all_options": str(["(a) Take your watercolours.", "(b) Go welding."]),
+}
+
+
+def personamem(root: Path, rows: list[dict[str, str]], contexts: list[str] | None = None) -> Path:
+    root.mkdir(exist_ok=True)
+    file = root / "questions_32k.csv"
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    said = contexts if contexts is not None else [json.dumps({"c1": MESSAGES}), json.dumps({"c2": []})]
+    (root / "shared_contexts_32k.jsonl").write_text("\n".join(said) + "\n", encoding="utf-8")
+    return root
+
+
+def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path: Path) -> None:
+    data = load_personamem(personamem(tmp_path, [LATER, QUESTION]))
+    (timeline,) = data.timelines
+    assert [probe.probe_id for probe in timeline.probes] == ["q1", "q2"]
+    before = [sum(len(turn.messages) for one in timeline.sessions[: probe.after] for turn in one.turns)
+              for probe in timeline.probes]  # fmt: skip
+    assert before == [3, 6]
+    truth = timeline.probes[0].truth
+    assert truth == ChoiceTruth(("Try welding metal.", "Shape some clay, as pottery."), 1)
+    assert data.notes[-1] == "columns that are not used: persona_id, topic"
+    assert (
+        load_personamem(tmp_path / "questions_32k.csv", limit_questions=1).timelines[0].probes[0].probe_id
+        == "q2"
+    )
+
+
+def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
+    root = personamem(tmp_path / "data", [QUESTION, LATER])
+    done = play(tmp_path / "out", "no_memory", "full_history", timeline="personamem", data=str(root))
+    assert done.manifest.status == "completed"
+    told = scores(done)
+    assert told["full_history"]["style fit"] == 1.0
+    assert told["no_memory"]["style fit"] == 0.5  # the first answer, whatever it is
+    assert told["full_history"]["MRR"] is None  # nothing says which turns hold the answer
+    cell = done.directory / "cells" / "02-s7-r1-p1"
+    assert [row["fit_first"] for row in lines(cell / "results.jsonl")] == [True, True]
+    (record,) = (cell for cell in done.manifest.cells if cell.label == "full_history")
+    assert record.store == {"same": 2}
+    assert record.counts["skipped"] == 2 * (1 + 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"correct_answer": "(e)"},
+            r"questions_32k\.csv: line 2:\.correct_answer is '\(e\)'; there are 2 answers",
+        ),
+        ({"all_options": "none"}, r"line 2:\.all_options is not a list of texts"),
+        ({"all_options": "[" * 5000}, r"line 2:\.all_options is not a list of texts"),
+        ({"end_index_in_shared_context": "7"}, r"line 2:.*is '7'; the context has 6 messages"),
+        ({"end_index_in_shared_context": "-1"}, r"line 2:.*is '-1'"),
+        ({"shared_context_id": "c9"}, r"names 'c9', which shared_contexts_32k\.jsonl does not hold"),
+        ({"user_question_or_message": " "}, r"line 2:\.user_question_or_message is blank"),
+    ],
+)
+def test_a_question_of_personamem_that_is_wrong_is_named(
+    tmp_path: Path, row: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_personamem(personamem(tmp_path, [{**QUESTION, **row}]))
+
+
+@pytest.mark.parametrize(
+    ("contexts", "message"),
+    [
+        (["{}", "{broken"], r"shared_contexts_32k\.jsonl is not JSON: .* at line 2"),
+        (["[]"], r"line 1: must be an object"),
+        ([json.dumps({"c1": [{"role": "god", "content": "x"}]})], r"line 1:\.c1\[0\]\.role is 'god'"),
+        ([json.dumps({"c1": MESSAGES})] * 2, r"line 2: holds the context 'c1' a second time"),
+        ([json.dumps({"c1": [{"role": "user"}]})], r"line 1:\.c1\[0\]\.content is missing"),
+    ],
+)
+def test_a_context_of_personamem_that_is_wrong_is_named(
+    tmp_path: Path, contexts: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_personamem(personamem(tmp_path, [QUESTION], contexts))
+
+
+def test_personamem_needs_its_columns_and_each_question_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="line 1: the column question_id is missing"):
+        load_personamem(personamem(tmp_path, [{"a": "b"}]))
+    with pytest.raises(ConfigError, match=r"line 3:\.question_id 'q1' occurs twice"):
+        load_personamem(personamem(tmp_path, [QUESTION, QUESTION]))
+    with pytest.raises(ConfigError, match="holds 0 files questions_"):
+        load_personamem(Path(__file__).parent)
+
+
+# -- LongMemEval ----------------------------------------------------------------------------------------------
+
+ASKED = {
+    "question_id": "lme1",
+    "question_type": "knowledge-update",
+    "question": "Which tea do I drink?",
+    "answer": "oolong",
+    "question_date": "2023/06/01 (Thu) 10:00",
+    "haystack_session_ids": ["late", "early"],
+    "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/01 (Mon) 09:00"],
+    "haystack_sessions": [
+        [
+            {"role": "user", "content": "Now it is oolong.", "has_answer": True},
+            {"role": "assistant", "content": "Ok."},
+        ],
+        [{"role": "user", "content": "I drink sencha."}],
+    ],
+    "answer_session_ids": ["late"],
+    "extra": 1,
+}
+
+
+def longmemeval(file: Path, **fields: Any) -> Path:
+    file.write_text(json.dumps([{**ASKED, **fields}]), encoding="utf-8")
+    return file
+
+
+def test_longmemeval_is_a_timeline_for_each_question(tmp_path: Path) -> None:
+    data = load_longmemeval(longmemeval(tmp_path / "lme.json"))
+    (timeline,) = data.timelines
+    assert [one.turns[0].text for one in timeline.sessions] == ["I drink sencha.", "Now it is oolong."]
+    (probe,) = timeline.probes
+    assert probe.truth == EvidenceTruth(("lme1:002.0",), answer="oolong")
+    assert data.notes[-1] == "fields that are not used: extra"
+
+
+def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
+    file = longmemeval(tmp_path / "lme.json")
+    done = play(tmp_path / "out", "no_memory", "full_history", timeline="longmemeval", data=str(file))
+    told = scores(done)
+    assert told["full_history"]["evidence recall"] == 1.0
+    assert told["full_history"]["MRR"] == 0.5
+    assert told["full_history"]["style fit"] is None  # rules answer no question
+    assert told["no_memory"]["MRR"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"haystack_dates": ["2023/05/20"]}, r"\[0\]\.haystack_sessions has 2 sessions, 2 ids and 1 dates"),
+        ({"haystack_dates": ["yesterday", "2023/05/01"]}, r"haystack_dates\[0\] is not a time"),
+        ({"haystack_dates": ["2023/13/01", "2023/05/01"]}, r"haystack_dates\[0\] is not a time"),
+        ({"question": ""}, r"\[0\]\.question is blank"),
+        (
+            {"haystack_sessions": [[{"role": "cat", "content": "x"}], []]},
+            r"sessions\[0\]\[0\]\.role is 'cat'",
+        ),
+        ({"answer_session_ids": None}, r"answer_session_ids must be a list"),
+    ],
+)
+def test_longmemeval_that_is_wrong_is_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_longmemeval(longmemeval(tmp_path / "lme.json", **fields))
+
+
+# -- MemPABench's layout --------------------------------------------------------------------------------------
+
+
+def beat(goal: str, attribute: str | None = None) -> dict[str, str]:
+    own = {"attribute": attribute} if attribute else {}
+    return {"goal": goal, "constraint": "as told", "branch": "No.", "hint": "I said how.", **own}
+
+
+def script(context: str, *beats: dict[str, str]) -> dict[str, Any]:
+    return {"life_context": "At home.", "scenario": "daily", "context": context, "beats": list(beats)}
+
+
+def layout(root: Path, change: Callable[[dict[str, Any]], None] = lambda files: None) -> Path:
+    files: dict[str, Any] = {
+        "acc_001.yaml": script(
+            "work", beat("In reports, be terse at all times."), beat("Sum it up.", "verbosity")
+        ),
+        "acc_002.yaml": script("personal", beat("At home I like it when you tell me everything.")),
+        "evolv_01.yaml": {
+            "after": "acc_002",
+            "context": "work",
+            "transcript": [
+                {"role": "user", "content": "At work: tell me everything, from now on."},
+                {"role": "assistant", "content": "Understood."},
+            ],
+        },
+        "probe_schedule.yaml": {
+            "sessions": [
+                {"id": "t1", "after": 1, **script("work", beat("Report on the audit.", "verbosity"))},
+                {
+                    "after": "acc_002",
+                    **script("work", beat("Report on the fair.", "verbosity")),
+                    "difficulty": 3,
+                },
+            ]
+        },
+        "resolved_gt.yaml": {
+            "work": {
+                "verbosity": [{"value": "be terse"}, {"value": "tell me everything", "from": "evolv_01"}]
+            },
+            "personal": {"verbosity": "tell me everything"},
+        },
+    }
+    change(files)
+    user = root / "user_a"
+    user.mkdir(parents=True)
+    for name, content in files.items():
+        (user / name).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return root
+
+
+def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path: Path) -> None:
+    data = load_mempabench(layout(tmp_path))
+    (timeline,) = data.timelines
+    assert [one.session_id for one in timeline.sessions] == ["acc_001", "acc_002", "evolv_01"]
+    assert [one.change for one in timeline.sessions] == [False, False, True]
+    first, second = timeline.tests
+    assert (first.session_id, first.after) == ("t1", 1)
+    assert (second.session_id, second.after) == ("test_02", 3)
+    truths = [test.script.beats[0].truth for test in timeline.tests]
+    assert truths[0] is not None
+    assert truths[1] is not None
+    assert (truths[0].current, truths[0].stale, truths[0].other) == ("be terse", (), ("tell me everything",))
+    assert (truths[1].current, truths[1].stale) == ("tell me everything", ("be terse",))
+    assert truths[1].change == "user_a:work:verbosity:3"
+    assert data.notes[-1] == "not used: difficulty of probe"
+
+
+def test_mempabenchs_layout_is_played(tmp_path: Path) -> None:
+    root = layout(tmp_path / "data")
+    done = play(
+        tmp_path / "out", "no_memory", "full_history", "oracle_ipas", timeline="mempabench", data=str(root)
+    )
+    assert done.manifest.status == "completed", [cell.error for cell in done.manifest.cells]
+    told = scores(done)
+    assert told["oracle_ipas"]["style fit"] == 1.0
+    assert told["no_memory"]["style fit"] == 0.0
+    assert told["full_history"]["style fit"] == 1.0
+    assert not list(done.directory.glob("cells/*/texts.jsonl"))
+
+
+def broken(name: str, *path: Any, value: Any = None) -> Callable[[dict[str, Any]], None]:
+    def change(files: dict[str, Any]) -> None:
+        if not path:
+            del files[name]
+            return
+        at = files[name]
+        for key in path[:-1]:
+            at = at[key]
+        if value is None:
+            del at[path[-1]]
+        else:
+            at[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (broken("acc_001.yaml"), r"user_a: acc_001\.yaml is missing"),
+        (broken("resolved_gt.yaml"), r"user_a: holds 0 files for resolved_gt\.yaml"),
+        (broken("probe_schedule.yaml"), r"user_a: holds 0 files for a probe schedule"),
+        (broken("acc_002.yaml", "life_context"), r"user_a/acc_002\.yaml.*: life_context is missing"),
+        (broken("acc_002.yaml", "context", value="sea"), r"acc_002\.yaml, line 3: context is 'sea'"),
+        (broken("acc_001.yaml", "beats", value=[]), r"acc_001\.yaml, line 4: beats must be a list"),
+        (broken("acc_001.yaml", "beats", 1, "goal"), r"acc_001\.yaml, line \d+: beats\.1\.goal is missing"),
+        (
+            broken("evolv_01.yaml", "after", value="acc_009"),
+            r"evolv_01\.yaml, line 1: after is 9; there are 2",
+        ),
+        (broken("evolv_01.yaml", "after", value=True), r"after must be the name of a script"),
+        (broken("evolv_01.yaml", "transcript", 0, "role", value="god"), r"transcript\.0\.role is 'god'"),
+        (
+            broken("probe_schedule.yaml", "sessions", 0, "beats", 0, "attribute", value="tone"),
+            r"attribute has no truth in resolved_gt for work\.tone by then",
+        ),
+        (
+            broken("resolved_gt.yaml", "work", "verbosity", 1, "from", value="evolv_07"),
+            r"resolved_gt\.yaml, line \d+: work\.verbosity\.1\.from names 'evolv_07'",
+        ),
+        (broken("resolved_gt.yaml", "work", "verbosity", 1, "from"), "does not follow the value before it"),
+        (broken("probe_schedule.yaml", "sessions", 1, "id", value="t1"), "the session id t1 occurs twice"),
+    ],
+)
+def test_mempabenchs_layout_that_is_wrong_is_named(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    with pytest.raises((ConfigError, ValueError), match=message):
+        load_mempabench(layout(tmp_path, change))
+
+
+def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
+    talk = {
+        "speaker_a": "Ann",
+        "speaker_b": "Bob",
+        "session_1_date_time": "1:56 pm on 8 May, 2023",
+        "session_1": [
+            {"speaker": "Ann", "dia_id": "D1:1", "text": "I moved to Oslo."},
+            {"speaker": "Bob", "dia_id": "D1:2", "text": "Nice."},
+        ],
+    }
+    asked = {"question": "Where does Ann live?", "category": 4, "evidence": ["D1:1"], "answer": "Oslo"}
+    file = tmp_path / "locomo.json"
+    file.write_text(json.dumps([{"sample_id": "s1", "conversation": talk, "qa": [asked]}]))
+    done = play(tmp_path / "out", "no_memory", "full_history", timeline="locomo", data=str(file))
+    assert scores(done)["full_history"]["evidence recall"] == 1.0
+    assert done.manifest.data["7"].name == "locomo.json"
+
+
+@pytest.mark.parametrize(
+    ("bench", "message"),
+    [
+        ({"timeline": "locomo"}, "the timeline locomo needs data"),
+        ({"data": "x.json"}, "the timeline game is generated, and reads no data"),
+        ({"timeline": "locomo", "data": "x.json", "seeds": [1, 2]}, "use replicates"),
+        ({"timeline": "locomo", "data": "x.json"}, "x.json does not exist"),
+        ({"timeline": "mempabench", "data": "x"}, "holds no user's directory"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_before_anything_is_written(
+    tmp_path: Path, bench: dict[str, Any], message: str
+) -> None:
+    from memory.bench.game.experiment import begin
+
+    with pytest.raises(ConfigError, match=message):
+        begin(matrix(tmp_path, "no_memory", **bench))
+    assert not list(tmp_path.iterdir())
