@@ -1,4 +1,4 @@
-"""What the site takes from the code, so that it cannot differ from it: the help of every command."""
+"""What the site takes from the code, so that it cannot differ from it: the help of every command, and tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ import typer
 from typer.main import get_command
 
 from memory.cli.app import app
+from memory.runtime.signet.parity import PARITY
 
 MARK = "<!-- every command -->"
+PARITY_MARK = "<!-- parity -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
+    markdown = markdown.replace(PARITY_MARK, "\n".join(parity())) if PARITY_MARK in markdown else markdown
     return markdown.replace(MARK, "\n".join(commands())) if MARK in markdown else markdown
+
+
+def parity() -> Iterator[str]:
+    yield "| Action | Endpoint | Client | Server | Why |\n|---|---|---|---|---|"
+    for row in PARITY:
+        yield f"| {row.action} | `{row.endpoint}` | {row.client} | {row.server} | {row.reason} |"
 
 
 def commands() -> Iterator[str]:

@@ -19,8 +19,9 @@ from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.opening import open_memory
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.slot.slot import MemorySlot
 
-__all__ = ["ServeSettings", "TokenSettings", "serve"]
+__all__ = ["ServeSettings", "TokenSettings", "answer", "serve"]
 
 _SHORTEST_TOKEN = 16
 _GRACE_S = 10
@@ -107,6 +108,17 @@ async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[
         ConfigError: the address cannot be used, or would be open to everyone.
         PluginLoadError: FastAPI or uvicorn is not installed.
     """
+    if not settings.tokens and not is_loopback(settings.host):
+        raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
+    with _listener(settings.host, settings.port) as listener:
+        async with open_memory(config) as slot:
+            await answer(slot, settings, listener, ready)
+
+
+async def answer(
+    slot: MemorySlot, settings: ServeSettings, listener: socket.socket, ready: Callable[[str], None]
+) -> None:
+    """Serve an open slot on a socket, as :func:`serve`; what waits is written when this returns."""
     try:
         import uvicorn
 
@@ -114,29 +126,22 @@ async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
-    if not settings.tokens and not is_loopback(settings.host):
-        raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
-    listener = _listener(settings.host, settings.port)
-    with listener:
-        async with (
-            open_memory(config) as slot,
-            TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory,
-        ):
-            server = RuntimeAdapterServer(
-                memory,
-                tokens=settings.scopes(slot.scope),
-                isolate=settings.isolate,
-                settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
-                limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
-            )
-            host, server.port = settings.host, listener.getsockname()[1]
-            options: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
-            running = uvicorn.Server(
-                uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
-            )
-            _outlive_signals()
-            ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
-            await running.serve(sockets=[listener])
+    async with TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory:
+        server = RuntimeAdapterServer(
+            memory,
+            tokens=settings.scopes(slot.scope),
+            isolate=settings.isolate,
+            settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
+            limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
+        )
+        host, server.port = settings.host, listener.getsockname()[1]
+        options: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
+        running = uvicorn.Server(
+            uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
+        )
+        _outlive_signals()
+        ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
+        await running.serve(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -1,0 +1,143 @@
+"""Prints what the turn policy and the session loop add to a turn, and what ``serve`` carries on this machine.
+
+python tests/perf/runtime_figures.py [seconds]     how long to load the server, 5 by default; the target is 60
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+
+sys.path.insert(0, str(Path(__file__).parent))
+from figures import SCOPE, Native, Thin, finish, percentile, show
+
+from memory import MemorySlot
+from memory.runtime.channel import UserTurn
+from memory.runtime.loop import AgentSession
+from memory.runtime.policy import TurnMemory
+from memory.runtime.providers.scripted import ScriptedProvider
+from memory.runtime.serving import ServeSettings, answer
+from memory.testing import FakeBackend
+
+TURNS = 2000
+RATE, SESSIONS = 200, 64
+logging.disable(logging.WARNING)
+
+
+async def overhead() -> None:
+    """The same turn by the slot alone and by the loop over the policy, in turns, so that both meet one machine.
+
+    The model answers at once; the write's own time counts on both sides.
+    """
+    bare: list[float] = []
+    loop: list[float] = []
+    async with (
+        MemorySlot(Thin(Native()), scope=SCOPE) as slot,
+        MemorySlot(Thin(Native()), scope=SCOPE) as other,
+        TurnMemory(other) as memory,
+    ):
+        model = ScriptedProvider(["ok"] * 2 * TURNS)
+        session = AgentSession(ScriptedProvider(["ok"] * 2 * TURNS), memory)
+        for number in range(TURNS):
+            started = time.perf_counter()
+            await slot.before_turn(f"fact {number}", session_id="s")
+            await model.complete(())
+            await slot.after_turn(user=f"fact {number}", assistant="ok", session_id="s")
+            between = time.perf_counter()
+            session.history.clear()
+            await session.turn(UserTurn(content=f"fact {number}"))
+            await memory.drain(20)
+            bare.append((between - started) * 1000)
+            loop.append((time.perf_counter() - between) * 1000)
+    added = {share: percentile(loop, share) - percentile(bare, share) for share in (50, 95)}
+    show(
+        "session loop and turn policy add to a turn, p50/p95",
+        f"{added[50]:.3f} / {added[95]:.3f} ms", "< 0.5 ms p95", added[95] < 0.5,
+    )  # fmt: skip
+
+
+# -- the server -------------------------------------------------------------------------------------------
+
+
+def child() -> None:
+    """Serve the in-memory backend; once ended, print how many messages it keeps."""
+
+    async def main() -> None:
+        backend = FakeBackend()
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+            async with MemorySlot(backend, scope=SCOPE) as slot:
+                await answer(slot, ServeSettings(), listener, lambda url: print(url, flush=True))
+        print(len(backend.store.rows), flush=True)
+
+    anyio.run(main)
+
+
+async def load(url: str, seconds: float) -> tuple[list[float], int]:
+    """Prompts at a fixed rate, each when it is due whatever became of earlier ones; ms of each, and refusals."""
+    import aiohttp
+
+    took: list[float] = []
+    refused = 0
+    total = int(RATE * seconds)
+
+    async def prompt(http: aiohttp.ClientSession, number: int) -> None:
+        nonlocal refused
+        body = {
+            "harness": "figures",
+            "sessionKey": f"s{number % SESSIONS}",
+            "project": f"/p{number % SESSIONS}",
+            "userMessage": f"fact number {number} of subject {number % 7}",
+        }
+        started = time.perf_counter()
+        async with http.post(f"{url}/api/hooks/user-prompt-submit", json=body) as done:
+            told = await done.json()
+        took.append((time.perf_counter() - started) * 1000)
+        refused += done.status != 200 or ("warnings" in told and bool(told["warnings"]))
+
+    connector = aiohttp.TCPConnector(limit=SESSIONS)
+    async with aiohttp.ClientSession(connector=connector) as http:
+        began, tasks = time.perf_counter(), []
+        for number in range(total):
+            await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
+            tasks.append(asyncio.ensure_future(prompt(http, number)))
+        await asyncio.gather(*tasks)
+    return sorted(took), refused
+
+
+def serving(seconds: float) -> None:
+    command = [sys.executable, __file__, "--child"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        took, refused = asyncio.run(load(url, seconds))
+        process.send_signal(signal.SIGTERM)
+        kept = json.loads(process.stdout.read())
+    sent = len(took)
+    p50, p99 = took[sent // 2], took[int(sent * 0.99)]
+    show(
+        f"serve: {RATE} prompts/s for {seconds:g} s, {SESSIONS} sessions, p50/p99",
+        f"{p50:.1f} / {p99:.1f} ms", "< 100 ms p99", p99 < 100,
+    )  # fmt: skip
+    lost = sent - refused - kept
+    show(
+        "serve: writes lost at SIGTERM, prompts refused",
+        f"{lost} of {sent:,}, {refused}", "0 lost", lost == 0, failed=lost != 0,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    if "--child" in sys.argv:
+        child()
+    else:
+        anyio.run(overhead)
+        serving(float(sys.argv[1]) if len(sys.argv) > 1 else 5.0)
+        finish()
