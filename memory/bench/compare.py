@@ -15,11 +15,11 @@ from memory.bench.comparison_report import (
     NotRun,
     differences,
     summary_table,
-    write_comparison_report,
+    write_comparison,
 )
 from memory.bench.figures import Difference
-from memory.bench.manifest import ErrorRecord, write_atomic
-from memory.bench.rundir import make_directory, new_run_id
+from memory.bench.manifest import ErrorRecord
+from memory.bench.rundir import new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
 from memory.bench.settings import RunSettings, load_timelines, run_settings
 from memory.contract.errors import ConfigError, MemslotError, PluginLoadError
@@ -157,14 +157,12 @@ async def run_many(
         if finished is not None:
             finished(result)
     directory = settings.directory / comparison_id
-    with configs[0].problem.placing():
-        make_directory(directory)
     record = ComparisonRecord(
         comparison_id=comparison_id,
         created_at=created,
         runs=tuple(outcome.manifest.run_id for outcome in outcomes),
         not_run=tuple(not_run),
     )
-    write_atomic(directory / "comparison.json", record.model_dump_json(indent=2) + "\n")
-    write_comparison_report(directory)
+    with configs[0].problem.placing():
+        write_comparison(directory, record)
     return Comparison(directory, tuple(outcomes), tuple(not_run))

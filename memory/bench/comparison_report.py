@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,7 @@ from memory.bench.metrics import paired_differences
 from memory.bench.page import Block, Link, Page, count, interval, milliseconds, share, spanned
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, lines
 from memory.bench.report import budget_text, meaning_blocks
-from memory.bench.rundir import read_metrics, read_results
+from memory.bench.rundir import make_directory, read_metrics, read_results
 from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
 
@@ -24,9 +25,11 @@ __all__ = [
     "difference_table",
     "differences",
     "read_comparison",
+    "read_runs",
     "remarks",
     "render_comparison",
     "summary_table",
+    "write_comparison",
     "write_comparison_report",
 ]
 
@@ -61,7 +64,7 @@ class ComparisonRecord(_Record):
     created_at: AwareDatetime
     """When it began, UTC."""
     runs: tuple[str, ...]
-    """Run ids; each names a directory beside this one."""
+    """The runs' directories, relative to the one that holds this: of runs beside it, their ids."""
     not_run: tuple[NotRun, ...] = ()
     """Providers without a finished run."""
 
@@ -152,13 +155,47 @@ def token_range(cost: CostScores) -> str:
     return f"{count(cost.tokens.least)} to {count(cost.tokens.most)}{short}"
 
 
+def read_runs(runs: Sequence[Path]) -> tuple[list[RunManifest], list[RunMetrics]]:
+    """What several runs were and what came of them; where labels meet, the run's id tells them apart.
+
+    Raises:
+        ConfigError: a run cannot be read.
+    """
+    metrics = [read_metrics(run) for run in runs]
+    often = Counter(one.label for one in metrics)
+    told = [
+        one if often[one.label] == 1 else one.model_copy(update={"label": f"{one.label}, {one.run_id}"})
+        for one in metrics
+    ]
+    return [read_manifest(run) for run in runs], told
+
+
 def differences(runs: Sequence[Path]) -> tuple[Difference, ...]:
     """Every provider against every other, on the probes both are scored on, from the directories of their runs.
+
+    None where they went through different data: their probes are not the same, whatever they are called.
 
     Raises:
         ConfigError: a run's results cannot be read.
     """
-    return paired_differences([(read_metrics(run).label, read_results(run)) for run in runs])
+    manifests, metrics = read_runs(runs)
+    if len({manifest.data.sha256 for manifest in manifests}) > 1:
+        return ()
+    return paired_differences(
+        [(one.label, read_results(run)) for one, run in zip(metrics, runs, strict=True)]
+    )
+
+
+def write_comparison(directory: Path, record: ComparisonRecord) -> Path:
+    """Make ``directory`` a comparison of finished runs, and write its report; returns the report's path.
+
+    Raises:
+        ConfigError: a run cannot be read, or the directory cannot be made.
+    """
+    read_runs([directory.parent / run for run in record.runs])
+    make_directory(directory)
+    write_atomic(directory / "comparison.json", record.model_dump_json(indent=2) + "\n")
+    return write_comparison_report(directory)
 
 
 def read_comparison(directory: Path) -> ComparisonRecord:
@@ -197,8 +234,7 @@ def render_comparison(directory: Path) -> str:
     """
     record = read_comparison(directory)
     runs = [directory.parent / run_id for run_id in record.runs]
-    manifests = [read_manifest(run) for run in runs]
-    metrics = [read_metrics(run) for run in runs]
+    manifests, metrics = read_runs(runs)
     return _page(record, manifests, metrics, differences(runs)).render()
 
 
@@ -210,8 +246,7 @@ def _page(
 ) -> Page:
     columns, rows = summary_table(metrics)
     linked: list[list[str | Link]] = [
-        [Link(row[0], f"../{manifest.run_id}/report.html"), *row[1:]]
-        for row, manifest in zip(rows, manifests, strict=True)
+        [Link(row[0], f"../{run}/report.html"), *row[1:]] for row, run in zip(rows, record.runs, strict=True)
     ]
     blocks = [
         Block(
@@ -231,7 +266,8 @@ def _page(
     blocks += _evidence_blocks(metrics)
     blocks += _cost_blocks(metrics)
     blocks += meaning_blocks(metrics)
-    problems = [f"{one.provider}: not run. {one.error.message}" for one in record.not_run]
+    problems = [*unequal(manifests)]
+    problems += [f"{one.provider}: not run. {one.error.message}" for one in record.not_run]
     problems += [
         f"{manifest.provider.label}: {problem}" for manifest in manifests for problem in manifest.problems
     ]
@@ -336,9 +372,8 @@ def _cost_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
     ]
 
 
-def remarks(manifests: Sequence[RunManifest], metrics: Sequence[RunMetrics]) -> list[str]:
-    """What makes the comparison less than equal, and what each provider is and was cut to."""
-    points = []
+def unequal(manifests: Sequence[RunManifest]) -> Iterator[str]:
+    """Why figures of these runs do not compare, or only with care."""
     for what, said in (
         (
             {manifest.data.sha256 for manifest in manifests},
@@ -349,7 +384,12 @@ def remarks(manifests: Sequence[RunManifest], metrics: Sequence[RunMetrics]) -> 
         ({manifest.cs_fields for manifest in manifests}, "passed different CS fields"),
     ):
         if len(what) > 1:
-            points.append(f"The runs {said}.")
+            yield f"The runs {said}."
+
+
+def remarks(manifests: Sequence[RunManifest], metrics: Sequence[RunMetrics]) -> list[str]:
+    """What makes the comparison less than equal, and what each provider is and was cut to."""
+    points = [*unequal(manifests)]
     for manifest, run in zip(manifests, metrics, strict=True):
         provider, asked = manifest.provider, run.probes - run.probe_errors
         cut = f"; the budget cut {run.cost.cut} of {asked} contexts" if run.cost.cut else ""

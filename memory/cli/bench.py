@@ -14,7 +14,7 @@ from memory.plugins.console import AsJson, complain, print_json, print_table, sa
 if TYPE_CHECKING:
     from memory.bench.game.experiment import At, Outcome
 
-__all__ = ["bench"]
+__all__ = ["bench", "show_again"]
 
 _TELL_EVERY_S = 5.0
 
@@ -57,17 +57,7 @@ def bench(
         outcome = take_up(experiment, resume, progress=tell)
     else:
         outcome = begin(experiment, progress=tell, on_directory=tell.directory)
-    if as_json:
-        print_json(
-            {
-                "directory": str(outcome.directory),
-                "report": str(outcome.report),
-                "status": outcome.manifest.status,
-                "metrics": outcome.metrics.model_dump(mode="json"),
-            }
-        )
-    else:
-        _show(outcome)
+    _tell(outcome, as_json=as_json)
     if outcome.manifest.status != "completed":
         raise typer.Exit(FAILED)
 
@@ -99,3 +89,29 @@ def _show(outcome: Outcome) -> None:
     for problem in problems_of(outcome.manifest):
         complain(problem)
     say(f"report: {outcome.report}")
+
+
+def _tell(outcome: Outcome, *, as_json: bool) -> None:
+    if not as_json:
+        _show(outcome)
+        return
+    print_json(
+        {
+            "directory": str(outcome.directory),
+            "report": str(outcome.report),
+            "status": outcome.manifest.status,
+            "metrics": outcome.metrics.model_dump(mode="json"),
+        }
+    )
+
+
+def show_again(directory: Path, *, as_json: bool) -> None:
+    """The figures of an experiment, measured anew from what its cells left, and its report."""
+    from memory.bench.game.experiment import Outcome, measure
+    from memory.bench.game.manifest import read_experiment
+    from memory.bench.game.report import write_game_report
+
+    manifest = read_experiment(directory)
+    metrics = measure(directory, manifest)
+    write_game_report(directory, manifest, metrics)
+    _tell(Outcome(directory, manifest, metrics), as_json=as_json)

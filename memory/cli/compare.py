@@ -12,7 +12,7 @@ import typer
 from memory.cli._group import tracebacks
 from memory.cli.backends import complete_provider, status_of
 from memory.cli.doctor import tell_of_waiting
-from memory.cli.run import Data, Limit, NoDoctor, Out, settings_of
+from memory.cli.run import Data, Limit, NoDoctor, Out, report, settings_of
 from memory.plugins.console import AsJson, print_json, progress, say
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def compare(
         Path,
         typer.Argument(
             metavar="CONFIG",
-            help="The YAML file; providers without a block run with defaults.",
+            help="The YAML file; providers without a block run with defaults. Or directories of runs.",
             show_default=False,
         ),
     ],
@@ -81,6 +81,9 @@ def compare(
     from memory.bench import comparison_configs
     from memory.plugins.config import load_config
 
+    if config.is_dir():
+        report([config, *map(Path, providers or ())], as_json=as_json)
+        return
     configs = comparison_configs(config, providers or None)
     first = load_config(configs[0])
     settings = settings_of(first, no_doctor=no_doctor, data=data, output=out, limit_questions=limit)

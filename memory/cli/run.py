@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +16,8 @@ from memory.cli.doctor import tell_of_waiting
 from memory.plugins.console import AsJson, print_json, progress, say
 
 if TYPE_CHECKING:
-    from memory.bench import RunOutcome, RunSettings
+    from memory.bench import NotRun, RunMetrics, RunOutcome, RunSettings
+    from memory.bench.figures import Difference
     from memory.plugins.config import MemslotConfig
 
 __all__ = ["Data", "Limit", "NoDoctor", "Out", "report", "run", "settings_of"]
@@ -91,45 +96,89 @@ def run(
 
 
 def report(
-    directory: Annotated[
-        Path,
-        typer.Argument(help="Directory of a run or a comparison.", metavar="RUN_DIR", show_default=False),
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Directory of a run, a comparison or an experiment; of several runs, a comparison is made.",
+            metavar="RUN_DIR...",
+            show_default=False,
+        ),
     ],
+    table: Annotated[
+        Table | None,
+        typer.Option("--as", help="Print the figures in this form and nothing else.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the figures of a run or a comparison again, and write its report anew."""
-    from memory.bench import RunOutcome, read_metrics, write_comparison_report, write_report
-    from memory.bench.comparison_report import read_comparison
-    from memory.bench.manifest import read_manifest
+    """Show figures again, and write the report anew; of several runs, side by side."""
+    from memory.bench import RunOutcome
+    from memory.bench.comparison_report import differences, read_runs
     from memory.cli._results import comparison_json, run_json, show_comparison, show_run
 
-    directory = _newest(directory)
+    directory = _newest(directories[0])
+    if (directory / "experiment.json").exists() and len(directories) == 1:
+        from memory.cli.bench import show_again
 
-    def outcome(of: Path) -> RunOutcome:
-        return RunOutcome(of, read_manifest(of), read_metrics(of))
-
-    if (directory / "comparison.json").exists():
-        page = write_comparison_report(directory)
-        record = read_comparison(directory)
-        outcomes = [outcome(directory.parent / run_id) for run_id in record.runs]
-        if as_json:
-            print_json(comparison_json(page, outcomes, record.not_run))
-        else:
-            show_comparison(outcomes, record.not_run)
-            say(f"report: {page}")
+        show_again(directory, as_json=as_json)
         return
-    one = outcome(directory)
-    page = write_report(directory, one.manifest, one.metrics)
-    if as_json:
-        print_json(run_json(one))
+    page, runs, not_run = _written(directory if len(directories) == 1 else None, directories)
+    manifests, told = read_runs(runs)
+    outcomes = [RunOutcome(*one) for one in zip(runs, manifests, told, strict=True)]
+    if table is not None:
+        metrics = [one.metrics for one in outcomes]
+        typer.echo(table.of(metrics, differences(runs) if len(runs) > 1 else ()), nl=False)
+    elif not_run is None:
+        if as_json:
+            print_json(run_json(outcomes[0]))
+        else:
+            show_run(outcomes[0].manifest, outcomes[0].metrics)
+    elif as_json:
+        print_json(comparison_json(page, outcomes, not_run))
     else:
-        show_run(one.manifest, one.metrics)
+        show_comparison(outcomes, not_run)
+    if table is None and not as_json:
         say(f"report: {page}")
+
+
+class Table(StrEnum):
+    """Forms of the figures for other programs."""
+
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+
+    def of(self, metrics: Sequence[RunMetrics], paired: Sequence[Difference]) -> str:
+        """The figures in this form."""
+        from memory.bench import export
+
+        forms = {"csv": export.figures_csv, "markdown": export.markdown_tables, "latex": export.latex_tables}
+        return forms[self](metrics, paired)
+
+
+def _written(
+    one: Path | None, directories: Sequence[Path]
+) -> tuple[Path, list[Path], tuple[NotRun, ...] | None]:
+    """The report, written anew, the runs in it, and who did not run; None where it is of one run."""
+    from memory.bench import write_comparison_report, write_report
+    from memory.bench.comparison_report import ComparisonRecord, read_comparison, write_comparison
+    from memory.bench.rundir import new_run_id
+
+    if one is None:
+        now, parent = datetime.now(UTC), directories[0].absolute().parent
+        name = new_run_id("compare-runs", now)
+        paths = tuple(Path(os.path.relpath(run.absolute(), parent)).as_posix() for run in directories)
+        record = ComparisonRecord(comparison_id=name, created_at=now, runs=paths)
+        page = write_comparison(parent / name, record)
+        return page, list(directories), ()
+    if not (one / "comparison.json").exists():
+        return write_report(one), [one], None
+    record = read_comparison(one)
+    return write_comparison_report(one), [one.parent / run for run in record.runs], record.not_run
 
 
 def _newest(directory: Path) -> Path:
     """The directory itself if a run or a comparison is in it, else the one below it that ended last."""
-    names = ("comparison.json", "manifest.json")
+    names = ("comparison.json", "experiment.json", "manifest.json")
     if any((directory / name).exists() for name in names):
         return directory
     found = [path for name in names for path in directory.glob(f"*/{name}")]
