@@ -18,6 +18,7 @@ import os
 import shutil
 import sqlite3
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,7 +117,8 @@ class Logs:
     waits several times.
 
     Until a file is closed, what was written may be in its log alone, and SQLite takes a file without its log for
-    what it was before. So the partition notes which logs there are: those of a killed process are missed.
+    what it was before. So the partition notes which logs there are: those of a killed process are missed. One that
+    ends without closing anything lets SQLite close the files, so the note goes with whoever made it.
 
     Args:
         directory: the partition's.
@@ -126,6 +128,7 @@ class Logs:
         self._directory = directory
         self._connections: dict[str, sqlite3.Connection] = {}
         self._begun: set[str] = set()
+        self._ending: weakref.finalize[..., Logs] | None = None
 
     def keep(self, file: str | Path, connection: sqlite3.Connection) -> None:
         """Keep one for a file below the directory, which has no other connection as long as this one is open."""
@@ -140,11 +143,21 @@ class Logs:
         for name in self._connections.keys() - self._begun:
             self._connections[name].execute("PRAGMA user_version=1")
             self._begun.add(name)
-        (self._directory / _LOGS).write_text(json.dumps(sorted(self._begun)), encoding="utf-8")
+        note = self._directory / _LOGS
+        note.write_text(json.dumps(sorted(self._begun)), encoding="utf-8")
+        if self._ending is None:
+            self._ending = weakref.finalize(self, _forget, note, os.getpid())
 
     def end(self) -> None:
         """To be called before the files are closed, which moves the logs into them."""
+        if self._ending is not None:
+            self._ending.detach()
         (self._directory / _LOGS).unlink(missing_ok=True)
+
+
+def _forget(note: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a fork of it has not ended for all
+        note.unlink(missing_ok=True)
 
 
 def check(directory: Path, ids: Mapping[str, str], collection: str) -> None:

@@ -67,6 +67,27 @@ async def test_memories_survive_a_restart(tmp_path: Path) -> None:
         assert await found(slot, "oolong") == ["I drink oolong."]
 
 
+async def test_memories_survive_a_process_that_closes_nothing(tmp_path: Path) -> None:
+    """It ended by itself, or by an error: SQLite then moves its logs into the files, and nothing is missing."""
+    told = config(tmp_path)
+    told["memory"]["scope"] = {"run_id": "run1", "persona_id": "alice"}
+    said = f"""
+import anyio
+from memory.plugins.opening import build_slot
+async def main():
+    slot = build_slot({told!r})
+    await slot.setup_scope(slot.scope)
+    await slot.after_turn(user="I like oolong.", session_id="s1")
+    raise SystemExit(3)
+anyio.run(main)
+"""
+    for _ in range(2):
+        done = await anyio.run_process([sys.executable, "-c", said], check=False)
+        assert done.returncode == 3, done.stderr.decode()
+    async with open_memory(told) as memory:
+        assert "oolong" in await memory.before_turn("Which tea?", session_id="s2")
+
+
 async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     for _ in range(3):
