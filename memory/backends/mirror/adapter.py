@@ -259,7 +259,7 @@ class MirrorAdapter:
     def _copy(self, events: Sequence[MemoryEvent]) -> None:
         for shadow in self.shadows:
             for event in events:
-                shadow.write(event.scope, "record_event", partial(shadow.slot.record_event, event))
+                shadow.record(event)
 
     def _own(self, answer: T) -> T:
         """An answer whose trace names the mirror, and in its operation the primary."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ import anyio
 
 from memory import (
     AdapterMode,
+    MemoryEvent,
     MemoryScope,
     MemorySlot,
     MemslotError,
@@ -29,6 +30,7 @@ from memory.adapter import ContextEntry, LifecycleError, MemoryAdapter, Shielded
 __all__ = ["Shadow", "ShadowLog", "differences"]
 
 log = logging.getLogger("memslot.mirror")
+_REMEMBERED = 10_000  # event ids; far more than can still be handed over twice
 
 
 class ShadowLog:
@@ -96,6 +98,7 @@ class Shadow:
         self.unlike: dict[MemoryScope, str] = {}
         self._most = most
         self._jobs: deque[_Job] = deque()
+        self._known: OrderedDict[tuple[MemoryScope, str], None] = OrderedDict()
         self._unreset: set[MemoryScope] = set()
         self._background = ShieldedCalls()
         self._held = self._ended = False
@@ -110,6 +113,24 @@ class Shadow:
     def write(self, scope: MemoryScope, what: str, call: Callable[[], Awaitable[object]]) -> None:
         """Have it write, once its turn has come."""
         self._add(_Job(scope, True, what, call))
+
+    def record(self, event: MemoryEvent) -> None:
+        """Have it record an event, once: the slot may send it to the primary again, and so may the host."""
+        key = (event.scope, event.event_id)
+        if key in self._known:
+            return
+        self._known[key] = None
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+        async def send() -> object:
+            try:
+                return await self.slot.record_event(event)
+            except BaseException:
+                self._known.pop(key, None)
+                raise
+
+        self.write(event.scope, "record_event", send)
 
     def ask(self, request: RetrieveRequest, primary: RetrieveResult, latency_ms: float) -> None:
         """Ask it what the primary was asked, after the writes that came before, and compare."""
@@ -135,6 +156,7 @@ class Shadow:
         Until it succeeds, nothing more of the scope is written or compared.
         """
         self._jobs = deque(job for job in self._jobs if job.scope != scope)
+        self._known = OrderedDict.fromkeys(key for key in self._known if key[0] != scope)
         self._unreset.add(scope)
         why: list[str | None] = ["it did not come to it"]
         tried = anyio.Event()

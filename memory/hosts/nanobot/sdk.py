@@ -11,7 +11,7 @@ from memory.runtime.policy import TurnMemory
 
 __all__ = ["Attached", "attach"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.nanobot")
 
 
 def attach(bot: Any, memory: TurnMemory, *, scope: MemoryScope | None = None) -> Attached:

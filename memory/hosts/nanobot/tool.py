@@ -24,7 +24,7 @@ from memory.runtime.policy import TurnMemory, TurnPolicy
 
 __all__ = ["MemslotTool"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("memslot.nanobot")
 
 _open: dict[Path, TurnMemory] = {}
 """Configurations in use: an embedded store has one owner, and Nanobot may build its tools more than once."""

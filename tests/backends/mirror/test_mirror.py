@@ -61,7 +61,7 @@ class Gated(FakeBackend):
 class Pair:
     """A mirror of two fake memories, and what is in their stores."""
 
-    def __init__(self, log: Path, *, most: int = 100, drain_s: float = PATIENT_S) -> None:
+    def __init__(self, log: Path, *, most: int = 100, drain_s: float = PATIENT_S, **primary: Any) -> None:
         self.ours, self.theirs = FakeNativeStore(), FakeNativeStore()
         self.log = log
 
@@ -70,7 +70,9 @@ class Pair:
 
         self.shadow = Shadow("new", two := Gated(self.theirs), partial(slot, two), most, ShadowLog(log))
         self.hold = two.hold
-        self.adapter = MirrorAdapter("mirror", FakeBackend(self.ours), [self.shadow], drain_s, SHORT)
+        self.adapter = MirrorAdapter(
+            "mirror", FakeBackend(self.ours, **primary), [self.shadow], drain_s, SHORT
+        )
         self.slot = MemorySlot(self.adapter, scope=ADA, deadlines=SHORT)
 
     async def tell(self, *said: str, scope: MemoryScope = ADA) -> None:
@@ -245,6 +247,22 @@ async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_i
         await pair.tell("answer lost")
         await pair.shadow.drained(PATIENT_S)
         assert pair.told(pair.theirs) == ["answer lost"]
+
+
+async def test_an_event_that_is_sent_again_reaches_a_shadow_once(make: Callable[..., Pair]) -> None:
+    """By the slot, whose look-up found nothing, or by the host; after a reset it is another one."""
+    pair = make(write_retries=1)
+    async with pair.slot:
+        pair.ours.faults.add("500", times=1, endpoint="insert")
+        await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
+        await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
+        await pair.shadow.drained(PATIENT_S)
+        assert pair.ours.faults.fired
+        assert pair.told(pair.theirs) == ["once"]
+        await pair.slot.reset_scope(ADA)
+        await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
+        await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == ["once"]
 
 
 async def test_a_native_mutation_is_told_to_be_missing(make: Callable[..., Pair]) -> None:
