@@ -1,10 +1,12 @@
 """Guards of the slot that nothing else would miss until it is too late."""
 
 import anyio
+import anyio.lowlevel
 import pytest
+from everything_support import Everything
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, ask, event, forever
 
-from memory import AdapterMode, MemorySlot, ScopeError
+from memory import AdapterMode, MemorySlot, ScopeError, SupportsBulkIngest
 from memory.adapter import AdapterTraits, BackendProtocolError, LifecycleError, queued
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
@@ -136,3 +138,13 @@ async def test_an_answer_of_another_type_is_the_backends_error():
     async with MemorySlot(Wrong(), scope=ALICE) as slot:
         with pytest.raises(BackendProtocolError, match="retrieve returned dict, not RetrieveResult"):
             await slot.retrieve(ask())
+
+
+async def test_a_bulk_write_with_a_stranger_in_it_writes_nothing():
+    adapter = Everything()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        seen = []
+        adapter.native = lambda name: seen.append(name) or anyio.lowlevel.checkpoint()
+        with pytest.raises(ScopeError, match="not set up"):
+            await slot.capability(SupportsBulkIngest).record_events([event(1), event(2, BOB)])
+    assert seen == []
