@@ -29,6 +29,7 @@ __all__ = ["DurableDelivery"]
 _PAGE = 100
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 _MOST_UNANSWERED = 5
+_NO_ANSWER = "NoAnswer"
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 """What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module."""
 
@@ -112,6 +113,9 @@ class DurableDelivery(Delivery):
     async def _state_of(self, scope: MemoryScope, event_id: str, held: str | None) -> WriteReceipt:
         """What became of an event that was handed over before."""
         entry = await self.journal.find(scope, event_id)
+        if entry is not None and entry.error == _NO_ANSWER:
+            warning = f"no answer in {entry.attempts} attempts; it may be stored, and is not sent again"
+            return WriteReceipt(event_id=event_id, status="unknown", warnings=(warning,))
         if entry is not None and entry.status == "rejected":
             raise BackendRejected(
                 f"{self._rules.backend_name}: event {event_id!r} was refused for good ({entry.error})",
@@ -180,7 +184,7 @@ class DurableDelivery(Delivery):
         if receipts[0].status != "unknown":
             return held
         if entry.attempts + 1 >= _MOST_UNANSWERED:
-            await self.journal.failed(scope, [event.event_id], "NoAnswer", final=True)
+            await self.journal.failed(scope, [event.event_id], _NO_ANSWER, final=True)
             return None
         return self._pause(scope, "an older event got no answer")
 

@@ -157,6 +157,10 @@ async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(
         assert statuses[0] == "unknown"
         assert statuses[-1] == "committed"
         assert adapter.calls.count("e1") == durable._MOST_UNANSWERED
+        again = await slot.record_event(event(1))
+        assert again.status == "unknown", "it may be stored, however often nobody answered"
+        assert "no answer" in again.warnings[-1]
+        assert adapter.calls.count("e1") == durable._MOST_UNANSWERED
     assert stored(adapter) == [f"e{number}" for number in range(2, 8)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from everything_support import Everything
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, ask, event, forever
 
-from memory import AdapterMode, MemorySlot, ScopeError, SupportsBulkIngest
+from memory import AdapterMode, InputError, MemorySlot, ScopeError, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import AdapterTraits, BackendProtocolError, LifecycleError, queued
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
@@ -148,3 +148,12 @@ async def test_a_bulk_write_with_a_stranger_in_it_writes_nothing():
         with pytest.raises(ScopeError, match="not set up"):
             await slot.capability(SupportsBulkIngest).record_events([event(1), event(2, BOB)])
     assert seen == []
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), -0.1, "1", None])
+async def test_a_wait_has_an_end(timeout_s):
+    async with MemorySlot(Everything(), scope=ALICE) as slot:
+        readiness = slot.capability(SupportsReadiness)
+        with pytest.raises(InputError, match="timeout_s must be a finite number of seconds"):
+            await readiness.wait_until_ready(ALICE, timeout_s)
+        assert (await readiness.wait_until_ready(ALICE, 0)).state == "ready"
