@@ -91,15 +91,20 @@ def _verify_experiment(directory: Path) -> Verified:
     from memory.bench.game.experiment import measure
     from memory.bench.game.manifest import read_experiment
     from memory.bench.game.metrics import GameMetrics
+    from memory.bench.game.report import render_game_report
 
     manifest, file = read_experiment(directory), directory / "metrics.json"
     try:
         recorded = GameMetrics.model_validate_json(file.read_text(encoding="utf-8"))
     except (OSError, ValidationError):
         raise ConfigError(f"{file} is missing or damaged; resume the experiment to its end") from None
-    found = _compared("metrics.json", recorded, measure(directory, manifest))
+    found = [*_compared("metrics.json", recorded, measure(directory, manifest))]
+    page = (directory / "report.html").read_text(encoding="utf-8")
+    found += _page("report.html", page, render_game_report(manifest, recorded))
     return Verified(
-        ("metrics: from the judged beats",), tuple(found), ("traces and report of an experiment",)
+        ("metrics: from the judged beats", "report: from metrics"),
+        tuple(found),
+        ("verdicts: against traces and texts",),
     )
 
 

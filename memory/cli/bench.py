@@ -86,7 +86,7 @@ def _show(outcome: Outcome) -> None:
 
     columns, rows = summary(outcome.metrics)
     print_table(columns, rows)
-    for problem in problems_of(outcome.manifest):
+    for problem in problems_of(outcome.manifest, outcome.metrics):
         complain(problem)
     say(f"report: {outcome.report}")
 

@@ -333,6 +333,7 @@ def measure(directory: Path, manifest: ExperimentManifest) -> GameMetrics:
             )
             for variant in manifest.variants
         ],
+        {variant.label: variant.shown for variant in manifest.variants},
     )
 
 

@@ -23,6 +23,7 @@ from memory.bench.manifest import (
     write_atomic,
 )
 from memory.contract._model import first_problem
+from memory.contract.adapter import label_of
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
@@ -122,6 +123,11 @@ class CellRecord(_Record):
 
 class VariantRecord(_Record):
     """One provider with one setting."""
+
+    @property
+    def shown(self) -> str:
+        """The label with what it hides, to stand wherever a figure does: a control, what stands in for a model."""
+        return label_of(self.label, self.provider.same_as, self.provider.stand_ins)
 
     label: str
     """Its name in the experiment."""

@@ -80,6 +80,8 @@ class VariantMetrics(_Figures):
 
     label: str
     """Its name in the experiment."""
+    shown: str
+    """The same as tables show it: a control under another name, and what stands in for a model, are in it."""
     beats: int
     """Beats judged."""
     scored: int
@@ -137,11 +139,12 @@ def _spread(values: Iterable[float | int | None]) -> Spread:
     return Spread(mean=mean, p50=percentile(found, 0.5), p95=percentile(found, 0.95))
 
 
-def variant_metrics(label: str, beats: Sequence[Scored]) -> VariantMetrics:
+def variant_metrics(label: str, beats: Sequence[Scored], shown: str | None = None) -> VariantMetrics:
     """The figures of one provider.
 
     Args:
         label: its name.
+        shown: the same as tables are to show it.
         beats: of all its cells.
     """
     scored = [(cluster, one) for cluster, one in beats if one.status == "scored"]
@@ -151,6 +154,7 @@ def variant_metrics(label: str, beats: Sequence[Scored]) -> VariantMetrics:
     judged = [one.agreement for _, one in scored if one.agreement is not None]
     return VariantMetrics(
         label=label,
+        shown=shown or label,
         beats=len(beats),
         scored=len(scored),
         **{
@@ -345,16 +349,21 @@ def _rows(own: Sequence[Scored]) -> Iterable[Row]:
             yield Row(by=by, label=label, fit=_fit(beats), shown=dict(sorted(shown.items())))
 
 
-def game_metrics(experiment_id: str, variants: Sequence[tuple[str, Sequence[Scored]]]) -> GameMetrics:
+def game_metrics(
+    experiment_id: str,
+    variants: Sequence[tuple[str, Sequence[Scored]]],
+    shown: Mapping[str, str] | None = None,
+) -> GameMetrics:
     """The figures of an experiment.
 
     Args:
         experiment_id: its id.
         variants: label and beats of each provider, in the order of the file; clusters as all of them share them.
+        shown: label -> what tables are to show for it.
     """
     return GameMetrics(
         experiment_id=experiment_id,
-        variants=tuple(variant_metrics(label, beats) for label, beats in variants),
+        variants=tuple(variant_metrics(label, beats, (shown or {}).get(label)) for label, beats in variants),
         differences=tuple(_differences(variants)),
     )
 

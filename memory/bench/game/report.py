@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from memory.bench.game.manifest import CellRecord, ExperimentManifest
+from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRecord
 from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
 from memory.bench.manifest import write_atomic
 from memory.bench.page import Block, Page, count, milliseconds, share
 
-__all__ = ["problems_of", "summary", "write_game_report"]
+__all__ = ["problems_of", "render_game_report", "summary", "write_game_report"]
 
 _SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
           "overall", "over-personalisation")  # fmt: skip
@@ -30,15 +30,30 @@ def _figure(measure: Measure) -> str:
 def summary(metrics: GameMetrics) -> tuple[list[str], list[list[str]]]:
     """Columns and rows for a terminal: the figures on behaviour, side by side."""
     rows = [
-        [one.label, *(share(_measure(one, name).estimate.value) for name in _SHOWN), count(one.turns.mean)]
+        [
+            one.shown,
+            *(share(_measure(one, name).estimate.value) for name in _SHOWN),
+            count(one.turns.mean),
+            f"{one.beats - one.scored} of {one.beats}",
+        ]
         for one in metrics.variants
     ]
-    return ["provider", *_SHOWN, "replies"], rows
+    return ["provider", *_SHOWN, "replies", "not scored"], rows
 
 
-def problems_of(manifest: ExperimentManifest) -> list[str]:
-    """What did not end well, a line each."""
+def problems_of(manifest: ExperimentManifest, metrics: GameMetrics) -> list[str]:
+    """What did not end well, and what could not be scored, a line each."""
     found = [f"{one.label}: {one.error.message}" for one in manifest.variants if one.error]
+    for variant in metrics.variants:
+        for number, why in (
+            (variant.not_ready, "were made while memory was not known to be ready"),
+            (variant.failed, "got no memory, because retrieving failed"),
+            (variant.unreadable, "were judged in a way that cannot be read"),
+        ):
+            if number:
+                found.append(
+                    f"{variant.shown}: {number} of {variant.beats} requests {why}, and are not scored"
+                )
     for cell in manifest.cells:
         if cell.status != "completed":
             why = f": {cell.error.message}" if cell.error else ""
@@ -49,8 +64,13 @@ def problems_of(manifest: ExperimentManifest) -> list[str]:
 def write_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> Path:
     """Write ``report.html`` into an experiment's directory; returns its path."""
     path = directory / "report.html"
-    write_atomic(path, _page(manifest, metrics).render())
+    write_atomic(path, render_game_report(manifest, metrics))
     return path
+
+
+def render_game_report(manifest: ExperimentManifest, metrics: GameMetrics) -> str:
+    """The page of an experiment."""
+    return _page(manifest, metrics).render()
 
 
 def _page(manifest: ExperimentManifest, metrics: GameMetrics) -> Page:
@@ -66,7 +86,7 @@ def _page(manifest: ExperimentManifest, metrics: GameMetrics) -> Page:
             f"{data.personas} personas and {len(manifest.data)} seeds; {players}.",
         ],
         cards=[],
-        problems=problems_of(manifest),
+        problems=problems_of(manifest, metrics),
         blocks=list(_blocks(manifest, metrics)),
     )
 
@@ -76,7 +96,7 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
     yield Block(
         "Behaviour",
         columns=["provider", *behaviour],
-        rows=[[one.label, *(_figure(_measure(one, name)) for name in behaviour)] for one in metrics.variants],
+        rows=[[one.shown, *(_figure(_measure(one, name)) for name in behaviour)] for one in metrics.variants],
         note="Shares of judged requests, with 95 % intervals by persona. Lower is better for contamination, "
         "reversion, felt effort and over-personalisation.",
     )
@@ -85,19 +105,20 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
         "Retrieval",
         columns=["provider", *retrieval, "tokens"],
         rows=[
-            [one.label, *(_figure(_measure(one, name)) for name in retrieval), count(one.tokens.mean)]
+            [one.shown, *(_figure(_measure(one, name)) for name in retrieval), count(one.tokens.mean)]
             for one in metrics.variants
         ],
         note="Of the section of each first reply.",
     )
+    shown = {one.label: one.shown for one in metrics.variants}
     if metrics.differences:
         yield Block(
             "Paired differences in style fit",
             columns=["first", "second", "difference", "95 %", "requests"],
             rows=[
                 [
-                    one.first,
-                    one.second,
+                    shown[one.first],
+                    shown[one.second],
                     "–" if one.value is None else f"{one.value:+.1%}",
                     "–" if one.low is None or one.high is None else f"{one.low:+.1%} to {one.high:+.1%}",
                     str(one.n),
@@ -110,7 +131,7 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
         yield Block(
             f"Style fit by {by}",
             columns=["provider", *labels],
-            rows=[[one.label, *(_of(one, by, label) for label in labels)] for one in metrics.variants],
+            rows=[[one.shown, *(_of(one, by, label) for label in labels)] for one in metrics.variants],
         )
     yield Block(
         "Cost",
@@ -124,7 +145,7 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
             "wait",
             "resumed",
         ],
-        rows=[_cost(variant.label, manifest.cells) for variant in manifest.variants],
+        rows=[_cost(variant, manifest.cells) for variant in manifest.variants],
     )
 
 
@@ -132,8 +153,8 @@ def _of(variant: VariantMetrics, by: str, label: str) -> str:
     return next((share(row.fit.value) for row in variant.rows if row.by == by and row.label == label), "–")
 
 
-def _cost(label: str, cells: Sequence[CellRecord]) -> list[str]:
-    own = [cell for cell in cells if cell.label == label]
+def _cost(variant: VariantRecord, cells: Sequence[CellRecord]) -> list[str]:
+    own = [cell for cell in cells if cell.label == variant.label]
 
     def middle(phase: str, name: str) -> str:
         values = sorted(
@@ -145,7 +166,7 @@ def _cost(label: str, cells: Sequence[CellRecord]) -> list[str]:
 
     wait = sum(cell.timings["wait"].total_ms for cell in own if "wait" in cell.timings)
     return [
-        label,
+        variant.shown,
         f"{sum(cell.status == 'completed' for cell in own)} of {len(own)}",
         str(sum(cell.counts.get("events", 0) for cell in own)),
         middle("write", "p50"),

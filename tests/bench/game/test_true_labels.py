@@ -1,0 +1,66 @@
+"""In an experiment, too, what stands in for a model and what was not ready is said wherever a figure stands."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from game_support import play
+
+from memory import BackendReadiness
+from memory.bench.game.experiment import Outcome
+from memory.bench.verify import verify
+from memory.cli import bench
+
+
+def told(outcome: Outcome) -> dict[str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        bench._tell(outcome, as_json=False)
+    return {
+        "terminal": out.getvalue() + err.getvalue(),
+        "report.html": outcome.report.read_text(encoding="utf-8"),
+        "metrics.json": (outcome.directory / "metrics.json").read_text(encoding="utf-8"),
+    }
+
+
+def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "rolling_summary", "full_history")
+    for name, text in told(outcome).items():
+        assert "rolling_summary (extractive summariser)" in text, name
+    assert [one.label for one in outcome.metrics.variants] == ["rolling_summary", "full_history"]
+
+
+def test_requests_to_an_unready_memory_are_counted_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from conditions.rolling_summary import RollingSummary
+
+    async def pending(*_: object) -> BackendReadiness:
+        return BackendReadiness(state="pending", detail="still at it")
+
+    monkeypatch.setattr(RollingSummary, "wait_until_ready", pending)
+    outcome = play(tmp_path, "rolling_summary")
+    (variant,) = outcome.metrics.variants
+    assert variant.not_ready == variant.beats > 0
+    for name, text in told(outcome).items():
+        if name != "metrics.json":
+            assert (
+                f"{variant.beats} of {variant.beats} requests were made while memory was not known" in text
+            ), name
+
+
+def test_an_experiment_verifies_until_a_verdict_or_the_page_is_touched(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "static_profile", "full_history")
+    assert verify(outcome.directory).deviations == ()
+    outcome.report.write_text(outcome.report.read_text(encoding="utf-8") + "<!-- -->", encoding="utf-8")
+    results = next(outcome.directory.glob("cells/*/results.jsonl"))
+    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        row["fit_first"] = not row["fit_first"]
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = {one.where.split(":")[0].split(",")[0] for one in verify(outcome.directory).deviations}
+    assert told == {"metrics.json", "report.html"}
