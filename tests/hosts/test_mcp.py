@@ -52,12 +52,10 @@ async def client(
         yield session, slot
 
 
-async def use(session: ClientSession, name: str, **arguments: Any) -> dict[str, Any]:
+async def use(session: ClientSession, name: str, **arguments: Any) -> Any:
     result = await session.call_tool(name, arguments)
     assert not result.isError, result.content
-    assert result.structuredContent is not None
-    assert json.loads(result.content[0].text) == result.structuredContent
-    return result.structuredContent
+    return json.loads(result.content[0].text)
 
 
 async def refused(session: ClientSession, name: str, arguments: Any) -> str:
@@ -76,15 +74,15 @@ async def test_five_tools_over_one_memory(store: FakeNativeStore) -> None:
         ]
         stored = await use(session, "memory_store", content="I like oolong.")
         assert stored["status"] == "committed"
-        (memory,) = (await use(session, "memory_search", query="What do I like?"))["memories"]
+        (memory,) = await use(session, "memory_search", query="What do I like?")
         assert memory["content"] == "I like oolong."
-        assert memory["id"] in stored["ids"]
-        assert (await use(session, "memory_get", id=memory["id"]))["memory"]["content"] == "I like oolong."
+        assert memory["id"] == stored["id"]
+        assert (await use(session, "memory_get", id=memory["id"]))["content"] == "I like oolong."
         assert (await use(session, "memory_modify", id=memory["id"], content="I like sencha."))["status"]
-        assert (await use(session, "memory_get", id=memory["id"]))["memory"]["content"] == "I like sencha."
+        assert (await use(session, "memory_get", id=memory["id"]))["content"] == "I like sencha."
         await use(session, "memory_forget", id=memory["id"])
-        assert (await use(session, "memory_search", query="What do I like?"))["memories"] == []
-        assert (await use(session, "memory_get", id=memory["id"])) == {"found": False, "memory": None}
+        assert await use(session, "memory_search", query="What do I like?") == []
+        assert (await use(session, "memory_get", id=memory["id"])) == {"error": "not found"}
 
 
 async def test_readiness_and_provenance_are_resources(store: FakeNativeStore) -> None:
@@ -94,9 +92,9 @@ async def test_readiness_and_provenance_are_resources(store: FakeNativeStore) ->
         answer = json.loads((await session.read_resource(resource.uri)).contents[0].text)
         assert answer["state"] == "ready"
         stored = await use(session, "memory_store", content="I like oolong.")
-        uri = template.uriTemplate.replace("{id}", stored["ids"][0])
+        uri = template.uriTemplate.replace("{id}", stored["id"])
         shown = json.loads((await session.read_resource(uri)).contents[0].text)
-        assert stored["ids"][0] in json.dumps(shown["raw"])
+        assert stored["id"] in json.dumps(shown["raw"])
         for wrong in ("memory://nothing", "memory://provenance/", "file:///etc/passwd"):
             with pytest.raises(McpError):
                 await session.read_resource(wrong)
@@ -117,11 +115,11 @@ async def test_one_scope_reaches_no_other(store: FakeNativeStore) -> None:
     async with client(store, BOB) as (session, _):
         stored = await use(session, "memory_store", content="Bob's secret.")
     async with client(store) as (session, _):
-        assert (await use(session, "memory_search", query="What is the secret?"))["memories"] == []
-        assert not (await use(session, "memory_get", id=stored["ids"][0]))["found"]
-        await refused(session, "memory_forget", {"id": stored["ids"][0]})
-        await refused(session, "memory_modify", {"id": stored["ids"][0], "content": "mine"})
-        shown = (await session.read_resource(f"memory://provenance/{stored['ids'][0]}")).contents[0].text
+        assert await use(session, "memory_search", query="What is the secret?") == []
+        assert await use(session, "memory_get", id=stored["id"]) == {"error": "not found"}
+        await refused(session, "memory_forget", {"id": stored["id"]})
+        await refused(session, "memory_modify", {"id": stored["id"], "content": "mine"})
+        shown = (await session.read_resource(f"memory://provenance/{stored['id']}")).contents[0].text
         assert "Bob" not in shown
         assert json.loads(shown)["raw"]["history"] == []
     assert [row.text for row in store.rows.values()] == ["Bob's secret."]
@@ -130,13 +128,13 @@ async def test_one_scope_reaches_no_other(store: FakeNativeStore) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("memory_search", {}, "memory_search.query"),
-        ("memory_search", {"query": "  "}, "memory_search.query"),
-        ("memory_search", {"query": "x", "limit": 0}, "memory_search.limit"),
-        ("memory_search", {"query": "x", "scope": "bob"}, "memory_search.scope"),
-        ("memory_store", {"content": "x" * 20_001}, "memory_store.content"),
-        ("memory_store", {"content": {"a": ["b"] * 100}}, "memory_store.content"),
-        ("memory_get", {"id": None}, "memory_get.id"),
+        ("memory_search", {}, "query"),
+        ("memory_search", {"query": "  "}, "blank"),
+        ("memory_search", {"query": "x", "limit": 0}, "limit"),
+        ("memory_search", {"query": "x", "scope": "bob"}, "scope"),
+        ("memory_store", {"content": "x" * 20_001}, "content"),
+        ("memory_store", {"content": {"a": ["b"] * 100}}, "content"),
+        ("memory_get", {"id": None}, "id"),
         ("memory_drop", {}, "there is no tool"),
         (
             "memory_store",
@@ -152,7 +150,7 @@ async def test_hostile_arguments_are_answered_and_repeated_nowhere(
         said = await refused(session, name, arguments)
         assert words in said
         assert len(said) < 300
-        assert (await use(session, "memory_search", query="anything"))["memories"] == []
+        assert await use(session, "memory_search", query="anything") == []
     assert not store.rows
 
 
@@ -205,7 +203,7 @@ async def test_over_stdio_stdout_carries_the_protocol_alone_and_the_memory_lasts
                 if turn == 0:
                     await use(session, "memory_store", content="I like oolong.")
                 found = await use(session, "memory_search", query="What do I like?")
-                assert [one["content"] for one in found["memories"]] == ["I like oolong."]
+                assert [one["content"] for one in found] == ["I like oolong."]
         errors.seek(0)
         printed = errors.read()
     assert "printed by a library" in printed
@@ -246,7 +244,7 @@ async def test_over_http_many_clients_share_one_memory(over_http: Callable[..., 
                 if turn == 0:
                     await use(session, "memory_store", content="I like oolong.")
                 found = await use(session, "memory_search", query="What do I like?")
-                assert [one["content"] for one in found["memories"]] == ["I like oolong."]
+                assert [one["content"] for one in found] == ["I like oolong."]
 
 
 async def test_over_http_read_only_writes_nothing(over_http: Callable[..., Any]) -> None:

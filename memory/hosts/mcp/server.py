@@ -13,7 +13,6 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 
 from memory import (
     MemorySlot,
-    MemslotError,
     ProvenanceRequest,
     SupportsProvenance,
     SupportsReadiness,
@@ -21,14 +20,16 @@ from memory import (
 )
 from memory.contract.errors import InputError
 from memory.contract.scope import MemoryScope
-from memory.runtime.items import MemoryItems
-from memory.runtime.memory_tools import MemoryTools
+from memory.runtime.provider import ToolCall
+from memory.runtime.tools import ToolContext, ToolRegistry, memory_tools
 
 __all__ = ["build_server"]
 
 READINESS = "memory://readiness"
 PROVENANCE = "memory://provenance/"
 _JSON = "application/json"
+_WRITING = frozenset({"memory_store", "memory_modify", "memory_forget"})
+_TIMEOUT_S = 120.0  # above the slot's own deadlines for a write, which say what became of it
 
 
 def build_server(
@@ -44,9 +45,11 @@ def build_server(
     Raises:
         ScopeError: there is no scope.
     """
-    items = MemoryItems(slot, scope)
-    tools = MemoryTools(items, read_only=read_only)
-    resources = _Resources(slot, items.scope)
+    owner = slot.scope_or_default(scope)
+    context = ToolContext("mcp", "", slot, owner)
+    offered = [tool for tool in memory_tools(slot) if not (read_only and tool.name in _WRITING)]
+    tools = ToolRegistry(offered, timeout_s=_TIMEOUT_S)
+    resources = _Resources(slot, owner)
     server: Server[Any, Any] = Server("memslot", version=__version__)
 
     @server.list_tools()  # type: ignore[untyped-decorator, no-untyped-call]
@@ -55,25 +58,19 @@ def build_server(
             types.Tool(
                 name=tool.name,
                 description=tool.description,
-                inputSchema=tool.input_schema,
+                inputSchema=dict(tool.input_schema),
                 annotations=types.ToolAnnotations(
-                    readOnlyHint=not tool.writes, destructiveHint=tool.name == "memory_forget"
+                    readOnlyHint=tool.name not in _WRITING, destructiveHint=tool.name == "memory_forget"
                 ),
             )
-            for tool in tools.offered
+            for tool in offered
         ]
 
     @server.call_tool(validate_input=False)  # type: ignore[untyped-decorator]
     async def call_tool(name: str, arguments: dict[str, Any]) -> types.CallToolResult:
-        try:
-            answer = await tools.call(name, arguments)
-        except MemslotError as error:
-            return _result(str(error), failed=True)
-        except Exception as error:
-            return _result(f"{name} failed ({type(error).__name__})", failed=True)
-        return types.CallToolResult(
-            content=[types.TextContent(type="text", text=_text(answer))], structuredContent=answer
-        )
+        result = await tools.execute(ToolCall(id="mcp", name=name, arguments=arguments), context)
+        text = types.TextContent(type="text", text=result.content)
+        return types.CallToolResult(content=[text], isError=result.is_error)
 
     @server.list_resources()  # type: ignore[untyped-decorator, no-untyped-call]
     async def list_resources() -> list[types.Resource]:
@@ -139,7 +136,3 @@ def _uri(text: str) -> Any:
 
 def _text(answer: Any) -> str:
     return json.dumps(answer, ensure_ascii=False, default=str)
-
-
-def _result(text: str, *, failed: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], isError=failed)
