@@ -148,8 +148,7 @@ def variant_metrics(label: str, beats: Sequence[Scored], shown: str | None = Non
         beats: of all its cells.
     """
     scored = [(cluster, one) for cluster, one in beats if one.status == "scored"]
-    # What was met before in the session tells whether the assistant is coherent, not what the memory knows.
-    own = [(cluster, one) for cluster, one in scored if one.kind != "neutral" and one.coherent is None]
+    own = _own(scored)
     latencies, later, changes, shifts = _changes(own)
     judged = [one.agreement for _, one in scored if one.agreement is not None]
     return VariantMetrics(
@@ -176,6 +175,15 @@ def variant_metrics(label: str, beats: Sequence[Scored], shown: str | None = Non
         ),
         shifts=shifts,
     )
+
+
+def _own(beats: Iterable[Scored]) -> list[Scored]:
+    """What tells of the memory. What was met before in the session tells whether the assistant is coherent."""
+    return [
+        (cluster, one)
+        for cluster, one in beats
+        if one.status == "scored" and one.kind != "neutral" and one.coherent is None
+    ]
 
 
 def _fit(beats: Iterable[Scored]) -> Estimate:
@@ -378,9 +386,9 @@ def _differences(variants: Sequence[tuple[str, Sequence[Scored]]]) -> Iterable[D
 
 
 def _by_beat(beats: Sequence[Scored]) -> dict[tuple[str, str], float]:
-    """Share of first replies that suit, over replicates, of each beat."""
+    """Style fit over replicates, of each beat."""
     found: dict[tuple[str, str], list[float]] = {}
-    for cluster, one in beats:
-        if one.status == "scored" and one.fit_first is not None:
+    for cluster, one in _own(beats):
+        if one.fit_first is not None:
             found.setdefault((cluster, one.probe_id), []).append(float(one.fit_first))
     return {key: fmean(values) for key, values in found.items()}
