@@ -210,6 +210,40 @@ async def test_over_stdio_stdout_carries_the_protocol_alone_and_the_memory_lasts
     assert "written by C" in printed
 
 
+HELLO = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+}  # fmt: skip
+
+
+async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Path) -> None:
+    lines = [
+        "planted garbage",
+        HELLO,
+        {"jsonrpc": "2.0", "id": 2, "method": "nope", "params": {"a": "planted"}},
+    ]
+    said = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    command = [sys.executable, "-c", "from memory.cli import main; main()", "mcp", str(configured(tmp_path))]
+    done = await anyio.run_process(command, input=said.encode())
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {answer.get("id") for answer in answers} == {None, 1, 2}
+    assert "planted" not in done.stderr.decode()
+    assert "Failed to validate request" in done.stderr.decode()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+async def test_over_stdio_a_client_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from memory.cli import main; main()", "mcp", str(configured(tmp_path))]
+    with open("/dev/full", "wb") as full:  # noqa: ASYNC230
+        done = await anyio.run_process(
+            command, input=json.dumps(HELLO).encode() + b"\n", stdout=full, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [
+        "error: the client cannot be written to (No space left on device)"
+    ]
+
+
 @pytest.fixture
 def over_http(tmp_path: Path) -> Callable[..., Any]:
     @asynccontextmanager

@@ -9,13 +9,14 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import anyio
 
 from memory import AdapterMode, MemorySlot, open_memory
-from memory.contract.errors import ConfigError, ScopeError
+from memory.adapter.sdk import quiet_loggers
+from memory.contract.errors import ConfigError, LifecycleError, ScopeError
 from memory.hosts.mcp.server import build_server
 from memory.plugins.config import MemslotConfig
 
@@ -42,14 +43,34 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False) -> None
 
     Raises:
         ConfigError, PluginError, ScopeError, BackendError: the memory cannot be opened.
+        LifecycleError: the client cannot be written to.
     """
     from mcp.server.stdio import stdio_server
 
+    _quieten()
     with _own_stdout() as stdout:
         async with _opened(config, read_only) as slot:
             server = build_server(slot, read_only=read_only)
-            async with stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing):
-                await server.run(incoming, outgoing, server.create_initialization_options())
+            try:
+                async with stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing):
+                    await server.run(incoming, outgoing, server.create_initialization_options())
+            except* OSError as errors:
+                why = next(_leaves(errors)).strerror
+                raise LifecycleError(f"the client cannot be written to ({why})") from None
+
+
+def _leaves(errors: BaseExceptionGroup[OSError]) -> Iterator[OSError]:
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _quieten() -> None:
+    """The SDK logs messages it cannot read as they are, some of them by the root logger."""
+    quiet_loggers("mcp", "mcp.server.lowlevel.server")
+    quiet_loggers("root", "root")
 
 
 @contextmanager
@@ -65,7 +86,8 @@ def _own_stdout() -> Iterator[io.TextIOWrapper]:
     finally:
         sys.stdout = printing
         os.dup2(ours.fileno(), 1)
-        ours.close()
+        with suppress(OSError):  # of what could not be written, which was told
+            ours.close()
 
 
 async def serve_http(
@@ -86,6 +108,7 @@ async def serve_http(
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
+    _quieten()
     with _listener(port) as listener:
         at = listener.getsockname()[1]
         async with _opened(config, read_only) as slot:
