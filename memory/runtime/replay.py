@@ -147,7 +147,8 @@ class _Replay:
         noted = journal.position(self._doubts, scope)
         self._unknown = noted if position else 0
         self._progress(scope.label, earlier, self._count)
-        resumed = True  # a replay that died may have sent its last piece without noting it, its first one too
+        # One that died may have sent its last piece without noting it, its first one too.
+        resumed = journal.begin(self._target, scope)
         for piece in _pieces(journal.entries(scope, after=position), self._size):
             await self._write([entry.event for entry in piece], look_up=resumed)
             if self._unknown != noted:

@@ -42,6 +42,7 @@ _CHECKPOINT_AFTER = 1000
 _SHARING = threading.Lock()
 _SHARED: dict[Path, Journal] = {}
 _OPEN = "status IN ('waiting', 'unknown')"
+_THIS = "scope = ? AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +173,7 @@ class Journal:
 
     async def find(self, scope: MemoryScope, event_id: str) -> JournalEntry | None:
         """The event of a scope by its id."""
-        where = "scope = ? AND event_id = ? AND status != 'reset'"
-        found = await self._run(lambda: self._read(where, (_key(scope), event_id)))
+        found = await self._run(lambda: self._read(_THIS, (_key(scope), event_id)))
         return found[0] if found else None
 
     async def reset(self, scope: MemoryScope) -> None:
@@ -182,7 +182,9 @@ class Journal:
 
         def mark() -> None:
             with self._db:
-                self._db.execute("UPDATE events SET status = 'reset' WHERE scope = ?", (key,))
+                self._db.execute(
+                    "UPDATE events SET status = 'reset' WHERE scope = ? AND status != 'reset'", (key,)
+                )
                 self._db.execute("DELETE FROM replays WHERE scope = ?", (key,))
             self._backlog.pop(key, None)
 
@@ -248,6 +250,17 @@ class Journal:
             ).fetchone()
         )
         return row[0] if row else 0
+
+    def begin(self, target: str, scope: MemoryScope) -> bool:
+        """Note that the replay of a scope to ``target`` begins; whether one had begun before."""
+
+        def note() -> bool:
+            with self._db:
+                row = (target, _key(scope))
+                added = self._db.execute("INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", row).rowcount
+            return not added
+
+        return self._sync(note)
 
     def replayed(self, target: str, scope: MemoryScope, seq: int) -> None:
         """The replay to ``target`` has come to ``seq``; an interrupted one goes on behind it."""
@@ -348,7 +361,7 @@ class Journal:
         with self._db:
             for event, status in zip(events, statuses or repeat("waiting"), strict=False):
                 key = _key(event.scope)
-                known = self._read("scope = ? AND event_id = ? AND status != 'reset'", (key, event.event_id))
+                known = self._read(_THIS, (key, event.event_id))
                 if known and known[0].event.messages != event.messages:
                     raise InputError(
                         f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
@@ -369,7 +382,8 @@ class Journal:
         with self._db:
             self._db.executemany(
                 "UPDATE events SET status = ?1, receipt = ?2, attempts = attempts + (?1 = 'unknown') "
-                f"WHERE scope = ?3 AND event_id = ?4 AND (status = 'rejected' OR {_OPEN})",
+                "WHERE scope = ?3 AND event_id = ?4 AND status != 'reset' "
+                f"AND (status = 'rejected' OR {_OPEN})",
                 [(status, receipt, key, event_id) for status, receipt, event_id in rows],
             )
         self._count(key)
@@ -377,8 +391,7 @@ class Journal:
     def _failed(self, key: str, event_ids: Sequence[str], error: str, status: str) -> None:
         with self._db:
             self._db.executemany(
-                "UPDATE events SET attempts = attempts + 1, error = ?, status = ? "
-                f"WHERE scope = ? AND event_id = ? AND {_OPEN}",
+                f"UPDATE events SET attempts = attempts + 1, error = ?, status = ? WHERE {_THIS} AND {_OPEN}",
                 [(error, status, key, event_id) for event_id in event_ids],
             )
         self._count(key)

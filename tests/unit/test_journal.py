@@ -56,6 +56,28 @@ async def test_an_event_waits_until_the_backend_has_it(journal: Journal) -> None
     assert journal.counts() == {"committed": 1, "waiting": 1}
 
 
+async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(journal: Journal) -> None:
+    """Else each write costs what was ever written."""
+    asked: list[str] = []
+    journal._db.set_trace_callback(asked.append)
+    await journal.append([event("a"), event("b"), event("c")])
+    await journal.record(ADA, [WriteReceipt(event_id="a", status="committed", native_ids=("n1",))])
+    await journal.failed(ADA, ["b"], "BackendUnavailable", final=False)
+    await journal.failed(ADA, ["c"], "BackendRejected", final=True)
+    await journal.waiting(ADA)
+    await journal.find(ADA, "a")
+    journal.add([(event("d"), "committed")])
+    await journal.reset(ADA)
+    journal._db.set_trace_callback(None)
+    written = [query for query in asked if query.startswith(("SELECT", "UPDATE")) and " events " in query]
+    assert sum(query.startswith("UPDATE") for query in written) == 4
+    for query in written:
+        if "GROUP BY" in query:  # what waits, after an import
+            continue
+        steps = [row[3] for row in journal._db.execute(f"EXPLAIN QUERY PLAN {query}")]
+        assert all(step.startswith("SEARCH") for step in steps), (query, steps)
+
+
 async def test_an_unknown_write_still_waits(journal: Journal) -> None:
     await journal.append([event("a")])
     await journal.record(ADA, [WriteReceipt(event_id="a", status="unknown")])

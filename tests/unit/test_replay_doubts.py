@@ -60,6 +60,24 @@ async def test_what_is_looked_up_and_found_is_no_doubt(journal):
     assert await moved(journal, adapter) == (True, 0, 4, 0)
 
 
+async def test_only_what_a_replay_before_may_have_sent_is_looked_up(journal):
+    """A look-up costs as much as a write; where none had begun, there is nothing to find."""
+    adapter = Lookup()
+    asked = []
+
+    async def find_event(event):
+        asked.append(event.event_id)
+        return None
+
+    adapter.find_event = find_event
+    adapter.next_write = [BackendUnavailable("down", sent=False)]
+    with pytest.raises(BackendUnavailable):
+        await moved(journal, adapter)
+    assert asked == []
+    assert await moved(journal, adapter) == (True, 0, 4, 0)
+    assert asked == ["e0", "e1", "e2", "e3"], "the first piece of the one that failed"
+
+
 async def test_nothing_is_called_written_by_a_target_that_is_read_only(journal):
     adapter = Obedient()
     async with MemorySlot(adapter) as slot:
