@@ -177,7 +177,7 @@ class _Readiness(_View):
                 return max(0.0, ends - anyio.current_time())
 
             with anyio.move_on_after(timeout_s):
-                await self._delivery.deliver(scope)
+                await self._delivery.deliver(scope, timeout_s)
             try:
                 answer = await rules.call(
                     span,

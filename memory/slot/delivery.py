@@ -41,8 +41,8 @@ class Delivery:
         """Events kept and not delivered yet; always 0 without a journal."""
         return 0
 
-    async def deliver(self, scope: MemoryScope) -> None:
-        """Deliver what waits for a scope; without a journal nothing ever does."""
+    async def deliver(self, scope: MemoryScope, patience_s: float | None = None) -> None:
+        """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing."""
 
     async def reset(self, scope: MemoryScope) -> None:
         """The scope was reset: what waits for it is not delivered any more."""

@@ -126,24 +126,32 @@ class DurableDelivery(Delivery):
             return entry.receipt
         return _kept(event_id, held or "it waits for its turn")
 
-    async def deliver(self, scope: MemoryScope) -> None:
+    async def deliver(self, scope: MemoryScope, patience_s: float | None = None) -> None:
         """Deliver what waits for a scope, in its place in the order of writes; still down is no error here."""
 
         async def perform() -> list[WriteReceipt]:
-            await self.catch_up(span, scope)
+            await self.catch_up(span, scope, patience_s=patience_s)
             return []
 
         if self.waiting(scope):
             with self._rules.span("deliver", scope) as span:
                 await self._rules.write(span, scope, perform, list)
 
-    async def catch_up(self, span: Span, scope: MemoryScope, but: Set[str] = frozenset()) -> str | None:
+    async def catch_up(
+        self,
+        span: Span,
+        scope: MemoryScope,
+        but: Set[str] = frozenset(),
+        *,
+        patience_s: float | None = None,
+    ) -> str | None:
         """Deliver what waits for a scope, oldest first; the caller holds the scope's place in the order of writes.
 
         Args:
             span: of the call that it is done for.
             scope: whose events.
             but: ids of events the caller sends itself, next.
+            patience_s: how long to begin further ones, in seconds; by default as long as a write may take.
 
         Returns:
             None where nothing older waits any more, else why it still does.
@@ -153,6 +161,7 @@ class DurableDelivery(Delivery):
         until, _ = self._pauses.get(scope, (0.0, 0.0))
         if time.monotonic() < until:
             return "older events wait for the backend"
+        ends = time.monotonic() + (self._rules.deadlines.write_s if patience_s is None else patience_s)
         while True:
             page = [
                 entry
@@ -163,6 +172,8 @@ class DurableDelivery(Delivery):
                 self._pauses.pop(scope, None)
                 return None
             for entry in page:
+                if time.monotonic() >= ends:
+                    return "older events are still being delivered"
                 held = await self._again(span, scope, entry)
                 if held is not None:
                     return held

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -162,6 +163,54 @@ async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(
         assert "no answer" in again.warnings[-1]
         assert adapter.calls.count("e1") == durable._MOST_UNANSWERED
     assert stored(adapter) == [f"e{number}" for number in range(2, 8)]
+
+
+async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
+    """It goes out in order and in parts, as much before each write as may take the time of one."""
+    now = [0.0]
+    monkeypatch.setattr(durable, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Slow(Down):
+        async def record_event(self, event):
+            now[0] += 10.0
+            return await super().record_event(event)
+
+    adapter = Slow()
+    adapter.down = True
+    deadlines, journal = Deadlines(write_s=60.0), Journal(tmp_path / "j.db")
+    async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=journal) as slot:
+        for number in range(1, 21):
+            await slot.record_event(event(number))
+        adapter.down = False
+        receipt = await slot.record_event(event(21))
+        assert (receipt.status, stored(adapter)) == ("queued", [f"e{number}" for number in range(1, 7)])
+        assert "older events are still being delivered" in receipt.warnings[0]
+        await slot.setup_scope(ALICE)
+        assert stored(adapter)[-1] == "e12"
+        while journal.backlog():
+            await slot.setup_scope(ALICE)
+        assert stored(adapter) == [f"e{number}" for number in range(1, 22)]
+        assert (await slot.record_event(event(22))).status == "committed"
+
+
+async def test_who_waits_for_readiness_waits_for_a_long_backlog(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(durable, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Slow(Ready):
+        async def record_event(self, event):
+            now[0] += 10.0
+            return await super().record_event(event)
+
+    adapter = Slow()
+    adapter.down = True
+    async with MemorySlot(adapter, scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
+        for number in range(20):
+            await slot.record_event(event(number))
+        adapter.down = False
+        readiness = slot.capability(SupportsReadiness)
+        assert (await readiness.wait_until_ready(ALICE, 300)).state == "ready"
+    assert len(stored(adapter)) == 20
 
 
 async def test_what_the_backend_refuses_for_good_is_raised_and_holds_nothing_up(tmp_path):
