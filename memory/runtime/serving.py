@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -23,6 +26,11 @@ from memory.slot.slot import MemorySlot
 
 __all__ = ["ServeSettings", "TokenSettings", "answer", "serve"]
 
+log = logging.getLogger(__name__)
+
+ENDPOINTS = "memslot.endpoints"
+"""Entry points of what is served beside Signet's endpoints, below a path of its name: ``(slot, scopes)`` -> context
+manager of a function from a caller's scope to the ASGI application that answers it."""
 _SHORTEST_TOKEN = 16
 _GRACE_S = 10
 
@@ -126,7 +134,7 @@ async def answer(
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
-    async with TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory:
+    async with TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory, AsyncExitStack() as stack:
         server = RuntimeAdapterServer(
             memory,
             tokens=settings.scopes(slot.scope),
@@ -134,6 +142,9 @@ async def answer(
             settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
             limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
         )
+        for point in sorted(entry_points(group=ENDPOINTS), key=lambda one: one.name):
+            opened = await stack.enter_async_context(_loaded(point)(slot, set(server.scopes)))
+            server.mount(f"/{point.name}", opened)
         host, server.port = settings.host, listener.getsockname()[1]
         options: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
         running = uvicorn.Server(
@@ -142,6 +153,20 @@ async def answer(
         _outlive_signals()
         ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
         await running.serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def _nothing(slot: MemorySlot, scopes: set[MemoryScope]) -> AsyncIterator[None]:
+    yield None
+
+
+def _loaded(point: EntryPoint) -> Any:
+    """What an endpoint is opened by; one whose package is not installed is left out."""
+    try:
+        return point.load()
+    except ImportError as error:
+        log.info("endpoint %s is left out: %s is not installed", point.name, error.name)
+        return _nothing
 
 
 def _listener(host: str, port: int) -> socket.socket:

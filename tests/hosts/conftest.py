@@ -11,6 +11,7 @@ _NEEDS = {
     "with_sdks/test_pydantic_ai.py": "pydantic_ai",
     "with_sdks/test_agent_framework.py": "agent_framework",
     "test_mcp.py": "mcp",
+    "test_mcp_served.py": "mcp",
 }
 
 

@@ -8,19 +8,19 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import anyio
 
-from memory import AdapterMode, MemorySlot, open_memory
+from memory import AdapterMode, MemoryScope, MemorySlot, open_memory
 from memory.adapter.sdk import quiet_loggers
 from memory.contract.errors import ConfigError, LifecycleError, ScopeError
 from memory.hosts.mcp.server import build_server
 from memory.plugins.config import MemslotConfig
 
-__all__ = ["serve_http", "serve_stdio"]
+__all__ = ["endpoint", "serve_http", "serve_stdio"]
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
@@ -146,6 +146,28 @@ async def serve_http(
             async with manager.run():
                 ready(f"http://{HOST}:{at}/mcp")
                 await running.serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def endpoint(
+    slot: MemorySlot, scopes: Iterable[MemoryScope]
+) -> AsyncIterator[Callable[[MemoryScope], Any]]:
+    """For ``memslot serve``: an ASGI application for each scope, so that no client reaches another's session.
+
+    Whoever mounts them checks who asks, from where, and for how much.
+    """
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    managers = {
+        scope: StreamableHTTPSessionManager(build_server(slot, scope), security_settings=unchecked)
+        for scope in scopes
+    }
+    async with AsyncExitStack() as stack:
+        for manager in managers.values():
+            await stack.enter_async_context(manager.run())
+        yield lambda scope: managers[scope].handle_request
 
 
 def _listener(port: int) -> socket.socket:

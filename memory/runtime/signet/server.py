@@ -23,6 +23,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 
 from memory.adapter.address import is_loopback
 from memory.contract.errors import (
@@ -157,6 +158,17 @@ class RuntimeAdapterServer:
         if found is None:
             raise Refused(401, "a bearer token is required")
         return Caller(found[0], found[1], client, path)
+
+    @property
+    def scopes(self) -> tuple[MemoryScope, ...]:
+        """The memories that callers may be given, before projects divide them."""
+        own = self.memory.slot.scope
+        return tuple(scope for _, scope in self._tokens.by_hash.values()) or ((own,) if own else ())
+
+    def mount(self, path: str, of_scope: Callable[[MemoryScope], Any] | None) -> None:
+        """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
+        if of_scope is not None:
+            self.app.router.routes.append(Route(path, endpoint=_Mounted(self, of_scope)))
 
     async def _answer(self, handler: Handler, request: Request) -> JSONResponse:
         """One request from its caller to its answer."""
@@ -353,6 +365,34 @@ class RuntimeAdapterServer:
         told = {"status": health.status, "backend": health.backend_name}
         told |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
         return JSONResponse(told, 503 if health.status == "unavailable" else 200)
+
+
+class _Mounted:
+    """An ASGI application for those this server knows, within its limits."""
+
+    def __init__(self, server: RuntimeAdapterServer, of_scope: Callable[[MemoryScope], Any]) -> None:
+        self._server = server
+        self._of_scope = of_scope
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        limits, taken = self._server.limits, 0
+
+        async def bounded() -> Any:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > limits.body_bytes:
+                return {"type": "http.disconnect"}
+            return message
+
+        try:
+            caller = self._server.caller(Request(scope))
+            if int(Request(scope).headers.get("content-length", 0)) > limits.body_bytes:
+                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
+        except Refused as refused:
+            await _error(refused.status, str(refused))(scope, receive, send)
+            return
+        await self._of_scope(caller.scope)(scope, bounded, send)
 
 
 def _named(hook: Callable[[Caller, Body], Awaitable[dict[str, Any]]], name: str) -> Handler:

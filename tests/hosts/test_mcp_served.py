@@ -1,0 +1,113 @@
+"""MCP beside Signet's endpoints, in one process of ``memslot serve``: each token has its own memory by both."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+
+from memory import MemoryScope, MemorySlot
+from memory.runtime.serving import ServeSettings, answer
+from memory.testing import FakeBackend
+
+pytestmark = pytest.mark.anyio
+TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve")}
+ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def served(**settings: Any) -> AsyncIterator[str]:
+    urls: list[str] = []
+    ready = anyio.Event()
+
+    def told(url: str) -> None:
+        urls.append(url)
+        ready.set()
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    scope = MemoryScope(run_id="r", persona_id="nobody")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            async with MemorySlot(FakeBackend(), scope=scope) as slot, anyio.create_task_group() as tasks:
+                tasks.start_soon(answer, slot, ServeSettings(**settings), listener, told)
+                await ready.wait()
+                yield urls[0]
+                tasks.cancel_scope.cancel()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@asynccontextmanager
+async def session(url: str, who: str) -> AsyncIterator[ClientSession]:
+    headers = {"authorization": f"Bearer {TOKENS[who]}"}
+    async with (
+        httpx.AsyncClient(headers=headers, timeout=30) as http,
+        streamable_http_client(f"{url}/mcp", http_client=http) as (incoming, outgoing, _),
+        ClientSession(incoming, outgoing) as opened,
+    ):
+        await opened.initialize()
+        yield opened
+
+
+async def found(of: ClientSession) -> list[str]:
+    result = await of.call_tool("memory_search", {"query": "iguana"})
+    assert result.structuredContent is not None
+    return [one["content"] for one in result.structuredContent["memories"]]
+
+
+async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other() -> None:
+    tokens = [{"token": token, "persona_id": name} for name, token in TOKENS.items()]
+    async with served(tokens=tokens) as url:
+        async with session(url, "ada") as ada:
+            await ada.call_tool("memory_store", {"content": "the iguana Rex"})
+            assert await found(ada) == ["the iguana Rex"]
+        async with session(url, "eve") as eve:
+            assert await found(eve) == []
+        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+            for name, count in (("ada", 1), ("eve", 0)):
+                headers = {"authorization": f"Bearer {TOKENS[name]}"}
+                done = await http.post("/api/memory/recall", json={"query": "iguana"}, headers=headers)
+                assert len(done.json()["results"]) == count
+
+
+async def test_a_session_of_one_token_is_none_of_anothers() -> None:
+    tokens = [{"token": token, "persona_id": name} for name, token in TOKENS.items()]
+    async with served(tokens=tokens) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
+        accept = {"accept": "application/json, text/event-stream"}
+        client = {
+            "protocolVersion": "2025-03-26",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        start = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+        ada, eve = ({**accept, "authorization": f"Bearer {token}"} for token in TOKENS.values())
+        begun = await http.post("/mcp", json=start, headers=ada)
+        key = {"mcp-session-id": begun.headers["mcp-session-id"]}
+        assert (await http.post("/mcp", json=ASK, headers={**eve, **key})).status_code in (400, 404)
+        assert (await http.post("/mcp", json=ASK, headers={**accept, **key})).status_code == 401
+        large = json.dumps({**ASK, "params": "x" * 3_000_000})
+        assert (await http.post("/mcp", content=large, headers={**ada, **key})).status_code == 413
+        ended = await http.delete("/mcp", headers={**ada, **key})
+        assert ended.status_code == 200
+
+
+async def test_without_tokens_a_page_of_elsewhere_is_refused() -> None:
+    async with served() as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
+        accept = {"accept": "application/json, text/event-stream"}
+        for other in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+            assert (await http.post("/mcp", json=ASK, headers={**accept, **other})).status_code == 403
