@@ -159,6 +159,7 @@ async def endpoint(
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
+    _quieten()
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     managers = {
         scope: StreamableHTTPSessionManager(build_server(slot, scope), security_settings=unchecked)
