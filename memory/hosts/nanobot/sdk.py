@@ -96,7 +96,7 @@ class Attached:
         key = event.context.session_key
         snapshot = self._bot.sessions.get(key)
         messages = snapshot.messages if snapshot is not None else []
-        turn = turn_event(self._scope, key, event.turn_id, said(messages, self._known.get(key)))
+        turn = turn_event(self._scope, event, said(messages, self._known.get(key)))
         self._known[key] = len(messages)
         if turn is not None:
             await self._memory.record(turn)

@@ -144,7 +144,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
         key = event.context.session_key
         messages = self._clean(key)
         spoken = public_history_messages(messages)  # others' blocks were not said either
-        turn = turn_event(self._scope, key, event.turn_id, said(spoken, self._known.get(key)))
+        turn = turn_event(self._scope, event, said(spoken, self._known.get(key)))
         self._known[key] = len(messages)
         if turn is not None:
             await self._memory.record(turn)

@@ -22,6 +22,10 @@ SOURCE = "memslot"
 """Name of our blocks in Nanobot's runtime context."""
 
 _MARKER = "_runtime_context"
+_MACHINES = frozenset(
+    {"cron", "runtime", "session", "session_timeout", "subagent", "system:recovery", "trigger"}
+)
+_MACHINE_SESSIONS = ("heartbeat", "dream:", "cron:")
 
 
 def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -70,15 +74,19 @@ def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Messa
     ]
 
 
-def turn_event(
-    scope: MemoryScope, session_key: str, turn_id: str, messages: Iterable[Message]
-) -> MemoryEvent | None:
-    """The event of a turn; None where nothing was said. One turn has one event id, however often it is told."""
-    told = tuple(messages)
-    if not told:
+def turn_event(scope: MemoryScope, persisted: Any, messages: Iterable[Message]) -> MemoryEvent | None:
+    """The event of a turn; None where nobody said anything, as when Nanobot's own timers and helpers speak.
+
+    Args:
+        scope: whose memory.
+        persisted: Nanobot's event; its turn has one event id, however often it is told.
+        messages: what was said.
+    """
+    told, key, turn_id = tuple(messages), persisted.context.session_key, persisted.turn_id
+    if not told or persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS):
         return None
     return event_of(
-        session_key, scope, messages=told, event_id=f"nanobot:{turn_id}", turn_id=turn_id, agent_id="nanobot"
+        key, scope, messages=told, event_id=f"nanobot:{turn_id}", turn_id=turn_id, agent_id="nanobot"
     )
 
 

@@ -89,6 +89,22 @@ async def test_a_bot_that_is_let_go_is_as_it_was(
     assert not store.rows
 
 
+async def test_what_nanobot_says_to_itself_is_nobodys_words(
+    tmp_path: Path, model: Model, store: FakeNativeStore
+) -> None:
+    async with sdk(tmp_path, model, store) as (bot, memory, attached):
+        for sender, key in (
+            ("cron", "cli:a"),
+            ("subagent", "cli:a"),
+            ("user", "heartbeat"),
+            ("user", "dream:1"),
+        ):
+            await bot.run("Read HEARTBEAT.md.", sender_id=sender, session_key=key, hooks=[attached.hook])
+        await bot.run("I like oolong tea.", session_key="cli:a", hooks=[attached.hook])
+        assert await memory.drain(10)
+    assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted, 5."]
+
+
 async def test_a_dead_or_slow_memory_aborts_no_turn(
     tmp_path: Path, model: Model, store: FakeNativeStore
 ) -> None:
