@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
+from zlib import crc32
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
@@ -79,7 +80,7 @@ def summary_table(runs: Sequence[RunMetrics]) -> tuple[list[str], list[list[str]
         columns += ["nothing shown", "noticed", "reversion"]
     if with_evidence:
         columns += ["evidence recall", "95 % interval", "pooled", "all found"]
-    columns += ["personas", "not scored", "tokens / query", "tokens, range", "cut by budget"]
+    columns += ["not scored", "personas", "tokens / query", "tokens, range", "cut by budget"]
     columns += ["retrieve p50", "retrieve p95", "ingest", "LLM calls, ingest", "LLM tokens, ingest"]
     return columns, [_summary(run, with_evidence, with_preferences) for run in runs]
 
@@ -116,11 +117,11 @@ def _summary(run: RunMetrics, with_evidence: bool, with_preferences: bool) -> li
             ]
             personas = max(personas, found.recall.clusters)
     cost = run.cost
+    unscored = run.planned - run.probes + run.probe_errors + run.not_ready
     return [
         *row,
+        f"{unscored} of {run.planned}" + (f", {run.unconfirmed} unconfirmed" if run.unconfirmed else ""),
         str(personas),
-        f"{run.planned - run.probes + run.probe_errors + run.not_ready} of {run.planned}"
-        + (f", {run.unconfirmed} unconfirmed" if run.unconfirmed else ""),
         count(cost.tokens.mean),
         token_range(cost),
         f"{cost.cut} of {run.probes - run.probe_errors}",
@@ -245,26 +246,25 @@ def _page(
     paired: Sequence[Difference],
 ) -> Page:
     columns, rows = summary_table(metrics)
+    end = columns.index("not scored") + 1
     linked: list[list[str | Link]] = [
-        [Link(row[0], f"../{run}/report.html"), *row[1:]] for row, run in zip(rows, record.runs, strict=True)
+        [Link(row[0], f"../{run}/report.html"), *row[1:end]]
+        for row, run in zip(rows, record.runs, strict=True)
     ]
+    costs = [[row[0], *row[end:]] for row in rows]
     blocks = [
-        Block(
-            "Side by side",
-            columns=columns,
-            rows=linked,
-            note=_FLOOR,
-        )
+        Block("Side by side", columns=columns[:end], rows=linked, note=_FLOOR),
+        Block("Cost side by side", columns=["provider", *columns[end:]], rows=costs),
     ]
+    blocks += _preference_blocks(metrics)
+    blocks += _evidence_blocks(metrics)
+    blocks += _cost_blocks(metrics)
     if paired:
         columns, differing = difference_table(paired)
         note = (
             "On the probes that both are scored on, the one less the other. One around 0 tells no difference."
         )
         blocks.append(Block("Differences, probe by probe", columns=columns, rows=differing, note=note))
-    blocks += _preference_blocks(metrics)
-    blocks += _evidence_blocks(metrics)
-    blocks += _cost_blocks(metrics)
     blocks += meaning_blocks(metrics)
     problems = [*unequal(manifests)]
     problems += [f"{one.provider}: not run. {one.error.message}" for one in record.not_run]
@@ -292,11 +292,18 @@ def _page(
     )
 
 
-def _colour(index: int) -> str:
-    return PALETTE[index % len(PALETTE)]
+def _colours(metrics: Sequence[RunMetrics]) -> list[str]:
+    """A provider's own colour, on every page the same unless another one beside it has taken it."""
+    taken: list[str] = []
+    for run in metrics:
+        first = crc32(run.provider.encode()) % len(PALETTE)
+        wheel = [*PALETTE[first:], *PALETTE[:first]]
+        taken.append(next((colour for colour in wheel if colour not in taken), wheel[0]))
+    return taken
 
 
 def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
+    colours = _colours(metrics)
     played = [(index, run, run.preferences) for index, run in enumerate(metrics) if run.preferences]
     if not played:
         return []
@@ -310,7 +317,7 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
         rows = []
         for index, run, scores in played:
             one = getattr(scores.overall, name)
-            rows.append(Bar(run.label, one.value, one.low, one.high, _colour(index)))
+            rows.append(Bar(run.label, one.value, one.low, one.high, colours[index]))
         blocks.append(Block(heading, plot=bars(heading, rows), half=True))
     for heading, name in (
         ("New value shown after a change", "fit"),
@@ -320,7 +327,7 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
             Line(
                 run.label,
                 tuple((at.sessions, getattr(at, name)) for at in scores.detection.curve),
-                _colour(index),
+                colours[index],
                 dashed=index % 2 == 1,  # so that lines that coincide are both seen
             )
             for index, run, scores in played
@@ -330,11 +337,12 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
 
 
 def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
+    colours = _colours(metrics)
     asked = [(index, run, run.evidence) for index, run in enumerate(metrics) if run.evidence]
     if not asked:
         return []
     overall = [
-        Bar(run.label, one.value, one.low, one.high, _colour(index))
+        Bar(run.label, one.value, one.low, one.high, colours[index])
         for index, run, scores in asked
         for one in (scores.overall.recall,)
     ]
@@ -357,11 +365,13 @@ def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
 
 
 def _cost_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
+    colours = _colours(metrics)
+
     def plot(
         heading: str, value: Callable[[RunMetrics], float | None], show: Callable[[float | None], str]
     ) -> Block:
         rows = [
-            Bar(run.label, value(run), colour=_colour(index), text=show(value(run)))
+            Bar(run.label, value(run), colour=colours[index], text=show(value(run)))
             for index, run in enumerate(metrics)
         ]
         return Block(heading, plot=bars(heading, rows, share=False), half=True)

@@ -19,7 +19,7 @@ FULL, HALF = 1000, 480
 """Widths in the page's own pixels, so that text in plots is as large as text beside them."""
 
 _LABEL_WIDTH = 130
-_LETTER = 6.3  # of a label, in pixels, on average
+_LETTER = 6.8  # of a label, in pixels, on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def nice_steps(top: float, count: int = 4) -> list[float]:
 
 def _broken(label: str) -> list[str]:
     """A label in lines that fit beside the bars, whole: what it says is not to be cut off."""
-    return textwrap.wrap(label, int(_LABEL_WIDTH / _LETTER)) or [""]
+    return textwrap.wrap(label, int((_LABEL_WIDTH - 8) / _LETTER)) or [""]
 
 
 def _number(value: float) -> str:

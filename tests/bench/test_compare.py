@@ -19,6 +19,7 @@ from memory.bench import (
     write_comparison_report,
     write_report,
 )
+from memory.bench.comparison_report import _colours
 from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps
 from memory.contract.errors import PluginNotFound
 from memory.testing.fake_backend import FakeBackend
@@ -93,6 +94,21 @@ async def test_a_comparison_says_what_its_figures_mean_and_do_not(tmp_path):
         ("no_memory", "full_history"), ("no_memory", "fake"), ("full_history", "fake"),
     }  # fmt: skip
     assert "Differences, probe by probe" in page
+
+
+def test_a_provider_has_its_colour_whoever_stands_beside_it():
+    class Of:
+        def __init__(self, provider):
+            self.provider = provider
+
+    def coloured(*names):
+        return dict(zip(names, _colours([Of(name) for name in names]), strict=True))
+
+    alone = coloured("mem0")["mem0"]
+    assert coloured("mem0", "graphiti", "honcho")["mem0"] == alone
+    many = coloured(*(f"provider {number}" for number in range(8)))
+    assert len(set(many.values())) == 8, "as many as there are, told apart"
+    assert len(coloured(*(f"provider {number}" for number in range(9)))) == 9
 
 
 def test_long_labels_stand_beside_their_bars_whole():

@@ -1,0 +1,129 @@
+"""The pages as Chromium lays them out: on a phone and on a desk, light and dark; skipped where there is none."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import anyio
+import pytest
+from bench_support import config_of, registry_with
+
+from memory.bench import comparison_configs, run_many, run_settings
+from memory.testing.fake_backend import FakeBackend
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)"
+)
+
+MEASURE = """
+addEventListener("load", () => {
+  const told = {};
+  for (const frame of document.querySelectorAll("iframe")) {
+    const page = frame.contentDocument, root = page.documentElement, cut = [], met = [], faint = [];
+    for (const svg of page.querySelectorAll("svg")) {
+      const room = svg.getBoundingClientRect(), seen = [];
+      for (const text of svg.querySelectorAll("text")) {
+        const box = text.getBoundingClientRect();
+        if (box.left < room.left - 1 || box.right > room.right + 1 || box.bottom > room.bottom + 1)
+          cut.push(text.textContent);
+        for (const [other, name] of seen)
+          if (box.left < other.right - 1 && other.left < box.right - 1 && box.top < other.bottom - 3
+              && other.top < box.bottom - 3) met.push(name + " / " + text.textContent);
+        seen.push([box, text.textContent]);
+      }
+    }
+    const light = (colour) => {
+      const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((v) => v / 255)
+        .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (node) => {
+      for (; node; node = node.parentElement) {
+        const colour = frame.contentWindow.getComputedStyle(node).backgroundColor;
+        if (!/, 0\\)$/.test(colour)) return colour;
+      }
+      return "rgb(255, 255, 255)";
+    };
+    const texts = "h1, h2, p, td, th, li, a, .badge, .name, .figure, svg text, summary";
+    for (const node of page.querySelectorAll(texts)) {
+      const style = frame.contentWindow.getComputedStyle(node);
+      const ink = node.tagName === "text" ? style.fill : style.color;
+      const [a, b] = [light(ink), light(behind(node))].sort().reverse();
+      if ((a + 0.05) / (b + 0.05) < 4.5) faint.push(node.textContent.trim().slice(0, 40));
+    }
+    const paper = light(behind(page.querySelector("section")));
+    told[frame.id] = {paper, wide: root.scrollWidth, room: frame.clientWidth, cut, met, faint};
+  }
+  document.body.innerHTML = "";
+  const out = document.createElement("pre");
+  out.id = "told";
+  out.textContent = JSON.stringify(told);
+  document.body.append(out);
+});
+"""
+
+
+def laid_out(folder, pages, *, dark=False):
+    """What the browser measured of each page, on a phone (390 pixels) and on a desk (1200)."""
+    frames = "".join(
+        f'<iframe id="{name}, {width}" style="width:{width}px;height:900px;border:0" '
+        f'srcdoc="{html.escape(text)}"></iframe>'
+        for name, text in pages.items()
+        for width in (390, 1200)
+    )
+    file = folder / f"pages-{'dark' if dark else 'light'}.html"
+    file.write_text(f"<!doctype html><body>{frames}<script>{MEASURE}</script></body>", encoding="utf-8")
+    command = [
+        CHROMIUM,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        "--window-size=1300,1000",
+        "--dump-dom",
+        file.as_uri(),
+    ]
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    told = re.search(r'<pre id="told">(.*?)</pre>', dom, re.DOTALL)
+    assert told is not None, "the pages were not laid out"
+    return json.loads(html.unescape(told[1]))
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    def stand_in():
+        adapter = FakeBackend(name="fake")
+        adapter.traits = replace(
+            adapter.traits, kind="control", same_as="simple_rag", stand_ins=("lexical embedder",)
+        )
+        return adapter
+
+    block = {"users": 2, "sessions": 8, "output": str(tmp_path_factory.mktemp("runs"))}
+    content = config_of("fake", run=block, budget={"max_tokens": 400, "min_tokens": 300})
+    content["memory"]["conditions"] = {"no_memory": {}, "full_history": {}, "oracle_ipas": {}}
+    configs = comparison_configs(content, ["no_memory", "full_history", "oracle_ipas", "fake"])
+    registry = registry_with(stand_in)
+    compared = anyio.run(lambda: run_many(configs, settings=run_settings(configs[0]), registry=registry))
+    return {
+        "comparison": compared.report.read_text(encoding="utf-8"),
+        "run": compared.outcomes[-1].report.read_text(encoding="utf-8"),
+    }
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages_can_be_read_on_a_phone_and_on_a_desk(pages, tmp_path, dark):
+    for name, seen in laid_out(tmp_path, pages, dark=dark).items():
+        assert (seen["paper"] < 0.2) == dark, f"{name}: the paper is of the other scheme"
+        assert seen["wide"] <= seen["room"], f"{name}: the page is wider than the screen"
+        assert not seen["cut"], f"{name}: labels beyond the edge of their plot"
+        assert not seen["met"], f"{name}: labels over one another"
+        assert not seen["faint"], f"{name}: text too faint on what is behind it"
