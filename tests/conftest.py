@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,13 @@ LEFT_OUT = pytest.StashKey[int]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out the tests marked as thorough")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes that tests start import what tests share, as this one does by ``pythonpath``."""
+    shared = [str(config.rootpath / one) for one in config.getini("pythonpath")]
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
 
 
 @pytest.hookimpl(tryfirst=True)

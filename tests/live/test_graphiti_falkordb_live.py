@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -23,9 +22,6 @@ from urllib.parse import unquote, urlsplit
 
 import anyio
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "backends" / "graphiti"))
-
 from graphiti_support import (
     ALICE,
     BOB,

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends" / "memos"))
-
 from memos_pairs import PAIRS, load, replay
 from memos_record import Asker
 

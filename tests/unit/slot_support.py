@@ -1,18 +1,15 @@
 """An adapter that does as it is told, for tests of the slot's own rules."""
 
-from datetime import UTC, datetime
-
 import anyio
 import anyio.lowlevel
 import pytest
+from said import said
 
 from memory import (
     BackendHealth,
     Deadlines,
-    MemoryEvent,
     MemoryScope,
     MemorySlot,
-    Message,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
@@ -122,14 +119,7 @@ async def slot(adapter, sink):
 
 
 def event(number=1, scope=ALICE, text="hello"):
-    return MemoryEvent(
-        event_id=f"e{number}",
-        scope=scope,
-        session_id="s",
-        turn_id=str(number),
-        timestamp=datetime(2024, 1, 1, tzinfo=UTC),
-        messages=[Message(role="user", content=text)],
-    )
+    return said(scope, text, number=number, session_id="s", turn_id=str(number))
 
 
 def ask(scope=ALICE, **fields):

@@ -9,18 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from said import said
 
 from memory import (
     BackendUnavailable,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
-    Message,
     RetrieveRequest,
     SupportsReadiness,
 )
@@ -65,14 +64,7 @@ def opened(kind: str, path: Path, **fields: Any) -> MemorySlot:
 
 
 def event(number: int) -> MemoryEvent:
-    return MemoryEvent(
-        event_id=f"e{number}",
-        scope=ALICE,
-        session_id=f"s{number}",
-        turn_id="t",
-        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-        messages=(Message(role="user", content=f"I prefer word{number} over other{number}."),),
-    )
+    return said(ALICE, f"I prefer word{number} over other{number}.", number=number, session_id=f"s{number}")
 
 
 async def known(slot: MemorySlot, number: int) -> bool:

@@ -344,7 +344,6 @@ async def test_two_slots_of_one_process_share_a_journal(tmp_path):
 CHILD = """
     import sys, anyio
     from pathlib import Path
-    sys.path.insert(0, {here!r})
     from slot_support import ALICE, Obedient, event
     from memory import MemorySlot
     from memory.slot.journal import Journal

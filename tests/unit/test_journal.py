@@ -6,15 +6,15 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from said import said
 
-from memory import InputError, MemoryEvent, MemoryScope, Message, WriteReceipt
+from memory import InputError, MemoryEvent, MemoryScope, WriteReceipt
 from memory.contract.errors import JournalError
 from memory.slot.journal import Journal
 
@@ -30,15 +30,7 @@ def anyio_backend() -> str:
 
 
 def event(name: str, scope: MemoryScope = ADA, text: str = "tea") -> MemoryEvent:
-    return MemoryEvent(
-        event_id=name,
-        scope=scope,
-        session_id="s",
-        turn_id=name,
-        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-        messages=(Message(role="user", content=text),),
-        metadata={"n": 1},
-    )
+    return said(scope, text, number=0, event_id=name, session_id="s", turn_id=name, metadata={"n": 1})
 
 
 @pytest.fixture
@@ -313,7 +305,6 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory, texts: list[str]) -> No
 CHILD = """
     import anyio, sys
     from pathlib import Path
-    sys.path.insert(0, {here!r})
     from test_journal import ADA, event
     from memory import WriteReceipt
     from memory.slot.journal import Journal

@@ -35,7 +35,7 @@ __all__ = [
 
 _ENTRY = 16
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
-_DONE = re.compile(r"\W*DONE\W*\Z")
+_DONE = re.compile(r"\A\W*+DONE\W*+\Z")
 
 
 class CeilingReached(MemslotError):

@@ -18,7 +18,7 @@ from memory.runtime.items import Item
 __all__ = ["Book", "Note", "labelled", "tags_of"]
 
 _MOST = 20_000
-_PREFIX = re.compile(r"\s*(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*", re.I)
+_PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
 
 
 @dataclass(slots=True)

@@ -7,19 +7,18 @@ import importlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from said import said, wanted
 
 from memory import (
-    ContextBudget,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
-    Message,
     NativeMutationRequest,
     NativeQueryRequest,
     ProvenanceRequest,
@@ -78,26 +77,15 @@ async def opened(
 
 def event(*texts: str, at: datetime | None = None, **fields: Any) -> MemoryEvent:
     """An event of user messages, a minute after the one before unless told otherwise."""
-    number = next(_COUNT)
-    return MemoryEvent(
-        **{
-            "event_id": f"event-{number}",
-            "scope": ALICE,
-            "session_id": "session-1",
-            "turn_id": f"turn-{number}",
-            "timestamp": at or START + timedelta(minutes=number),
-            "messages": tuple(Message(role="user", content=text) for text in texts),
-            **fields,
-        }
-    )
+    given = {"scope": ALICE, **({"timestamp": at} if at else {}), **fields}
+    return said(given.pop("scope"), *texts, **given)
 
 
 def ask(
     query: str, scope: MemoryScope = ALICE, max_items: int | None = None, **fields: Any
 ) -> RetrieveRequest:
-    return RetrieveRequest(
-        query=query, scope=scope, session_id="session-2", budget=ContextBudget(max_items=max_items), **fields
-    )
+    """A request without a token limit."""
+    return wanted(query, scope, max_items, **fields)
 
 
 async def found(slot: MemorySlot, query: str, **fields: Any) -> list[str]:

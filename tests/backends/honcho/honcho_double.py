@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import honcho_derived  # noqa: F401 (registers its routes)
 from honcho_filters import Refused, matches

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from honcho_double import HonchoDouble
+from said import said
 
 from memory import MemoryEvent, MemoryScope, MemorySlot, Message, RetrieveRequest, RetrieveResult
 from memory.backends.honcho.adapter import HonchoAdapter
@@ -42,18 +43,10 @@ def adapter_of(slot: MemorySlot) -> HonchoAdapter:
     return adapter
 
 
-def event(number: int = 1, *said: str | Message, **fields: Any) -> MemoryEvent:
+def event(number: int = 1, *messages: str | Message, **fields: Any) -> MemoryEvent:
     """A turn of the user, or of whoever the messages say."""
-    messages = [Message(role="user", content=one) if isinstance(one, str) else one for one in said or (FACT,)]
-    values = {
-        "event_id": f"e{number}",
-        "scope": ADA,
-        "session_id": "s1",
-        "turn_id": f"t{number}",
-        "timestamp": NOON + timedelta(minutes=number),
-        "messages": tuple(messages),
-    }
-    return MemoryEvent(**{**values, **fields})
+    given = {"scope": ADA, **fields}
+    return said(given.pop("scope"), *(messages or (FACT,)), number=number, start=NOON, **given)
 
 
 async def ask(slot: MemorySlot, query: str = "Where is my passport?", **fields: Any) -> RetrieveResult:

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from said import said, wanted
 
 from memory import (
-    ContextBudget,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
-    Message,
     NativeMutationRequest,
     NativeQueryRequest,
     RetrieveRequest,
@@ -54,27 +53,14 @@ async def opened(data_dir: Path, *scopes: MemoryScope, **options: Any) -> AsyncI
 
 def event(*texts: str, scope: MemoryScope = ALICE, **fields: Any) -> MemoryEvent:
     """An event of user messages, a minute after the one before."""
-    number = next(_COUNT)
-    return MemoryEvent(
-        **{
-            "event_id": f"event-{number}",
-            "scope": scope,
-            "session_id": "session-1",
-            "turn_id": f"turn-{number}",
-            "timestamp": START + timedelta(minutes=number),
-            "messages": tuple(Message(role="user", content=text) for text in texts),
-            **fields,
-        }
-    )
+    return said(scope, *texts, start=START, **fields)
 
 
 def ask(
     query: str, scope: MemoryScope = ALICE, max_items: int | None = None, **fields: Any
 ) -> RetrieveRequest:
     """A request without a token limit."""
-    return RetrieveRequest(
-        query=query, scope=scope, session_id="session-2", budget=ContextBudget(max_items=max_items), **fields
-    )
+    return wanted(query, scope, max_items, **fields)
 
 
 async def found(slot: MemorySlot, query: str, **fields: Any) -> list[str]:

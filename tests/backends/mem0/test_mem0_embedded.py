@@ -54,7 +54,7 @@ async def test_a_turn_comes_back_with_everything_that_was_said_about_it(tmp_path
     assert entry.score == row["score"] == result.trace.top_score
     assert row["metadata"] == {
         "event_id": told.event_id,
-        "session_id": "session-1",
+        "session_id": told.session_id,
         "turn_id": told.turn_id,
         "agent": "agent",
         "scenario": "tea",

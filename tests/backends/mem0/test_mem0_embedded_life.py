@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -214,7 +215,6 @@ def test_nothing_is_written_to_the_home_directory_and_no_network_is_touched(tmp_
 import asyncio, socket, sys
 def refuse(*arguments, **options): raise AssertionError("network")
 socket.getaddrinfo = socket.socket.connect = refuse
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 from mem0_support import *
 async def main():
     async with opened(Path({str(data)!r})) as slot:
@@ -222,7 +222,7 @@ async def main():
         print(await found(slot, "oolong"), (await slot.health()).warnings)
 asyncio.run(main())
 """
-    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ["PYTHONPATH"]}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment
     )
@@ -237,7 +237,6 @@ def test_no_models_sdk_is_imported_where_no_model_is_configured(tmp_path: Path) 
     """Nine tenths of opening mem0, for clients that nobody asks. The counter-test is an embedder that is asked."""
     code = f"""
 import asyncio, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 from mem0_support import *
 block = eval(sys.argv[1])
 async def main():

@@ -95,7 +95,6 @@ def test_descriptors_follow_the_partitions_that_are_open(tmp_path: Path) -> None
     code = f"""
 import asyncio, os, resource, sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 from mem0_support import *
 scopes = [MemoryScope(run_id="run1", persona_id=f"p{{number}}") for number in range(20)]
 async def main():

@@ -6,11 +6,7 @@ with MemosDouble() as server:
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from memos_model import MemosModel
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memos_double import MemosDouble
+from said import said
 
 from memory import (
     BackendReadiness,
@@ -16,7 +17,6 @@ from memory import (
     MemoryFeedback,
     MemoryScope,
     MemorySlot,
-    Message,
     RetrieveRequest,
     RetrieveResult,
     SupportsReadiness,
@@ -64,18 +64,7 @@ def requests(**block: Any) -> Requests:
 
 def event(*texts: str, scope: MemoryScope = ALICE, **fields: Any) -> MemoryEvent:
     """An event of user messages."""
-    number = next(_COUNT)
-    return MemoryEvent(
-        **{
-            "event_id": f"event-{number}",
-            "scope": scope,
-            "session_id": "s1",
-            "turn_id": f"turn-{number}",
-            "timestamp": START,
-            "messages": tuple(Message(role="user", content=text) for text in texts),
-            **fields,
-        }
-    )
+    return said(scope, *texts, **{"timestamp": START, **fields})
 
 
 def question(query: str = "Which tea?", scope: MemoryScope = ALICE, **fields: Any) -> RetrieveRequest:

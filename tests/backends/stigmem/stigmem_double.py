@@ -12,12 +12,8 @@ or, for tests that count this process's files and threads, in a process of its o
 from __future__ import annotations
 
 import json
-import sys
 import threading
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import stigmem_node_routes  # noqa: F401 (registers the routes)
 from stigmem_node_model import ADMIN_KEY, NodeModel

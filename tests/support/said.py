@@ -1,0 +1,49 @@
+"""Events and questions for tests that care for a part of them alone."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveRequest
+
+__all__ = ["said", "wanted"]
+
+_START = datetime(2024, 1, 1, 12, tzinfo=UTC)
+_COUNT = itertools.count(1)
+
+
+def said(
+    scope: MemoryScope,
+    *messages: str | Message,
+    number: int | None = None,
+    start: datetime = _START,
+    **fields: Any,
+) -> MemoryEvent:
+    """An event of user messages, or of whoever says them; ids and time go by its number.
+
+    Args:
+        number: of the event; by default one more than the last.
+        start: of the time that is a minute later for each number.
+        fields: any of the event's, in place of what is made up here.
+    """
+    number = next(_COUNT) if number is None else number
+    made_up = {
+        "event_id": f"e{number}",
+        "session_id": "s1",
+        "turn_id": f"t{number}",
+        "timestamp": start + timedelta(minutes=number),
+        "messages": tuple(
+            Message(role="user", content=one) if isinstance(one, str) else one for one in messages
+        ),
+    }
+    return MemoryEvent(scope=scope, **{**made_up, **fields})
+
+
+def wanted(
+    query: str, scope: MemoryScope, max_items: int | None = None, *, session_id: str = "s2", **fields: Any
+) -> RetrieveRequest:
+    """A question without a token limit, asked in another session."""
+    budget = {"budget": ContextBudget(max_items=max_items)}
+    return RetrieveRequest(query=query, scope=scope, session_id=session_id, **{**budget, **fields})
