@@ -62,16 +62,16 @@ class Tested:
         readiness, known = await self._wait()
         try:
             if self._settings.read_only:  # a switch that fails leaves the slot read-only all the same
-                await self._slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
-            before = self._table.fingerprint()
+                await self._switch(AdapterMode(read_only=True, reason="test_session"))
+            before = self._fingerprint()
             for beat in self._test.script.beats:
                 await self._beat(beat, readiness, known)
             if self._settings.read_only:
                 await self._offer()
-            after = self._table.fingerprint()
+            after = self._fingerprint()
         finally:
             if self._settings.read_only:
-                await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+                await self._switch(AdapterMode(read_only=False, reason="accumulation"))
         store = "not_counted" if before is None else "same" if before == after else "changed"
         if store == "changed":
             self._warnings.append("the store's files differed after a test session")
@@ -87,6 +87,14 @@ class Tested:
             "warnings": self._table.clean(self._warnings),
             **({"texts": self._texts} if self._table.keep_texts else {}),
         }
+
+    async def _switch(self, mode: AdapterMode) -> None:
+        with self._table.timed("mode"):
+            await self._slot.set_mode(mode)
+
+    def _fingerprint(self) -> str | None:
+        with self._table.timed("fingerprint"):
+            return self._table.fingerprint()
 
     async def _wait(self) -> tuple[str, bool]:
         """State of the memory, and whether its answers count."""
@@ -209,7 +217,8 @@ class Tested:
                 messages=messages,
                 metadata={"artefact": kind},
             )
-            receipt = await self._slot.record_event(event)
+            with self._table.timed("refused"):
+                receipt = await self._slot.record_event(event)
             if receipt.status != "skipped_read_only":
                 raise Stopped(
                     f"a {kind} of a test session was written ({receipt.status}); its results do not count"

@@ -1,0 +1,137 @@
+"""Prints what an experiment costs: the full game's time, the harness's share, and what workers and a kill do to it.
+
+python tests/perf/game_figures.py [full] [share] [workers] [dask] [resume]
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from figures import finish, show
+
+from memory.bench.game.experiment import Outcome, begin, resume
+from memory.bench.game.matrix import Experiment, load_experiment
+
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "preference_game.yaml"
+CHEAP = ["full_history", "rolling_summary", "oracle_ipas"]
+PROVIDER_PHASES = ("open", "health", "setup", "write", "retrieve", "wait", "mode", "refused", "close")
+logging.disable(logging.WARNING)
+
+
+def experiment(out: str, **given: Any) -> Experiment:
+    return load_experiment(CONFIG, output=Path(out), doctor=False, **given)
+
+
+def timed(matrix: Experiment) -> tuple[float, Outcome]:
+    started = time.perf_counter()
+    outcome = begin(matrix)
+    assert outcome.manifest.status == "completed", outcome.directory
+    return time.perf_counter() - started, outcome
+
+
+def full() -> None:
+    """MemPABench's full size over the six controls, with two workers."""
+    with tempfile.TemporaryDirectory() as out:
+        took, outcome = timed(experiment(out))
+        cells = outcome.manifest.cells
+        turns = sum(cell.counts["turns"] + cell.counts["recalled"] for cell in cells)
+        events = sum(cell.counts["events"] for cell in cells)
+    name = f"4 users x 94 sessions x 36 tests, six controls ({turns} turns, {events} events), 2 workers"
+    show(name, f"{took:.1f} s", "< 60 s", took < 60)
+
+
+def share() -> None:
+    """What of a cell's time is spent neither in the provider nor in a role, on embedded mem0."""
+    with tempfile.TemporaryDirectory() as out:
+        size = {"users": 1}
+        _, outcome = timed(
+            experiment(out, game=size, providers=["mem0"], executor={"kind": "local"}, keep_texts=True)
+        )
+        (cell,) = outcome.manifest.cells
+        provider = sum(cell.timings[phase].total_ms for phase in PROVIDER_PHASES if phase in cell.timings)
+        roles = sum(cell.timings[phase].total_ms for phase in ("answer", "judge", "simulate"))
+        wall = cell.wall_ms or 0.0
+        harness = (wall - provider - roles) / wall
+    show("harness outside provider and roles, embedded mem0", f"{harness:.1%}", "< 5 %", harness < 0.05)
+
+
+def speedup(kind: str, target: float) -> None:
+    """Cells a minute of two workers over one, start-up of the workers included."""
+    size = {"users": 4, "sessions": 94, "tests": 36}
+    took = {}
+    for workers in (1, 2):
+        with tempfile.TemporaryDirectory() as out:
+            executor = {"kind": kind, "workers": workers}
+            took[workers], _ = timed(
+                experiment(out, game=size, providers=CHEAP, seeds=[1, 2], executor=executor)
+            )
+    ratio = took[1] / took[2]
+    name = f"{kind}: two workers over one, 24 cells ({took[1]:.1f} s, {took[2]:.1f} s)"
+    show(name, f"{ratio:.2f} x", f">= {target} x", ratio >= target)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from game_figures import experiment
+from memory.bench.game.experiment import begin
+from memory.bench.game.record import PlayJournal
+
+real, written = PlayJournal.add, [0]
+def add(self, kind, **row):
+    real(self, kind, **row)
+    written[0] += 1
+    if written[0] == 300:
+        os.kill(os.getpid(), signal.SIGKILL)
+PlayJournal.add = add
+begin(experiment({out!r}, **{given!r}))
+"""
+
+
+def killed() -> None:
+    """Turns and events that a resumed cell does again."""
+    given = {
+        "game": {"users": 1},
+        "providers": ["full_history"],
+        "executor": {"kind": "local"},
+    }
+    with tempfile.TemporaryDirectory() as out:
+        code = KILLED.format(here=str(Path(__file__).parent), out=out, given=given)
+        ended = subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ))
+        assert ended.returncode == -signal.SIGKILL
+        (directory,) = Path(out).iterdir()
+        outcome = resume(experiment(out, **given), directory)
+        (cell,) = outcome.manifest.cells
+        rows = [
+            json.loads(line)
+            for line in (directory / "cells" / cell.cell_id / "journal.jsonl").read_text("utf-8").splitlines()
+        ]
+        done = [(row["session"], row["n"]) for row in rows if row["kind"] == "turn"]
+        events = [row["event"] for row in rows if row["kind"] == "written"]
+        again = len(done) - len(set(done)) + len(events) - len(set(events))
+    show("turns and events done twice after a kill -9", str(again), "0", again == 0)
+
+
+WHAT = {
+    "full": full,
+    "share": share,
+    "workers": lambda: speedup("processes", 1.7),
+    "dask": lambda: speedup("dask", 1.6),
+    "resume": killed,
+}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or WHAT:
+        WHAT[name]()
+    finish()
