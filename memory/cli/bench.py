@@ -82,10 +82,12 @@ class _Teller:
 
 
 def _show(outcome: Outcome) -> None:
-    from memory.bench.game.report import problems_of, summary
+    from memory.bench.game.report import problems_of, summary, unequal
 
     columns, rows = summary(outcome.metrics)
     print_table(columns, rows)
+    for what in unequal(outcome.manifest):
+        say(what, "yellow")
     for problem in problems_of(outcome.manifest, outcome.metrics):
         complain(problem)
     say(f"report: {outcome.report}")

@@ -228,7 +228,7 @@ class _Cell:
                     roles=seats.roles,
                     spent=seats.spent,
                     journal=journal,
-                    fingerprint=lambda: _fingerprint(self.directory / "store"),
+                    fingerprint=_Fingerprint(self.directory / "store"),
                     asking=traces.asking,
                     times=self._time,
                     progress=self._progress,
@@ -349,12 +349,23 @@ class _Traces:
             _probe.reset(token)
 
 
-def _fingerprint(store: Path) -> str | None:
-    """What the files below a directory hold; None without any. Logs and locks beside databases are left out."""
-    digest, found = hashlib.sha256(), False
-    for path in sorted(store.rglob("*")) if store.exists() else ():
-        if path.is_file() and not _UNSTABLE.search(path.name):
-            found = True
-            digest.update(path.relative_to(store).as_posix().encode() + b"\0")
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest() if found else None
+class _Fingerprint:
+    """What the files below a directory hold; a file is read again only where its time or size has changed."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._known: dict[str, tuple[tuple[int, int, int], bytes]] = {}
+
+    def __call__(self) -> str | None:
+        """A hash; None without any file. Logs and locks beside databases are left out."""
+        digest, found = hashlib.sha256(), False
+        for path in sorted(self._store.rglob("*")) if self._store.exists() else ():
+            name = path.relative_to(self._store).as_posix()
+            if _UNSTABLE.search(name) or not path.is_file():
+                continue
+            found, now = True, path.stat()
+            stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
+            if name not in self._known or self._known[name][0] != stamp:
+                self._known[name] = (stamp, hashlib.sha256(path.read_bytes()).digest())
+            digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + self._known[name][1])
+        return digest.hexdigest() if found else None

@@ -334,6 +334,7 @@ def measure(directory: Path, manifest: ExperimentManifest) -> GameMetrics:
             for variant in manifest.variants
         ],
         {variant.label: variant.shown for variant in manifest.variants},
+        {variant.label: variant.group for variant in manifest.variants},
     )
 
 

@@ -361,6 +361,7 @@ def game_metrics(
     experiment_id: str,
     variants: Sequence[tuple[str, Sequence[Scored]]],
     shown: Mapping[str, str] | None = None,
+    groups: Mapping[str, str | None] | None = None,
 ) -> GameMetrics:
     """The figures of an experiment.
 
@@ -368,20 +369,23 @@ def game_metrics(
         experiment_id: its id.
         variants: label and beats of each provider, in the order of the file; clusters as all of them share them.
         shown: label -> what tables are to show for it.
+        groups: label -> experiment group; providers of different groups are not compared.
     """
     return GameMetrics(
         experiment_id=experiment_id,
         variants=tuple(variant_metrics(label, beats, (shown or {}).get(label)) for label, beats in variants),
-        differences=tuple(_differences(variants)),
+        differences=tuple(_differences(variants, groups or {})),
     )
 
 
-def _differences(variants: Sequence[tuple[str, Sequence[Scored]]]) -> Iterable[Difference]:
+def _differences(
+    variants: Sequence[tuple[str, Sequence[Scored]]], groups: Mapping[str, str | None]
+) -> Iterable[Difference]:
     fits = [(label, _by_beat(beats)) for label, beats in variants]
     for place, (second, others) in enumerate(fits):
         for first, values in fits[:place]:
             both = [(key[0], values[key] - others[key]) for key in values if key in others]
-            if both:
+            if both and groups.get(first) == groups.get(second):
                 yield difference("fit", first, second, both)
 
 

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -82,13 +82,15 @@ class BeatRecord:
     @classmethod
     def load(cls, row: Mapping[str, Any]) -> BeatRecord:
         """From a line of ``results.jsonl``; fields this version does not know are left out."""
-        known = {field.name for field in fields(cls)}
-        given = {name: value for name, value in row.items() if name in known}
+        given = {name: value for name, value in row.items() if name in _FIELDS}
         return cls(**{**given, "relevant": tuple(given.get("relevant", ()))})
 
     def row(self) -> dict[str, Any]:
         """As a line of ``results.jsonl``."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}
+
+
+_FIELDS = tuple(field.name for field in fields(BeatRecord))
 
 
 class PlayJournal:

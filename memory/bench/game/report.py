@@ -10,7 +10,7 @@ from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
 from memory.bench.manifest import write_atomic
 from memory.bench.page import Block, Page, count, milliseconds, share
 
-__all__ = ["problems_of", "render_game_report", "summary", "write_game_report"]
+__all__ = ["problems_of", "render_game_report", "summary", "unequal", "write_game_report"]
 
 _SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
           "overall", "over-personalisation")  # fmt: skip
@@ -61,6 +61,38 @@ def problems_of(manifest: ExperimentManifest, metrics: GameMetrics) -> list[str]
     return found
 
 
+def unequal(manifest: ExperimentManifest) -> list[str]:
+    """What the providers were not given alike, a line each: a table of them is no fair comparison in that."""
+    told: dict[str, dict[str, str]] = {
+        "token budgets": {
+            one.label: f"{one.budget.max_tokens or 'none'}, {one.budget.max_items or 'any'} items"
+            for one in manifest.variants
+        },
+        "token counters": {one.label: one.counter for one in manifest.variants},
+        "experiment groups": {one.label: one.group or "default" for one in manifest.variants},
+        "test sessions": {
+            one.label: "read-only" if one.read_only else "written" for one in manifest.variants
+        },
+        "readiness": {
+            label: ", ".join(sorted(states)) for label, states in _readiness(manifest.cells).items()
+        },
+    }
+    return [
+        f"{what} differ: {'; '.join(f'{label}: {value}' for label, value in values.items())}"
+        for what, values in told.items()
+        if len(set(values.values())) > 1
+    ]
+
+
+def _readiness(cells: Sequence[CellRecord]) -> dict[str, set[str]]:
+    """Whether test sessions of a provider began on a memory known to be ready; saying nothing is ready at once."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        states = {"ready" if state == "not_offered" else state for state in cell.readiness}
+        found.setdefault(cell.label, set()).update(states or {"not tested"})
+    return found
+
+
 def write_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> Path:
     """Write ``report.html`` into an experiment's directory; returns its path."""
     path = directory / "report.html"
@@ -84,6 +116,7 @@ def _page(manifest: ExperimentManifest, metrics: GameMetrics) -> Page:
         lines=[
             f"{manifest.experiment_id}, {data.timeline}, {len(manifest.cells)} cells of "
             f"{data.personas} personas and {len(manifest.data)} seeds; {players}.",
+            *unequal(manifest),
         ],
         cards=[],
         problems=problems_of(manifest, metrics),

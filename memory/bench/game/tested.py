@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -245,7 +246,7 @@ class Tested:
                 if beat.attribute in self._shown:
                     fields["coherent"] = shown[0] == self._shown[beat.attribute]
                 self._shown[beat.attribute] = shown[1]
-        self._records.append(BeatRecord.load({**record.row(), **fields}))
+        self._records.append(replace(record, **fields))
 
 
 def _relation(truth: PreferenceTruth, verdict: Verdict) -> Shown:

@@ -14,6 +14,7 @@ from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.manifest import read_experiment
 from memory.bench.game.matrix import load_experiment
 from memory.bench.game.metrics import GameMetrics
+from memory.bench.game.report import unequal
 from memory.plugins.registry import MemoryAdapterRegistry
 
 # mem0's store waits for the disk at every write; one small game is enough for it, below.
@@ -136,6 +137,7 @@ def test_figures_come_from_what_is_on_disk(outcome: Outcome) -> None:
 
 
 def test_the_report_shows_every_provider(outcome: Outcome) -> None:
+    assert unequal(outcome.manifest) == []
     page = outcome.report.read_text("utf-8")
     assert all(label in page for label in QUICK)
     assert "over-personalisation" in page
@@ -174,6 +176,19 @@ def test_one_provider_with_two_settings(tmp_path: Path) -> None:
     budgets = {variant.label: variant.budget.max_tokens for variant in done.manifest.variants}
     assert budgets == {"short": 60, "long": None}
     assert len({variant.config_hash for variant in done.manifest.variants}) == 2
+    assert unequal(done.manifest) == ["token budgets differ: short: 60, any items; long: none, any items"]
+    assert "token budgets differ" in done.report.read_text("utf-8")
+
+
+def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> None:
+    done = play(
+        tmp_path, "no_memory", {"provider": "full_history", "group": "feedback"}, "oracle_ipas", game=SIZE
+    )
+    pairs = {(one.first, one.second) for one in done.metrics.differences}
+    assert pairs == {("no_memory", "oracle_ipas")}
+    assert unequal(done.manifest) == [
+        "experiment groups differ: no_memory: default; full_history: feedback; oracle_ipas: default"
+    ]
 
 
 def test_a_provider_that_fails_is_marked_and_the_others_are_played(tmp_path: Path) -> None:

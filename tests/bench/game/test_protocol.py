@@ -1,0 +1,218 @@
+"""The probe protocol of spec section 4.2: ready, closed, played, judged, offered and refused, opened again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from game_support import SIZE, matrix
+
+from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemoryScope, MemorySlot
+from memory.bench.game.experiment import begin
+from memory.bench.game.generate import GameSize, make_game
+from memory.bench.game.language import load_language
+from memory.bench.game.metrics import variant_metrics
+from memory.bench.game.play import Player
+from memory.bench.game.record import BeatRecord, PlayJournal
+from memory.bench.game.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
+from memory.bench.game.table import Played, PlayerSettings, Stopped, Table
+from memory.bench.timeline import Beat, Script
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing import FakeBackend
+
+ENGLISH = load_language("en")
+ROLES = Roles(RuleAssistant(ENGLISH), RuleSimulator(), RuleJudge(ENGLISH))
+(TIMELINE,) = make_game(GameSize(users=1, sessions=10, tests=2, attributes=4)).timelines
+SCOPE = MemoryScope(run_id="r", persona_id=TIMELINE.persona_id)
+BUDGET = ContextBudget(max_tokens=600)
+
+
+async def play(
+    place: Path, adapter: FakeBackend, *, roles: Roles = ROLES, **settings: Any
+) -> tuple[Played, MemorySlot]:
+    slot = MemorySlot(adapter)
+    table = Table(slot=slot, roles=roles, journal=PlayJournal(place / "journal.jsonl"))
+    player = Player(table, TIMELINE, SCOPE, PlayerSettings(budget=BUDGET, **settings))
+    try:
+        await player.play()
+    finally:
+        table.journal.close()
+    return player.played, slot
+
+
+def statuses(records: Sequence[BeatRecord]) -> set[str]:
+    return {record.status for record in records}
+
+
+@pytest.mark.asyncio
+async def test_a_backend_with_everything_is_played_and_scored(tmp_path: Path) -> None:
+    played, slot = await play(tmp_path, FakeBackend())
+    assert statuses(played.records) == {"scored"}
+    assert played.readiness == {"ready": 2}
+    assert any(record.fit_first for record in played.records)
+    assert not slot.read_only
+    await slot.aclose()
+
+
+class Doubtful(FakeBackend):
+    """Gives one answer to every question of readiness."""
+
+    state: Any = "pending"
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        return BackendReadiness(state=self.state, detail="three of four")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("state", "settings", "status"),
+    [
+        ("pending", {}, "not_ready"),
+        ("pending", {"score_unknown": True}, "not_ready"),
+        ("unknown", {}, "not_ready"),
+        ("unknown", {"score_unknown": True}, "scored"),
+        ("ready", {}, "scored"),
+    ],
+)
+async def test_what_is_not_known_to_be_ready_is_no_score(
+    tmp_path: Path, state: str, settings: dict[str, Any], status: str
+) -> None:
+    adapter = Doubtful()
+    adapter.state = state
+    played, slot = await play(tmp_path, adapter, **settings)
+    assert statuses(played.records) == {status}
+    assert played.readiness == {state: 2}
+    told = [text for text in played.warnings if f"readiness was {state}" in text]
+    assert len(told) == (state != "ready")
+    await slot.aclose()
+
+
+@pytest.mark.asyncio
+async def test_a_backend_that_failed_to_process_ends_the_cell(tmp_path: Path) -> None:
+    adapter = Doubtful()
+    adapter.state = "failed"
+    with pytest.raises(Stopped, match="failed to process what was written, so no test session counts: three"):
+        await play(tmp_path, adapter)
+    await adapter.aclose()
+
+
+class Torn(RuleJudge):
+    """Fails in the first test session, where the user complains before it says what is wanted."""
+
+    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+        if beat.branch:
+            raise RuntimeError("a judge's defect")
+        return await super().judge(script, beat, exchanges)
+
+
+@pytest.mark.asyncio
+async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path: Path) -> None:
+    slot = MemorySlot(FakeBackend())
+    roles = replace(ROLES, judge=Torn(ENGLISH))
+    table = Table(slot=slot, roles=roles, journal=PlayJournal(tmp_path / "journal.jsonl"))
+    seen: list[bool] = []
+    real = slot.set_mode
+
+    async def noted(mode: Any) -> Any:
+        seen.append(mode.read_only)
+        return await real(mode)
+
+    slot.set_mode = noted  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="a judge's defect"):
+        await Player(table, TIMELINE, SCOPE, PlayerSettings(budget=BUDGET)).play()
+    assert seen == [False, True, False]
+    assert not slot.read_only
+    table.journal.close()
+    await slot.aclose()
+
+
+class Leaky(MemorySlot):
+    """Says that it is closed, and is not."""
+
+    async def set_mode(self, mode: Any) -> Any:
+        return await super().set_mode(mode.model_copy(update={"read_only": False}))
+
+
+@pytest.mark.asyncio
+async def test_a_test_session_that_writes_ends_the_cell(tmp_path: Path) -> None:
+    slot = Leaky(FakeBackend())
+    table = Table(slot=slot, roles=ROLES, journal=PlayJournal(tmp_path / "journal.jsonl"))
+    with pytest.raises(Stopped, match=r"a turn of a test session was written \(committed\)"):
+        await Player(table, TIMELINE, SCOPE, PlayerSettings(budget=BUDGET)).play()
+    table.journal.close()
+    await slot.aclose()
+
+
+class Forgetful(FakeBackend):
+    """Fails every other retrieval."""
+
+    asked = 0
+
+    async def retrieve(self, request: Any) -> Any:
+        self.asked += 1
+        if self.asked % 2:
+            raise BackendUnavailable("not now", sent=False)
+        return await super().retrieve(request)
+
+
+@pytest.mark.asyncio
+async def test_a_failed_retrieval_is_counted_and_is_no_empty_memory(tmp_path: Path) -> None:
+    played, slot = await play(tmp_path, Forgetful())
+    assert statuses(played.records) == {"scored", "failed"}
+    failed = [record for record in played.records if record.status == "failed"]
+    assert {record.error for record in failed} == {"BackendUnavailable"}
+    assert None in {record.fit_first for record in failed}
+    assert variant_metrics("x", [("c", one) for one in played.records]).failed == len(failed)
+    assert played.counts["retrieve_errors"] > 0
+    await slot.aclose()
+
+
+class Dead(FakeBackend):
+    """Fails every retrieval."""
+
+    async def retrieve(self, request: Any) -> Any:
+        raise BackendUnavailable("gone", sent=False)
+
+
+@pytest.mark.asyncio
+async def test_a_backend_that_is_gone_ends_the_cell(tmp_path: Path) -> None:
+    adapter = Dead()
+    with pytest.raises(BackendUnavailable, match="gone"):
+        await play(tmp_path, adapter)
+    await adapter.aclose()
+
+
+def test_a_provider_that_changes_its_store_while_it_is_read_is_seen(tmp_path: Path) -> None:
+    registry = MemoryAdapterRegistry()
+    real = registry.create
+
+    def create(config: Any, **more: Any) -> Any:
+        adapter = real(config, **more)
+        retrieve = adapter.retrieve
+
+        async def writing(request: Any) -> Any:
+            file = more["data_dir"] / "full_history" / "reads.log"
+            if file.parent.exists():
+                file.write_text(str(time.perf_counter_ns()), "utf-8")
+            return await retrieve(request)
+
+        adapter.retrieve = writing
+        return adapter
+
+    registry.create = create  # type: ignore[method-assign]
+    done = begin(matrix(tmp_path, "full_history", game={**SIZE, "tests": 3}), registry=registry)
+    (cell,) = done.manifest.cells
+    assert cell.store == {"changed": 3}
+    assert any("the store's files differed after a test session" in text for text in cell.warnings)
+
+
+def test_test_sessions_that_are_not_read_only_offer_nothing(tmp_path: Path) -> None:
+    done = begin(matrix(tmp_path, "full_history", memory={"read_only_test_sessions": False}))
+    (cell,) = done.manifest.cells
+    assert cell.status == "completed"
+    assert cell.counts["skipped"] == 0
+    assert not done.manifest.variants[0].read_only
