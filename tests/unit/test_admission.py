@@ -120,7 +120,7 @@ class TwoCalls(Obedient):
 @pytest.mark.parametrize("queue", ["worker", "shielded"])
 async def test_a_write_given_up_between_two_native_calls_may_be_stored(queue):
     adapter = TwoCalls(queue)
-    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.2))
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=1.0))
     async with slot, anyio.create_task_group() as group:
         group.start_soon(adapter.shielded.run, "second", adapter.hold)
         await adapter.holding.wait()

@@ -6,7 +6,15 @@ import pytest
 from everything_support import Everything
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, ask, event, forever
 
-from memory import AdapterMode, InputError, MemorySlot, ScopeError, SupportsBulkIngest, SupportsReadiness
+from memory import (
+    AdapterMode,
+    BackendUnavailable,
+    InputError,
+    MemorySlot,
+    ScopeError,
+    SupportsBulkIngest,
+    SupportsReadiness,
+)
 from memory.adapter import AdapterTraits, BackendProtocolError, LifecycleError, queued
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
@@ -157,3 +165,32 @@ async def test_a_wait_has_an_end(timeout_s):
         with pytest.raises(InputError, match="timeout_s must be a finite number of seconds"):
             await readiness.wait_until_ready(ALICE, timeout_s)
         assert (await readiness.wait_until_ready(ALICE, 0)).state == "ready"
+
+
+async def test_recalled_context_is_not_written_in_bulk_either():
+    class Keeps(Everything):
+        async def record_events(self, events):
+            self.rows.extend(events)
+            return await super().record_events(events)
+
+    async with MemorySlot(adapter := Keeps(), scope=ALICE) as slot:
+        recalled = event(1, text="tea <memory-context>I like oolong</memory-context>")
+        await slot.capability(SupportsBulkIngest).record_events([recalled])
+        with pytest.raises(InputError, match="nothing but recalled context"):
+            only = event(2, text="<memory-context>I like oolong</memory-context>")
+            await slot.capability(SupportsBulkIngest).record_events([event(3), only])
+    assert [row.messages[0].content for row in adapter.rows] == ["tea"]
+
+
+async def test_the_native_error_stays_the_cause_of_what_an_adapter_made_of_it():
+    native = ValueError("native")
+
+    class Maps(Obedient):
+        async def retrieve(self, request):
+            raise BackendUnavailable("down") from native
+
+    async with MemorySlot(Maps(), scope=ALICE) as slot:
+        with pytest.raises(BackendUnavailable, match="down") as raised:
+            await slot.retrieve(ask())
+    assert raised.value.__cause__ is native
+    assert raised.value.operation == "retrieve"
