@@ -14,6 +14,7 @@ from memory import (
     ScopeError,
     SupportsBulkIngest,
     SupportsReadiness,
+    WriteReceipt,
 )
 from memory.adapter import AdapterTraits, BackendProtocolError, LifecycleError, queued
 from memory.slot.gate import Lanes
@@ -176,8 +177,8 @@ async def test_recalled_context_is_not_written_in_bulk_either():
     async with MemorySlot(adapter := Keeps(), scope=ALICE) as slot:
         recalled = event(1, text="tea <memory-context>I like oolong</memory-context>")
         await slot.capability(SupportsBulkIngest).record_events([recalled])
+        only = event(2, text="<memory-context>I like oolong</memory-context>")
         with pytest.raises(InputError, match="nothing but recalled context"):
-            only = event(2, text="<memory-context>I like oolong</memory-context>")
             await slot.capability(SupportsBulkIngest).record_events([event(3), only])
     assert [row.messages[0].content for row in adapter.rows] == ["tea"]
 
@@ -194,3 +195,18 @@ async def test_the_native_error_stays_the_cause_of_what_an_adapter_made_of_it():
             await slot.retrieve(ask())
     assert raised.value.__cause__ is native
     assert raised.value.operation == "retrieve"
+
+
+async def test_what_a_failed_bulk_write_has_stored_is_the_last_write():
+    class Half(Everything):
+        async def record_events(self, events):
+            error = BackendUnavailable("down", sent=False)
+            error.receipts = (WriteReceipt(event_id=events[0].event_id, status="committed"),)
+            raise error
+
+    async with MemorySlot(Half(), scope=ALICE) as slot:
+        assert (await slot.health()).details["slot"]["last_write_at"] is None
+        with pytest.raises(BackendUnavailable) as raised:
+            await slot.capability(SupportsBulkIngest).record_events([event(1), event(2)])
+        assert [receipt.event_id for receipt in raised.value.receipts] == ["e1"]
+        assert (await slot.health()).details["slot"]["last_write_at"] is not None
