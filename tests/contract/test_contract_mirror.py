@@ -65,6 +65,7 @@ class Failing(FakeBackend):
     setup_scope = record_event = retrieve = health = apply_feedback = _fail
 
 
+@pytest.mark.thorough
 class TestMirrorOfABrokenShadow(MirrorContract):
     """The kit asks for resets that succeed, and one that does not is never called verified."""
 
@@ -72,6 +73,7 @@ class TestMirrorOfABrokenShadow(MirrorContract):
     shadow_type = Failing
 
 
+@pytest.mark.thorough
 class TestMirrorFromConfig(MemoryContract):
     """As a configuration builds it, over providers that need no key."""
 

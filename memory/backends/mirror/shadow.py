@@ -30,6 +30,7 @@ from memory.adapter import ContextEntry, LifecycleError, MemoryAdapter, Shielded
 __all__ = ["Shadow", "ShadowLog", "differences"]
 
 log = logging.getLogger("memslot.mirror")
+_PAUSE_S = 0.05
 _REMEMBERED = 10_000  # event ids; far more than can still be handed over twice
 
 
@@ -182,12 +183,13 @@ class Shadow:
         """Hold writes while read-only; first, those that wait have a while."""
         if mode.read_only:
             await self.drained(within_s)
-        self._held = mode.read_only
+            self._held = True
         try:
             with anyio.move_on_after(within_s):
                 await self.slot.set_mode(mode)
         except MemslotError as error:
             self._failed(None, error)
+        self._held = mode.read_only
         self._work()
 
     async def drained(self, within_s: float) -> bool:
@@ -248,12 +250,19 @@ class Shadow:
                     status = "skipped_read_only" if job.writes else self._failed(job, error)
                 except Exception as error:
                     status = self._failed(job, error)
-                if status == "skipped_read_only":  # the switch came between its turn and its call
+                if status == "skipped_read_only":
                     self._jobs.appendleft(job)
+                    if not self._held:  # a switch back that failed; the other way round it is to wait
+                        await self._switch_back()
                 elif status == "unknown":
                     self.diverges(job.scope, "a write without an answer may be missing")
                 elif status != "failed":
                     self.counts["written"] += job.writes
+
+    async def _switch_back(self) -> None:
+        await anyio.sleep(_PAUSE_S)
+        with suppress(MemslotError):
+            await self.slot.set_mode(AdapterMode(read_only=False))
 
     async def _do(self, job: _Job) -> str | None:
         if job.what == "reset_scope":

@@ -217,6 +217,19 @@ async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_noth
         assert pair.told(pair.theirs) == ["one", "two", "three"]
 
 
+async def test_a_shadow_that_stayed_read_only_is_switched_back_and_lacks_nothing(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make()
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        await pair.shadow.slot.set_mode(AdapterMode(read_only=True))
+        with anyio.fail_after(PATIENT_S):
+            await pair.tell("one", "two")
+            assert await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == ["one", "two"]
+
+
 async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
     make: Callable[..., Pair], caplog: pytest.LogCaptureFixture
 ) -> None:
