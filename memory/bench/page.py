@@ -50,7 +50,8 @@ class Card:
 class Block:
     """A section: any of a plot, a table, points and preformatted text, with a note below.
 
-    ``half`` puts two side by side. A table without ``columns`` is a list of facts.
+    ``half`` puts two side by side. A table without ``columns`` is a list of facts. ``details`` are titles,
+    each with a text that opens below it.
     """
 
     heading: str
@@ -59,13 +60,14 @@ class Block:
     rows: Sequence[Sequence[str | Link]] = ()
     points: Sequence[str] = ()
     code: str = ""
+    details: Sequence[tuple[str, str]] = ()
     note: str = ""
     half: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report. Badges are pairs of text and kind (``good``, ``bad`` or empty)."""
+    """A whole report. Badges: pairs of text and kind (``good``, ``bad`` or empty). ``quotes``: it quotes texts."""
 
     title: str
     heading: str
@@ -74,6 +76,7 @@ class Page:
     cards: Sequence[Card]
     blocks: Sequence[Block]
     problems: Sequence[str] = ()
+    quotes: bool = False
 
     def render(self) -> str:
         """The page as one HTML text; everything but our own plots is escaped."""

@@ -21,6 +21,7 @@ from memory.bench.manifest import RunManifest, TokenRecord, read_manifest, write
 from memory.bench.metrics import percentile
 from memory.bench.page import Block, Card, Page, count, milliseconds, share, spanned, with_interval
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
+from memory.bench.probe_pages import probe_blocks
 from memory.bench.rundir import read_metrics
 
 __all__ = ["budget_text", "meaning_blocks", "render_report", "write_report"]
@@ -49,7 +50,7 @@ def write_report(
 
 def render_report(directory: Path, manifest: RunManifest, metrics: RunMetrics) -> str:
     """The page of a run."""
-    return _page(manifest, metrics, _samples(directory)).render()
+    return _page(manifest, metrics, _samples(directory), probe_blocks(directory)).render()
 
 
 def definitions(*models: type[BaseModel]) -> list[tuple[str, str]]:
@@ -98,7 +99,9 @@ def _samples(directory: Path) -> dict[str, list[float]]:
     return samples
 
 
-def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[float]]) -> Page:
+def _page(
+    manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[float]], probes: Sequence[Block]
+) -> Page:
     data = manifest.data
     blocks: list[Block] = []
     cards: list[Card] = []
@@ -110,7 +113,7 @@ def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[fl
         blocks += _preference_blocks(metrics.preferences)
     cards += _cost_cards(manifest, metrics)
     blocks += _cost_blocks(manifest, metrics, samples)
-    blocks += meaning_blocks([metrics])
+    blocks += [*probes, *meaning_blocks([metrics])]
     blocks += _record_blocks(manifest)
     name = data.name or "generated data"
     return Page(
@@ -130,6 +133,7 @@ def _page(manifest: RunManifest, metrics: RunMetrics, samples: dict[str, list[fl
         cards=cards,
         blocks=blocks,
         problems=manifest.problems,
+        quotes=bool(probes),
     )
 
 

@@ -146,9 +146,18 @@ async def test_contexts_are_kept_where_the_run_asks_for_it_and_nowhere_else(run)
     first = kept["one", rows(outcome)[0]["probe_id"]]
     assert first["query"] == "What did Ann order?"
     assert "I ordered a kiln" in first["context"]
-    for name in ("results.jsonl", "traces.jsonl", "manifest.json", "metrics.json", "report.html"):
+    for name in ("results.jsonl", "traces.jsonl", "manifest.json", "metrics.json"):
         assert "I ordered a kiln" not in (outcome.directory / name).read_text(encoding="utf-8")
-    assert not ((await run()).directory / "texts.jsonl").exists()
+    page = outcome.report.read_text(encoding="utf-8")
+    assert "0 of 1 turns found: When does it arrive? (one, temporal, after 2 sessions)" in page
+    assert page.index("0 of 1 turns found") < page.index("1 of 1 turns found"), "those that lost first"
+    assert "I ordered a kiln" in page
+    assert "it quotes questions and contexts" in page
+    assert "holds nothing that a user said" not in page
+    without = await run()
+    assert not (without.directory / "texts.jsonl").exists()
+    assert "I ordered a kiln" not in without.report.read_text(encoding="utf-8")
+    assert "holds nothing that a user said" in without.report.read_text(encoding="utf-8")
 
 
 async def test_a_switch_back_that_failed_costs_its_own_cell_alone(run):
