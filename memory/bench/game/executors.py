@@ -6,10 +6,12 @@ A worker that ends without a word (killed, out of memory) costs its cell, which 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -24,6 +26,7 @@ from memory.runtime.provider import Provider
 __all__ = ["DaskExecutor", "Executor", "LocalExecutor", "ProcessExecutor", "make_executor"]
 
 _CONNECT_S = 15
+_ORPHANED = 3
 
 
 class Executor(Protocol):
@@ -85,11 +88,19 @@ def _work(pipe: Connection) -> None:
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while (job := pipe.recv()) is not None:
             try:
-                record = run_job(job, lambda *at: pipe.send(("at", at)))
+                record = run_job(job, partial(_say_or_end, pipe))
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 record = _ended(job, f"{type(error).__name__} in {where.name}", "failed")
             pipe.send(("done", record))
+
+
+def _say_or_end(pipe: Connection, *at: Any) -> None:
+    """Say how far the cell is; one whose run is gone goes on in the run that takes it up."""
+    try:
+        pipe.send(("at", at))
+    except OSError:
+        os._exit(_ORPHANED)
 
 
 def _ended(job: Job, why: str, status: str) -> CellRecord:

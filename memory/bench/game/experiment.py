@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -315,7 +315,8 @@ class _Run:
         all_done, everything = sum(self.done.values()), sum(self.totals.values())
         played, spent = all_done - self.before, time.monotonic() - self.began
         left = (everything - all_done) * spent / played if played > 0 else None
-        self.progress(At(cell_id, self.cells[cell_id].label, all_done, everything, left))
+        with suppress(Exception):  # a display that fails must not cost a cell
+            self.progress(At(cell_id, self.cells[cell_id].label, all_done, everything, left))
 
 
 def measure(directory: Path, manifest: ExperimentManifest) -> GameMetrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,30 @@ def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
     assert record.status == "failed"
     assert record.error is not None
     assert "is open elsewhere" in record.error.message
+
+
+def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome, tmp_path: Path) -> None:
+    from memory.bench.game import executors
+    from memory.bench.game.cellrun import Job, cell_directory, run_job
+
+    experiment = matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY)
+    job = Job(experiment, experiment.cells()[0], tmp_path, "x")
+    worker = executors._Worker(multiprocessing.get_context("spawn"))
+    worker.give(job)
+    worker.pipe.close()  # as when the run is killed
+    worker.process.join(120)
+    assert worker.process.exitcode == executors._ORPHANED
+    assert not (cell_directory(job) / "cell.json").exists()
+    assert lines(cell_directory(job) / "journal.jsonl")
+    record = run_job(job)
+    assert (record.status, record.resumed) == ("completed", 1)
+    whole = here.directory / "cells" / "01-s7-r1-p1" / "results.jsonl"
+    assert (cell_directory(job) / "results.jsonl").read_bytes() == whole.read_bytes()
+
+
+def test_a_display_that_fails_costs_no_cell(here: Outcome, tmp_path: Path) -> None:
+    def broken(at: Any) -> None:
+        raise BrokenPipeError
+
+    done = begin(matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY), progress=broken)
+    assert told(done) == told(here)
