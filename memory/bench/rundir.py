@@ -186,7 +186,7 @@ def read_results(directory: Path) -> list[ProbeRecord]:
         raise ConfigError(f"{file} does not exist; the run is incomplete, start it again") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({error.strerror})") from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(f"{file} is damaged, or of another version of memslot") from None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from bench_support import config_of, locomo_sample, registry_with, write_locomo
@@ -129,3 +130,18 @@ def test_the_command_exits_with_1_where_anything_differs(copy, tmp_path):
     assert json.loads(bad.stdout)["ok"] is False
     with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
         verify(tmp_path)
+
+
+def test_the_example_run_is_one_that_this_version_reads_and_verifies():
+    example = Path(__file__).parents[2] / "manifests" / "example"
+    found = verify(example)
+    # The page is this version's, whose words may have changed since the example was written.
+    assert [one for one in found.deviations if "report.html" not in one.where] == []
+    assert found.unchecked == ("scores: the texts were not kept (run.keep_texts)",)
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "traces.jsonl"])
+def test_lines_of_another_version_are_refused_by_name(copy, name):
+    rewritten(copy, name, lambda found: found.__setitem__(slice(None), [{"of": "another version"}]))
+    with pytest.raises(ConfigError, match=rf"{name} is damaged, or of another version"):
+        verify(copy)
