@@ -36,16 +36,7 @@ class ControlCondition(BaseAdapter):
 
     async def health(self) -> BackendHealth:
         """Always ``ok``: there is nothing to reach."""
-        return self.healthy()
-
-    def healthy(self, **fields: Any) -> BackendHealth:
-        """The declared traits as a health report, with further fields."""
-        return BackendHealth(
-            **{"status": "ok", **fields},
-            backend_name=self.backend_name,
-            consistency_model=self.traits.consistency,
-            cs_filtering=self.traits.cs_filtering,
-        )
+        return self.health_of()
 
     def found(
         self,

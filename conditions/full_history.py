@@ -174,13 +174,7 @@ class FullHistory(ControlCondition):
             if transcript.log is not None:
                 transcript.log.append(event)
             transcript.add(event)
-        return WriteReceipt(
-            event_id=event.event_id,
-            status="committed",
-            native_ids=transcript.native_ids(event.event_id),
-            warnings=warnings,
-            trace=self.trace(event.scope, "history.append"),
-        )
+        return self.receipt(event, "history.append", transcript.native_ids(event.event_id), warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """The newest messages that fit ``request.budget``, oldest first; ``raw`` counts the others."""
@@ -224,7 +218,7 @@ class FullHistory(ControlCondition):
         logs = [transcript.log for transcript in transcripts if transcript.log]
         where = "process memory" if self._directory is None else "JSONL files"
         kept = sum(len(transcript.turns) for transcript in transcripts)
-        return self.healthy(
+        return self.health_of(
             status="degraded" if any(log.problem() for log in logs) else "ok",
             details={"kept_in": where, "messages": kept},
             warnings=tuple(warning for log in logs for warning in log.warnings()),

@@ -173,7 +173,7 @@ class OracleIpas(FixedCondition):
     async def health(self) -> BackendHealth:
         """``ok``, with a hash of the matrix."""
         known = content_hash(_MATRIX.dump_python(self._matrix, mode="json", by_alias=True))
-        return self.healthy(details={"personas": len(self._matrix), "content_sha256": known})
+        return self.health_of(details={"personas": len(self._matrix), "content_sha256": known})
 
 
 def _select(

@@ -192,8 +192,11 @@ class RollingSummary(ControlCondition):
         notebooks = list(self._notebooks.values())
         changed = any(notebook.problem() for notebook in notebooks)
         warnings += [warning for notebook in notebooks for warning in notebook.warnings()]
-        status = "unavailable" if problem else "degraded" if changed else "ok"
-        return self.healthy(status=status, details=details, warnings=tuple(warnings))
+        return self.health_of(
+            "unavailable" if problem else "degraded" if changed else "ok",
+            details=details,
+            warnings=tuple(warnings),
+        )
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """The model of ``summariser: llm``."""
@@ -228,12 +231,12 @@ class RollingSummary(ControlCondition):
         elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
             warnings.append(f"summarising failed: {notebook.progress.last_error}")
         rewritten = notebook.progress.consolidations > before.consolidations
-        return WriteReceipt(
-            event_id=event.event_id,
+        return self.receipt(
+            event,
+            "memory.consolidate" if rewritten else "session.append",
+            [event.event_id],
             status="pending" if notebook.waits(event.event_id) else "committed",
-            native_ids=(event.event_id,),
-            warnings=tuple(warnings),
-            trace=self.trace(event.scope, "memory.consolidate" if rewritten else "session.append"),
+            warnings=warnings,
         )
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:

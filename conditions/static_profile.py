@@ -82,7 +82,7 @@ class StaticProfile(FixedCondition):
     async def health(self) -> BackendHealth:
         """``ok``, with a hash of the texts."""
         known = content_hash({"profiles": dict(self._profiles), "default": self._default})
-        return self.healthy(details={"profiles": len(self._profiles), "content_sha256": known})
+        return self.health_of(details={"profiles": len(self._profiles), "content_sha256": known})
 
 
 def _read(path: Path, where: str) -> str:

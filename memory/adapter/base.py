@@ -14,7 +14,14 @@ from memory.contract.adapter import AdapterTraits, declared_health
 from memory.contract.errors import BackendError, MemslotError, normalise_error
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import render_section
-from memory.contract.receipts import BackendHealth, ModeReceipt, RetrieveResult, Trace, WriteReceipt
+from memory.contract.receipts import (
+    BackendHealth,
+    ModeReceipt,
+    RetrieveResult,
+    Trace,
+    WriteReceipt,
+    WriteStatus,
+)
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 
@@ -106,6 +113,25 @@ class BaseAdapter:
     def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
         """A trace naming the native call; the slot completes it."""
         return Trace(backend_name=self.backend_name, scope=scope, native_operation=native_operation, **fields)
+
+    def receipt(
+        self,
+        event: MemoryEvent,
+        native_operation: str,
+        native_ids: Sequence[str] = (),
+        *,
+        status: WriteStatus = "committed",
+        warnings: Sequence[str] = (),
+    ) -> WriteReceipt:
+        """What became of an event, with a trace naming the native call."""
+        ids = tuple(native_ids)
+        return WriteReceipt(
+            event_id=event.event_id,
+            status=status,
+            native_ids=ids,
+            warnings=tuple(warnings),
+            trace=self.trace(event.scope, native_operation, native_ids=ids, event_id=event.event_id),
+        )
 
     def health_of(
         self, status: Literal["ok", "degraded", "unavailable"] = "ok", **seen: Any

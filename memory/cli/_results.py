@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from memory.bench.page import count, interval, milliseconds, share
-from memory.cli._group import FAILED
-from memory.plugins.console import Report, complain, print_table, say
+from memory.cli._group import FAILED, tracebacks
+from memory.cli.doctor import tell_of_waiting
+from memory.plugins.console import Report, complain, print_table, progress, say
 
 if TYPE_CHECKING:
-    from memory.bench import Comparison, NotRun, Progress, ProgressCallback, RunMetrics, RunOutcome
+    from memory.bench import (
+        Comparison,
+        NotRun,
+        Progress,
+        ProgressCallback,
+        RunMetrics,
+        RunOutcome,
+        RunSettings,
+    )
     from memory.bench.figures import CostScores, EvidenceScores, PreferenceScores
     from memory.bench.manifest import RunManifest
 
-__all__ = ["comparison_json", "end_badly", "run_json", "saying_where", "show_comparison", "show_run", "told"]
+__all__ = ["comparison_json", "end_badly", "play", "run_json", "show_comparison", "show_run"]
+
+T = TypeVar("T")
 
 
-def told(report: Report) -> ProgressCallback:
+def _told(report: Report) -> ProgressCallback:
     """The runner's progress as one bar for each provider."""
 
     def tell(at: Progress) -> None:
@@ -171,8 +182,32 @@ def comparison_json(
     }
 
 
+def play(context: typer.Context, run: Callable[..., Awaitable[T]], given: Any, settings: RunSettings) -> T:
+    """Run what was given, with bars for its progress, and its failures and files told.
+
+    Args:
+        run: :func:`memory.bench.run_benchmark` or ``run_many``.
+        given: its configuration, or several.
+    """
+    import anyio
+
+    async def go() -> T:
+        with progress() as bars:
+            return await run(
+                given,
+                settings=settings,
+                progress=_told(bars),
+                on_directory=made,
+                on_wait=tell_of_waiting,
+                on_error=tracebacks(context),
+            )
+
+    with _saying_where() as made:
+        return anyio.run(go)
+
+
 @contextmanager
-def saying_where() -> Iterator[Callable[[Path], None]]:
+def _saying_where() -> Iterator[Callable[[Path], None]]:
     """Told of every directory that is made; should the work be ended, says on stderr where its files are."""
     made: list[Path] = []
     try:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.cli._group import tracebacks
 from memory.cli.backends import complete_provider, status_of
-from memory.cli.doctor import tell_of_waiting
 from memory.cli.run import Data, Limit, NoDoctor, Out, report, settings_of
-from memory.plugins.console import AsJson, print_json, progress, say
+from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from memory.bench import Comparison, RunSettings
@@ -121,24 +119,10 @@ def _compare(
     as_json: bool,
     **more: Any,
 ) -> None:
-    import anyio
-
     from memory.bench import run_many
-    from memory.cli._results import comparison_json, end_badly, saying_where, show_comparison, told
+    from memory.cli._results import comparison_json, end_badly, play, show_comparison
 
-    async def go() -> Comparison:
-        with progress() as bars:
-            return await run_many(
-                configs,
-                settings=settings,
-                progress=told(bars),
-                on_directory=made,
-                on_wait=tell_of_waiting,
-                on_error=tracebacks(context),
-            )
-
-    with saying_where() as made:
-        comparison = anyio.run(go)
+    comparison: Comparison = play(context, run_many, configs, settings)
     if as_json:
         shown = comparison_json(comparison.report, comparison.outcomes, comparison.not_run)
         print_json({**shown, **more})

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.cli._group import tracebacks
-from memory.cli.doctor import tell_of_waiting
-from memory.plugins.console import AsJson, print_json, progress, say
+from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from memory.bench import NotRun, RunMetrics, RunOutcome, RunSettings
@@ -65,28 +63,14 @@ def run(
     The doctor's checks come first, and a run that fails one ends there. Sessions are written in time order; at each
     probe the memory is read-only. Exits with 1 if the backend failed.
     """
-    import anyio
-
     from memory.bench import run_benchmark
-    from memory.cli._results import end_badly, run_json, saying_where, show_run, told
+    from memory.cli._results import end_badly, play, run_json, show_run
     from memory.plugins.config import load_config
 
     loaded = load_config(config)
     settings = settings_of(loaded, no_doctor=no_doctor, data=data, output=out, limit_questions=limit)
 
-    async def go() -> RunOutcome:
-        with progress() as bars:
-            return await run_benchmark(
-                loaded,
-                settings=settings,
-                progress=told(bars),
-                on_directory=made,
-                on_wait=tell_of_waiting,
-                on_error=tracebacks(context),
-            )
-
-    with saying_where() as made:
-        outcome = anyio.run(go)
+    outcome: RunOutcome = play(context, run_benchmark, loaded, settings)
     if as_json:
         print_json(run_json(outcome))
     else:

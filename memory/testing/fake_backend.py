@@ -105,18 +105,12 @@ class FakeBackend(BaseAdapter):
         """``insert`` of all messages of all events, in one transaction."""
         if not events:
             return []
-        scope = events[0].scope
         records = [_record(event, message) for event in events for message in event.messages]
-        ids = await self._native().insert(self._space(scope), records)
+        ids = await self._native().insert(self._space(events[0].scope), records)
         remaining = iter(ids)
         status: Any = "pending" if self.store.derivation_s else "committed"
         return [
-            WriteReceipt(
-                event_id=event.event_id,
-                status=status,
-                native_ids=tuple(next(remaining) for _ in event.messages),
-                trace=self.trace(scope, "insert"),
-            )
+            self.receipt(event, "insert", [next(remaining) for _ in event.messages], status=status)
             for event in events
         ]
 

@@ -239,13 +239,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         ids = stored.ids if stored is not None else ()
         if stored is not None and not stored.facts:
             warnings = [*warnings, "Graphiti extracted no fact from this event; only its episode is stored"]
-        return WriteReceipt(
-            event_id=event.event_id,
-            status="committed",
-            native_ids=ids,
-            warnings=tuple(warnings),
-            trace=self.trace(event.scope, operation, native_ids=ids, event_id=event.event_id),
-        )
+        return self.receipt(event, operation, ids, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's episode and facts, once no write that was abandoned is still under way.

@@ -172,9 +172,8 @@ class HonchoAdapter(HonchoRecords):
     def _receipt(
         self, event: MemoryEvent, stored: Mapping[str, Mapping[tuple[int, int], str]]
     ) -> WriteReceipt:
-        ids = tuple(native_id for _, native_id in sorted(stored[event.event_id].items()))
-        trace = self.trace(event.scope, "Session.add_messages", native_ids=ids, event_id=event.event_id)
-        return WriteReceipt(event_id=event.event_id, status="queued", native_ids=ids, trace=trace)
+        ids = [native_id for _, native_id in sorted(stored[event.event_id].items())]
+        return self.receipt(event, "Session.add_messages", ids, status="queued")
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's messages if all are stored, once no write of the scope is under way."""

@@ -200,7 +200,7 @@ class Mem0Adapter(BaseAdapter):
         messages, warnings = native_messages(event, infer=infer)
         if not messages:
             warnings.append("mem0 remembers nothing of this event; it was not sent")
-            return self._receipt(event, "none", (), warnings)
+            return self.receipt(event, "none", warnings=warnings)
         prompt = observation_prompt(event, self._options.custom_instructions) if infer else None
         self._writing.add(event.event_id)
         try:
@@ -208,18 +208,7 @@ class Mem0Adapter(BaseAdapter):
         finally:
             self._writing.discard(event.event_id)
         warnings.extend(_losses(added, len(messages)))
-        return self._receipt(event, "Memory.add", added.ids, warnings)
-
-    def _receipt(
-        self, event: MemoryEvent, operation: str, ids: tuple[str, ...], warnings: list[str]
-    ) -> WriteReceipt:
-        return WriteReceipt(
-            event_id=event.event_id,
-            status="committed",
-            native_ids=ids,
-            warnings=tuple(warnings),
-            trace=self.trace(event.scope, operation, native_ids=ids, event_id=event.event_id),
-        )
+        return self.receipt(event, "Memory.add", added.ids, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's memories, once no abandoned call is still writing it.

@@ -185,13 +185,8 @@ class MemosAdapter(SequentialBulk):
         elif options.verify_writes:
             status, told = await self._readiness.look_up(home, written)
             warnings += told
-        return WriteReceipt(
-            event_id=event.event_id,
-            status=status,
-            native_ids=tuple(memory.native_id for memory in memories),
-            warnings=warnings,
-            trace=self.trace(event.scope, "product/add"),
-        )
+        ids = [memory.native_id for memory in memories]
+        return self.receipt(event, "product/add", ids, status=status, warnings=warnings)
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""

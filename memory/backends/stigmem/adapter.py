@@ -126,13 +126,7 @@ class StigmemAdapter(SequentialBulk):
         warnings: tuple[str, ...] = ()
         if any(fact.contradicted for fact in stored):
             warnings = ("this event_id was recorded before with another text; the node keeps both",)
-        return WriteReceipt(
-            event_id=event.event_id,
-            status="committed",
-            native_ids=tuple(fact.id for fact in stored),
-            warnings=warnings,
-            trace=self.trace(event.scope, "POST /v1/facts"),
-        )
+        return self.receipt(event, "POST /v1/facts", [fact.id for fact in stored], warnings=warnings)
 
     # -- reading ----------------------------------------------------------------------------------------
 
