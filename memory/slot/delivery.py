@@ -44,8 +44,9 @@ class Delivery:
     async def deliver(self, scope: MemoryScope, patience_s: float | None = None) -> None:
         """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing."""
 
-    async def reset(self, scope: MemoryScope) -> None:
-        """The scope was reset: what waits for it is not delivered any more."""
+    async def reset(self, scope: MemoryScope) -> tuple[str, ...]:
+        """The scope was reset: what waits for it is not delivered any more. Returns what stays of it here."""
+        return ()
 
     def close(self) -> None:
         """The slot is closed. Idempotent."""

@@ -52,9 +52,10 @@ class DurableDelivery(Delivery):
         """Events kept and not delivered yet, of one scope or of all."""
         return self.journal.backlog(scope)
 
-    async def reset(self, scope: MemoryScope) -> None:
-        """The scope was reset: what waits for it is neither delivered nor replayed any more."""
-        await self.journal.reset(scope)
+    async def reset(self, scope: MemoryScope) -> tuple[str, ...]:
+        """The scope was reset: what waits for it is neither delivered nor replayed any more. Its words stay."""
+        kept = await self.journal.reset(scope)
+        return ("its events in the journal, until they are forgotten",) if kept else ()
 
     def close(self) -> None:
         """Give the journal back. Idempotent."""

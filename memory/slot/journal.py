@@ -176,19 +176,23 @@ class Journal:
         found = await self._run(lambda: self._read(_THIS, (_key(scope), event_id)))
         return found[0] if found else None
 
-    async def reset(self, scope: MemoryScope) -> None:
-        """The scope was reset: nothing recorded before is delivered or replayed any more."""
+    async def reset(self, scope: MemoryScope) -> bool:
+        """The scope was reset: nothing of before is delivered or replayed any more. Whether anything is kept."""
         key = _key(scope)
 
-        def mark() -> None:
+        def mark() -> bool:
             with self._db:
                 self._db.execute(
                     "UPDATE events SET status = 'reset' WHERE scope = ? AND status != 'reset'", (key,)
                 )
                 self._db.execute("DELETE FROM replays WHERE scope = ?", (key,))
             self._backlog.pop(key, None)
+            one = (
+                "SELECT 1 FROM events WHERE persona = ? AND scope = ? LIMIT 1"  # there is an index of persons
+            )
+            return self._db.execute(one, (scope.persona_id, key)).fetchone() is not None
 
-        await self._run(mark)
+        return await self._run(mark)
 
     # -- the past -----------------------------------------------------------------------------------------
 

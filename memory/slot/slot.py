@@ -282,8 +282,8 @@ class MemorySlot:
             receipt = await rules.call(
                 span, self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope), ResetReceipt
             )
-            await self._delivery.reset(scope)
-            return receipt
+            kept = await self._delivery.reset(scope)
+            return receipt.model_copy(update={"left": (*receipt.left, *kept)}) if kept else receipt
 
         with rules.span("reset_scope", scope) as span:
             return await rules.write(span, scope, perform, refuse, tried=True)

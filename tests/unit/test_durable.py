@@ -281,7 +281,11 @@ async def test_a_reset_ends_what_waits(tmp_path):
         await slot.record_event(event(1))
         await slot.record_event(event(2, BOB))
         adapter.down = False
-        await slot.reset_scope(ALICE)
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.left) == (
+            True,
+            ("its events in the journal, until they are forgotten",),
+        )
         await slot.record_event(event(3))
         await slot.setup_scope(BOB)
     assert stored(adapter) == ["e3", "e2"]
