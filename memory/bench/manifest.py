@@ -328,9 +328,11 @@ def _problems(cell: CellRecord) -> Iterator[str]:
     if cell.probe_errors:
         yield f"{cell.persona_id}: {cell.probe_errors} probes got no answer and are not scored"
     if cell.probes_not_ready:
+        untold = {"unknown", "not_offered"} & cell.readiness.keys()
+        hint = "; where the provider cannot say, run.score_unknown: true scores them" if untold else ""
         yield (
             f"{cell.persona_id}: {cell.probes_not_ready} of {cell.probes} probes were asked while memory was not "
-            "known to be ready and are not scored"
+            f"known to be ready and are not scored{hint}"
         )
     if cell.status == "not_run":
         yield f"{cell.persona_id}: not run"
