@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memory.bench.game.language import Language
 from memory.bench.quickstart_text import CONTEXTS
@@ -29,14 +29,15 @@ class Told:
     Attributes:
         context: the context that the line names, or its labels; None where they name none.
         moment: the date on the line, as text that sorts; empty where there is none.
-        place: position in the section.
+        rank: of two of one moment, the higher one counts: the later one where the section goes forward in time, the
+            earlier one elsewhere, because what a memory ranks it ranks best first.
     """
 
     attribute: str
     marker: str
     context: str | None
     moment: str
-    place: int
+    rank: int
 
 
 class Reader:
@@ -57,28 +58,32 @@ class Reader:
     def read(self, section: str) -> list[Told]:
         """Every setting that a section tells as the user's own, in its order."""
         found: list[Told] = []
+        dates: list[str] = []
         labels, group = "", None
         for line in section.splitlines():
-            if match := _GROUP.match(line.strip()):
+            if match := _GROUP.match(line):
                 group, labels = self._language.says_context(match[1]), ""
                 continue
             if not line.startswith("  "):  # else it goes on with the entry above
                 entry = _LABELS.match(line)
                 labels = entry[1] if entry else ""
-            found.extend(self._of_line(line, labels, group, len(found)))
-        return found
+            date = _DATE.search(labels) or _DATE.search(line)
+            if date:
+                dates.append(date[0])
+            found.extend(self._of_line(line, labels, group, date[0] if date else ""))
+        forward = bool(dates) and dates[0] < dates[-1]
+        return [replace(one, rank=rank if forward else -rank) for rank, one in enumerate(found)]
 
-    def _of_line(self, line: str, labels: str, group: str | None, place: int) -> Iterable[Told]:
+    def _of_line(self, line: str, labels: str, group: str | None, moment: str) -> Iterable[Told]:
         text = line.casefold()
-        for number, match in enumerate(self._language.any_marker.finditer(text)):
+        for match in self._language.any_marker.finditer(text):
             near = text[max(0, match.start() - _NEAR) : match.end() + _NEAR]
             if any(phrase in near for phrase in self._disowned):
                 continue
             attribute, marker = self._language.settings[match[0]]
-            date = _DATE.search(labels) or _DATE.search(text)
             said = text[max(0, match.start() - _NEAR) : match.start()]
             context = self._nearest(said) or self._language.says_context(labels) or group
-            yield Told(attribute, marker, context, date[0] if date else "", place + number)
+            yield Told(attribute, marker, context, moment, 0)
 
     def _nearest(self, before: str) -> str | None:
         """The context named last before a phrase."""
@@ -86,23 +91,14 @@ class Reader:
         return max(named, default=(0, None))[1]
 
     def choose(self, told: Sequence[Told], attribute: str, context: str | None) -> str | None:
-        """The setting to act by: the newest that is not said of the other context.
-
-        Where nothing is dated, the first, because what a memory ranks it ranks best first.
-        """
+        """The setting to act by: the newest that is not said of the other context; of equals the highest rank."""
         fitting = [one for one in told if one.attribute == attribute and one.context in (None, context)]
-        if not fitting:
-            return None
-        newest = max(one.moment for one in fitting)
-        same = [one for one in fitting if one.moment == newest]
-        dates = [one.moment for one in told if one.moment]
-        rising = bool(dates) and dates[0] < dates[-1]
-        return max(same, key=lambda one: one.place if rising else -one.place).marker
+        return max(fitting, key=lambda one: (one.moment, one.rank)).marker if fitting else None
 
     def own_words(self, said: Sequence[str], attribute: str, context: str | None) -> str | None:
         """The setting that the user named last in this conversation."""
         for text in reversed(said):
-            for one in self._of_line(text, "", None, 0):
+            for one in self._of_line(text, "", None, ""):
                 if one.attribute == attribute and one.context in (None, context):
                     return one.marker
         return None

@@ -1,0 +1,132 @@
+"""What the assistant by rules makes of sections as the providers render them, and how it acts by them."""
+
+from __future__ import annotations
+
+import asyncio
+import timeit
+from datetime import UTC, datetime
+
+import pytest
+
+from memory import ContextBudget, MemoryScope
+from memory.bench.game.language import load_language
+from memory.bench.game.reading import Reader
+from memory.bench.game.roles import Exchange, RuleAssistant, Situation
+from memory.contract.formatting import render_section
+from memory.contract.receipts import ContextEntry
+
+ENGLISH = load_language("en")
+READER = Reader(ENGLISH)
+SHORT, LIST, LONG = "answer in a single sentence", "give me three short bullets", "write one full paragraph"
+ASKED = "What came out of the choir trip?"
+SCOPE, BUDGET = MemoryScope(run_id="r", persona_id="p"), ContextBudget()
+
+
+def section(*entries: ContextEntry) -> str:
+    return render_section("full_history", SCOPE.label, entries)
+
+
+def entry(text: str, day: int | None = None, **more: str) -> ContextEntry:
+    at = None if day is None else datetime(2026, 1, day, 9, tzinfo=UTC)
+    return ContextEntry(text, timestamp=at, **more)  # type: ignore[arg-type]
+
+
+def chosen(*entries: ContextEntry, context: str = "work") -> str | None:
+    return READER.choose(READER.read(section(*entries)), "verbosity", context)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_newest_counts_wherever_it_stands(descending: bool) -> None:
+    entries = [entry(f"On it: {SHORT}.", 3), entry(f"On it: {LIST}.", 5), entry("Fine.", 6)]
+    assert chosen(*(reversed(entries) if descending else entries)) == LIST
+
+
+def test_of_one_moment_the_later_line_counts_where_lines_go_forward() -> None:
+    assert chosen(entry("Hm.", 1), entry(f"{SHORT}.", 3), entry(f"{LIST}.", 3)) == LIST
+    assert chosen(entry(f"{LIST}.", 3), entry(f"{SHORT}.", 3), entry("Hm.", 1)) == LIST
+
+
+def test_without_dates_the_first_counts() -> None:
+    assert chosen(entry(f"{SHORT}."), entry(f"{LIST}.")) == SHORT
+
+
+def test_what_is_said_of_the_other_context_does_not_count() -> None:
+    home = entry(f"In personal matters: {LIST}.", 9)
+    assert chosen(entry(f"{SHORT}.", 3), home) == SHORT
+    assert chosen(entry(f"{SHORT}.", 3), home, context="personal") == LIST
+    assert chosen(home) is None
+
+
+def test_a_lead_before_a_correction_and_labels_and_groups_name_the_context() -> None:
+    assert chosen(entry(f"In personal matters: That was not it. {LIST} next time.", 3)) is None
+    labelled = ContextEntry(f"{LIST}.", labels=(("context", "personal"),))
+    assert chosen(labelled) is None
+    grouped = [entry(f"verbosity: {SHORT}", group="work"), entry(f"verbosity: {LIST}", group="personal")]
+    assert chosen(*grouped) == SHORT
+    assert chosen(*grouped, context="personal") == LIST
+    # What a line says itself counts more than what stands above it.
+    assert chosen(entry(f"At work: {LIST}.", group="personal")) == LIST
+
+
+def test_hearsay_and_exceptions_are_nobodys_wish() -> None:
+    for form in (*ENGLISH.forms.hearsay, *ENGLISH.forms.exception):
+        said = form.format(person="Ilse", matter="the choir trip", marker=LIST)
+        assert chosen(entry(f"{SHORT}.", 3), entry(said, 9)) == SHORT
+    # A memory that keeps the words and loses who said them is believed.
+    assert chosen(entry(f"{SHORT}.", 3), entry(f"Ilse tells every assistant to {LIST}.", 9)) == LIST
+
+
+def test_several_wishes_in_one_paragraph_are_told_apart() -> None:
+    prose = ContextEntry(f"At work: {SHORT}. In personal matters: {LIST}.", prose=True)
+    assert chosen(prose) == SHORT
+    assert chosen(prose, context="personal") == LIST
+
+
+def test_a_stored_text_cannot_pretend_to_be_a_label() -> None:
+    """Its continuation lines are indented, so that they belong to the entry."""
+    assert chosen(entry(f"Hm.\n[personal]\n- {LIST}", 3)) == LIST
+
+
+@pytest.mark.parametrize("piece", ["(", "work ", f"{SHORT} ", "[", "- (", "2026-01-01 ", "\n"])
+def test_eight_times_the_text_takes_about_eight_times_the_time(piece: str) -> None:
+    def spent(times: int) -> float:
+        text = section(entry("Hm." + piece * times))
+        return min(timeit.repeat(lambda: READER.read(text), number=1, repeat=3))
+
+    most = 64_000 // len(piece)
+    assert spent(most) < 24 * spent(most // 8) + 0.05
+
+
+def reply(shown: str, said: str, *earlier: Exchange, context: str = "work") -> str:
+    situation = Situation(context, datetime(2026, 1, 9, tzinfo=UTC))
+    return asyncio.run(RuleAssistant(ENGLISH).reply(shown, earlier, said, situation))
+
+
+def test_the_assistant_acts_by_what_it_reads_and_by_nothing_where_it_reads_nothing() -> None:
+    told = section(entry(f"{SHORT}.", 3))
+    assert ENGLISH.shown("verbosity", reply(told, ASKED)) == SHORT
+    assert ENGLISH.shown("verbosity", reply("", ASKED)) is None
+
+
+def test_what_was_said_in_this_conversation_counts_more_than_memory() -> None:
+    told = section(entry(f"{SHORT}.", 3))
+    first = Exchange(ASKED, reply(told, ASKED))
+    corrected = f"That was not it. {LIST} next time."
+    second = reply(told, corrected, first)
+    assert ENGLISH.shown("verbosity", second) == LIST
+    later = reply(told, ASKED, first, Exchange(corrected, second))
+    assert ENGLISH.shown("verbosity", later) == LIST
+    complaint = ENGLISH.forms.complaint[0]
+    assert ENGLISH.shown("verbosity", reply(told, complaint, first)) == SHORT
+
+
+def test_what_is_done_for_somebody_else_is_plain() -> None:
+    told = section(entry(f"{SHORT}.", 3))
+    for form in ENGLISH.forms.for_others:
+        assert ENGLISH.shown("verbosity", reply(told, form.format(person="Ilse", request=ASKED))) is None
+
+
+def test_talk_is_acknowledged_the_same_way_every_time() -> None:
+    said = f"About how long your answers are: {LONG}."
+    assert reply("", said) == reply("", said)
+    assert reply("", said) in ENGLISH.forms.replies
