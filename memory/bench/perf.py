@@ -264,7 +264,7 @@ asyncio.run(main())
 
 def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> Figure:
     """From the start of a process to its first result and its end."""
-    rounds = max(1, sizes.rounds // 5)
+    rounds = max(1, sizes.rounds // 3)
     figure = Figure("cold start of a process, first result", {"bare": [], "memslot": []})
     store, asked = directory / "one", [_question(1), _scope(0).persona_id]
     bare = sides.open_bare(store / "bare")

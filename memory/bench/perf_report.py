@@ -16,7 +16,7 @@ class Sizes:
     Attributes:
         memories: of each of ``scopes``, and of the single one they are compared with.
         large: memories of the one large scope.
-        rounds: of calls; stores are opened and processes started in a fifth of them.
+        rounds: of calls; processes are started in a third of them, stores opened in a fifth.
     """
 
     scopes: int = 50

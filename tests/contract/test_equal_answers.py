@@ -107,7 +107,13 @@ async def answers(slot: MemorySlot) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("name", "options"), PROVIDERS.values(), ids=PROVIDERS.keys())
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param(*provider, id=name, marks=[pytest.mark.thorough] if " " in name else [])
+        for name, provider in PROVIDERS.items()
+    ],
+)
 async def test_equal_questions_get_equal_answers(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     if name in SDKS and find_spec(SDKS[name]) is None:
         pytest.skip(f"{SDKS[name]} is not installed")

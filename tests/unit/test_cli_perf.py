@@ -47,6 +47,7 @@ def plugin(name: str, found: int = 20) -> str:
     return fake_plugin(name) + BARE.replace("FOUND", str(found))
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
 def test_both_are_measured_in_one_run_and_nothing_is_left(tmp_path: Path) -> None:
     result = invoke("perf", "mem0", *SMALL, "--json", "--in", tmp_path)
