@@ -23,7 +23,7 @@ from memory.runtime.channel import (
 )
 from memory.runtime.loop import AgentSession, Checkpoint, SessionSettings, run_session
 from memory.runtime.policy import TurnMemory, TurnPolicy
-from memory.runtime.provider import CompletionOptions, CompletionResult, ToolCall
+from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, ToolCall
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.runtime.tools import ToolContext, ToolRegistry, memory_tools
 
@@ -296,6 +296,29 @@ async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(memory: TurnMem
     with anyio.fail_after(30):
         await run_session(session(memory, "Hello."), channel)
     assert [row.messages[0].content for row in backend.rows] == ["hi"]
+
+
+async def test_a_stream_nobody_reads_to_its_end_is_closed(memory: TurnMemory) -> None:
+    closed = []
+
+    class Watched(ScriptedProvider):
+        async def stream(
+            self, messages: Sequence[Message], options: CompletionOptions | None = None
+        ) -> AsyncIterator[CompletionChunk]:
+            try:
+                yield CompletionChunk(text="one")
+                yield CompletionChunk(text="two")
+            finally:
+                closed.append(1)
+
+    async def gone(output: AgentOutput) -> None:
+        raise ChannelClosed
+
+    now = AgentSession(Watched(), memory)
+    with pytest.raises(ChannelClosed) as caught:
+        await say(now, "hi", emit=gone)
+    assert closed == [1]
+    assert caught
 
 
 async def test_a_model_that_hangs_is_given_up_with_the_turn(memory: TurnMemory) -> None:

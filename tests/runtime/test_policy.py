@@ -20,7 +20,7 @@ from memory import (
     ScopeError,
 )
 from memory.contract.errors import LifecycleError
-from memory.runtime import circuit
+from memory.runtime import circuit, writing
 from memory.runtime.policy import TurnMemory, TurnPolicy
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +48,10 @@ async def slot(adapter: Moody, sink: Sink) -> AsyncIterator[MemorySlot]:
     async with MemorySlot(adapter, scope=ADA, deadlines=limits, trace_sink=sink) as opened:
         sink.clear()
         yield opened
+
+
+class Refused(Exception):
+    status_code = 422
 
 
 class Clock:
@@ -100,6 +104,22 @@ async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
         assert "recall" in memory.status()["last_recall_failure"]
         gate.set()
         assert (await memory.recall("tea?", session_id="s")).failure is None
+
+
+async def test_a_recall_that_came_too_late_is_given_up(slot: MemorySlot, adapter: Moody) -> None:
+    given_up = anyio.Event()
+
+    async def hang() -> None:
+        try:
+            await forever()
+        finally:
+            given_up.set()
+
+    adapter.reads = [hang]
+    async with TurnMemory(slot, TurnPolicy(recall_s=0.05)) as memory:
+        await memory.recall("tea?", session_id="s")
+        with anyio.fail_after(10):
+            await given_up.wait()
 
 
 async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Moody) -> None:
@@ -218,6 +238,15 @@ async def test_a_half_open_circuit_lets_one_through(slot: MemorySlot, adapter: M
         assert memory.status()["recall_circuit"] == "closed"
 
 
+async def test_what_is_refused_says_nothing_of_the_next(slot: MemorySlot, adapter: Moody) -> None:
+    adapter.always = Refused()
+    async with TurnMemory(slot, TurnPolicy(open_after=2)) as memory:
+        for _ in range(4):
+            await memory.recall("tea?", session_id="s")
+        assert adapter.asked == 4
+        assert memory.status()["recall_circuit"] == "closed"
+
+
 async def test_a_failure_between_successes_opens_nothing(slot: MemorySlot, adapter: Moody) -> None:
     adapter.reads = [DOWN, None, DOWN, None, DOWN]
     async with TurnMemory(slot, TurnPolicy(open_after=2)) as memory:
@@ -305,9 +334,6 @@ async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adap
 
 
 async def test_an_event_that_was_refused_may_be_handed_over_again(slot: MemorySlot, adapter: Moody) -> None:
-    class Refused(Exception):
-        status_code = 422
-
     adapter.writes = [Refused()]
     async with TurnMemory(slot) as memory:
         await memory.record(event(1))
@@ -331,6 +357,39 @@ async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlo
         assert await memory.record(event(3))
         assert (await memory.health()).status == "degraded"
     assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3"]
+
+
+async def test_who_gets_a_place_does_not_wait_for_its_write(slot: MemorySlot, adapter: Moody) -> None:
+    first, second = anyio.Event(), anyio.Event()
+    adapter.writes = [first.wait, second.wait]
+    async with TurnMemory(slot, TurnPolicy(queue_size=1, queue_wait_s=30)) as memory:
+        await memory.record(event(1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(memory.record, event(2))
+            await until(lambda: memory.status()["waiting"] == 2)
+            first.set()
+            # The group ends with the second record, whose write still hangs.
+        assert memory.status()["waiting"] == 1
+        second.set()
+
+
+async def test_a_full_queue_of_a_memory_that_is_down_makes_nobody_wait(
+    slot: MemorySlot, adapter: Moody
+) -> None:
+    adapter.always = DOWN
+    policy = TurnPolicy(queue_size=1, queue_wait_s=1000, open_after=1, pause_s=1000)
+    async with TurnMemory(slot, policy) as memory:
+        await memory.record(event(1))
+        await until(lambda: memory.status()["write_circuit"] == "open")
+        with anyio.fail_after(10):
+            assert not await memory.record(event(2))
+        adapter.always = None
+
+
+def test_only_what_certainly_was_not_sent_may_go_again() -> None:
+    assert writing._may_go_again(BackendUnavailable("x", sent=False))
+    assert not writing._may_go_again(BackendUnavailable("x", sent=True))
+    assert not writing._may_go_again(InputError("x"))
 
 
 async def test_a_place_that_becomes_free_is_taken(slot: MemorySlot, adapter: Moody) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -67,6 +69,28 @@ def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
             "results"
         ]
     assert len({one["content"] for one in found}) == 100
+
+
+def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Path) -> None:
+    config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
+    with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
+        address = httpx.URL(url)
+        body = json.dumps({"harness": "t", "userMessage": "My bike is red."}).encode()
+        head = f"POST /api/hooks/user-prompt-submit HTTP/1.1\r\nhost: {address.netloc.decode()}\r\n"
+        with socket.create_connection((address.host, address.port)) as line:
+            line.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            line.shutdown(socket.SHUT_WR)
+            while line.recv(1000):
+                pass
+        with socket.create_connection((address.host, address.port)) as line:  # and one in mid-body
+            line.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body[:10])
+        found = http.post("/api/memory/recall", json={"query": "bike"}).json()["results"]
+        for _ in range(600):
+            if found:
+                break
+            time.sleep(0.05)
+            found = http.post("/api/memory/recall", json={"query": "bike"}).json()["results"]
+        assert [one["content"] for one in found] == ["My bike is red."]
 
 
 def test_each_token_opens_its_own_memory(tmp_path: Path) -> None:

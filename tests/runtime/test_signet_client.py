@@ -180,7 +180,7 @@ async def test_a_job_is_asked_for_until_it_is_done() -> None:
         LoopbackAnswer(200, {}),
         LoopbackAnswer(200, {"results": []}, send=5),
         None,
-        LoopbackAnswer(302, {}, {"location": "http://evil.example/"}),
+        LoopbackAnswer(302, {}, {"location": "/elsewhere"}),
         LoopbackAnswer(500, {"error": "planted secret"}),
     ],
 )

@@ -36,6 +36,7 @@ from memory.contract.errors import (
     ReadOnlyError,
     ScopeError,
 )
+from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
 from memory.runtime.policy import TurnMemory
 from memory.runtime.signet import types
@@ -130,6 +131,8 @@ class RuntimeAdapterServer:
         )
         self._started = time.monotonic()
         self._in_work = 0
+        self._looking = anyio.Lock()
+        self._looked: tuple[float, BackendHealth] | None = None
         self.port: int | None = None
         self.app = self._application()
 
@@ -360,7 +363,10 @@ class RuntimeAdapterServer:
 
     async def _ready(self) -> JSONResponse:
         """Whether the memory answers; 503 where it does not."""
-        health = await self.memory.health()
+        async with self._looking:  # whoever asks, the memory is asked once a second at most
+            if self._looked is None or time.monotonic() - self._looked[0] > 1.0:
+                self._looked = (time.monotonic(), await self.memory.health())
+        health = self._looked[1]
         turns = self.memory.status()
         told = {"status": health.status, "backend": health.backend_name}
         told |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
