@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import anyio
 from nanobot.agent.tools.base import Tool
 from nanobot.bus.runtime_events import (
     SessionTurnPersisted,
@@ -17,7 +19,7 @@ from nanobot.bus.runtime_events import (
 )
 from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
 
-from memory.contract.errors import ScopeError
+from memory.contract.errors import MemslotError, ScopeError
 from memory.hosts.nanobot.turns import SOURCE, claim_workspace, said, turn_event, without_section
 from memory.plugins.opening import build_slot
 from memory.runtime.policy import TurnMemory, TurnPolicy
@@ -26,6 +28,7 @@ __all__ = ["MemslotTool"]
 
 log = logging.getLogger("memslot.nanobot")
 
+_OPENING_S = 10.0
 _open: dict[Path, TurnMemory] = {}
 """Configurations in use: an embedded store has one owner, and Nanobot may build its tools more than once."""
 
@@ -136,6 +139,9 @@ class MemslotTool(Tool):  # type: ignore[misc]
         if self._ending is None:
             self._ending = _closing_with_the_loop(self._config, self._memory)
             await anext(self._ending)
+            # A store may take longer to open than a recall may last, and a process may live for one turn alone.
+            with anyio.move_on_after(_OPENING_S), suppress(MemslotError):
+                await self._memory.slot.setup_scope(self._scope)
         key = event.context.session_key
         self._delivered.discard(key)
         self._known[key] = len(self._clean(key))

@@ -61,19 +61,27 @@ class Gated(FakeBackend):
 class Pair:
     """A mirror of two fake memories, and what is in their stores."""
 
-    def __init__(self, log: Path, *, most: int = 100, drain_s: float = PATIENT_S, **primary: Any) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *,
+        most: int = 100,
+        drain_s: float = PATIENT_S,
+        deadlines: Deadlines = SHORT,
+        **primary: Any,
+    ) -> None:
         self.ours, self.theirs = FakeNativeStore(), FakeNativeStore()
         self.log = log
 
         def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
-            return MemorySlot(adapter, deadlines=SHORT, trace_sink=shadow)
+            return MemorySlot(adapter, deadlines=deadlines, trace_sink=shadow)
 
         self.shadow = Shadow("new", two := Gated(self.theirs), partial(slot, two), most, ShadowLog(log))
         self.hold = two.hold
         self.adapter = MirrorAdapter(
-            "mirror", FakeBackend(self.ours, **primary), [self.shadow], drain_s, SHORT
+            "mirror", FakeBackend(self.ours, **primary), [self.shadow], drain_s, deadlines
         )
-        self.slot = MemorySlot(self.adapter, scope=ADA, deadlines=SHORT)
+        self.slot = MemorySlot(self.adapter, scope=ADA, deadlines=deadlines)
 
     async def tell(self, *said: str, scope: MemoryScope = ADA) -> None:
         for text in said:
@@ -142,6 +150,17 @@ async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(
         assert (await pair.slot.reset_scope(ADA)).verified
         assert not (await pair.state())["warnings"]
         assert pair.told(pair.theirs) == pair.told(pair.ours) == []
+
+
+async def test_a_shadow_that_never_answers_is_unavailable_and_the_mirror_is_not(
+    make: Callable[..., Pair],
+) -> None:
+    pair = make(deadlines=Deadlines(health_s=2.0, close_s=0.5))
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        pair.theirs.faults.add("late", times=None, delay_s=60)
+        state = await pair.state()
+        assert state["warnings"] == ("shadow new is unavailable",)
 
 
 async def test_a_queue_that_is_full_leaves_out_and_says_so(make: Callable[..., Pair]) -> None:

@@ -54,7 +54,7 @@ async def sdk(
 ) -> AsyncIterator[tuple[Any, TurnMemory, Any]]:
     async with (
         MemorySlot(FakeBackend(store), scope=ADA) as slot,
-        TurnMemory(slot, policy) as memory,
+        TurnMemory(slot, policy or TurnPolicy(recall_s=20.0)) as memory,
         Nanobot.from_config(nanobot_config(tmp_path, model)) as bot,
     ):
         yield bot, memory, attach(bot, memory)
@@ -65,11 +65,11 @@ async def test_the_sdk_shows_the_section_to_the_model_and_keeps_it_nowhere(
 ) -> None:
     async with sdk(tmp_path, model, store) as (bot, memory, attached):
         await bot.run("I like oolong tea.", session_key="sdk:one", hooks=[attached.hook])
-        assert await memory.drain(10)
+        assert await memory.drain(20)
         result = await bot.run("Which tea do I like?", session_key="sdk:two", hooks=[attached.hook])
         assert result.content == "You like oolong."
         await bot.run("Thanks a lot.", session_key="sdk:two", hooks=[attached.hook])
-        assert await memory.drain(10)
+        assert await memory.drain(20)
     assert model.prompts[-1].count("<memory-context") <= 1  # that of an earlier turn is not replayed
     assert "<memory-context" not in files(tmp_path)
     texts = [row.text for row in store.rows.values()]
@@ -85,7 +85,7 @@ async def test_a_bot_that_is_let_go_is_as_it_was(
         attached.detach()
         attached.detach()
         await bot.run("I like oolong tea.", hooks=[attached.hook])
-        assert await memory.drain(10)
+        assert await memory.drain(20)
     assert not store.rows
 
 
@@ -101,7 +101,7 @@ async def test_what_nanobot_says_to_itself_is_nobodys_words(
         ):
             await bot.run("Read HEARTBEAT.md.", sender_id=sender, session_key=key, hooks=[attached.hook])
         await bot.run("I like oolong tea.", session_key="cli:a", hooks=[attached.hook])
-        assert await memory.drain(10)
+        assert await memory.drain(20)
     assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted, 5."]
 
 

@@ -25,11 +25,11 @@ class Told:
         self.store = FakeNativeStore()
         scope = MemoryScope(run_id="app", persona_id="ada")
         self.slot = MemorySlot(FakeBackend(self.store), scope=scope)
-        self.memory = TurnMemory(self.slot, TurnPolicy(recall_s=0.2, drain_s=5.0))
+        self.memory = TurnMemory(self.slot, TurnPolicy(recall_s=20.0))
 
     async def texts(self) -> list[str]:
         """Everything recorded so far, in order."""
-        assert await self.memory.drain(10)
+        assert await self.memory.drain(20)
         return [row.text for row in self.store.rows.values()]
 
 
