@@ -243,7 +243,7 @@ class DaskExecutor:
             yield self._address
             return
         with self._distributed.LocalCluster(
-            n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster:
             yield cluster
 
