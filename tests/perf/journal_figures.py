@@ -92,7 +92,7 @@ async def replaying() -> None:
         f"x {ratio:.2f} (most {max(ratios):.2f})",
         ">= 0.9",
         ratio >= 0.9,
-        failed=max(ratios) < 0.5,
+        failed=max(ratios) < 0.3,
     )
 
 

@@ -59,6 +59,7 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(jou
     await journal.waiting(ADA)
     await journal.find(ADA, "a")
     journal.add([(event("d"), "committed")])
+    assert len(list(journal.entries(ADA))) == len(journal.sample(ADA, 9)) == journal.count(ADA, until=9) == 4
     await journal.reset(ADA)
     journal._db.set_trace_callback(None)
     written = [query for query in asked if query.startswith(("SELECT", "UPDATE")) and " events " in query]
@@ -67,7 +68,19 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(jou
         if "GROUP BY" in query:  # what waits, after an import
             continue
         steps = [row[3] for row in journal._db.execute(f"EXPLAIN QUERY PLAN {query}")]
-        assert all(step.startswith("SEARCH") for step in steps), (query, steps)
+        assert all(step.startswith("SEARCH") for step in steps), (query, steps, "nor sorts it")
+
+
+async def test_a_journal_made_before_the_index_of_the_past_gets_it(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.db") as journal:
+        await journal.append([event("a")])
+        journal._db.execute("DROP INDEX past")
+    with Journal(tmp_path / "j.db") as journal:
+        steps = journal._db.execute(
+            "EXPLAIN QUERY PLAN SELECT seq FROM events WHERE scope = 'x' AND status != 'reset' ORDER BY seq"
+        ).fetchall()
+        assert "INDEX past" in steps[0][3]
+        assert [entry.event for entry in journal.entries(ADA)] == [event("a")]
 
 
 async def test_an_unknown_write_still_waits(journal: Journal) -> None:
