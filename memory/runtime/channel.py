@@ -59,7 +59,7 @@ class AgentOutput(Frozen):
 
 
 class ChannelClosed(Exception):
-    """Nobody is there any more."""
+    """Nobody is there any more; with a message where that is a failure."""
 
 
 @runtime_checkable
@@ -145,9 +145,13 @@ class CommandLine(_Closing):
                 self._out.write(f"{text}\n" if not output.error else f"[{text}]\n")
             self._streamed = output.streaming
             self._out.flush()
-        except BrokenPipeError:
+        except OSError as error:
             self.close()
-            raise ChannelClosed from None
+            # Who stops reading has read enough; whatever else happens, the answer is lost.
+            told = (
+                () if isinstance(error, BrokenPipeError) else (f"cannot write an answer: {error.strerror}",)
+            )
+            raise ChannelClosed(*told) from None
 
 
 def _line() -> str:

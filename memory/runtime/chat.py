@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from memory.contract.errors import MemslotError
+from memory.contract.errors import LifecycleError, MemslotError
 from memory.contract.requests import AdapterMode, Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
@@ -107,8 +107,9 @@ class Chat:
                     else:
                         report = await self.session.turn(turn, self._channel.send)
                         await self._channel.send(report.output)
-            except ChannelClosed:
-                return
+            except ChannelClosed as closed:
+                if closed.args:
+                    raise LifecycleError(str(closed)) from closed
 
     # -- the memory -------------------------------------------------------------------------------------
 

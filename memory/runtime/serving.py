@@ -146,7 +146,12 @@ async def answer(
             opened = await stack.enter_async_context(_loaded(point)(slot, set(server.scopes)))
             server.mount(f"/{point.name}", opened)
         host, server.port = settings.host, listener.getsockname()[1]
-        options: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
+        options: dict[str, Any] = {
+            "log_level": "warning",
+            "access_log": False,
+            "server_header": False,
+            "ws": "none",
+        }
         running = uvicorn.Server(
             uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
         )

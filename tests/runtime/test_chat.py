@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memory.cli.app import app
+from memory.contract.errors import LifecycleError
 from memory.plugins.config import load_config
 from memory.runtime.channel import CommandLine
 from memory.runtime.chat import chat
@@ -142,3 +143,19 @@ def test_answers_go_to_stdout_and_the_rest_to_stderr(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout == "Understood.\n"
     assert "recall took" in done.stderr
+
+
+async def test_an_answer_that_cannot_be_written_is_no_fault_of_the_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    lines = ["My bike is red.\n"]
+    channel = CommandLine(lambda: lines.pop(0), Full())
+    with pytest.raises(LifecycleError, match="No space left"):
+        await chat(load_config(config(tmp_path, "full_history")), channel=channel, say=lambda _: None)
+    assert "model" not in caplog.text
+    said, _ = await talk(config(tmp_path, "full_history"), "Which bike is red?")
+    assert "My bike is red." in said
