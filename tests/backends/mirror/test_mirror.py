@@ -254,8 +254,10 @@ async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
 ) -> None:
     pair = make()
     async with pair.slot:
+        pair.hold()
         await pair.tell("one", "two", "three")
         assert pair.shadow.behind
+        pair.hold(False)
     assert pair.told(pair.theirs) == ["one", "two", "three"]
     assert not caplog.records
     stuck = make(drain_s=0.05)
