@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from memory.bench.comparison_report import difference_table, summary_table
 from memory.bench.figures import Difference, Estimate, EvidenceRow, PreferenceRow, RunMetrics
+from memory.bench.game.metrics import GameMetrics
 
-__all__ = ["figures_csv", "latex_tables", "markdown_tables"]
+__all__ = ["figures_csv", "game_csv", "latex", "latex_tables", "markdown", "markdown_tables", "turned"]
 
 _COLUMNS = ("provider", "run_id", "group", "figure", "value", "low", "high", "n", "personas")
 _LATEX = str.maketrans(
@@ -74,41 +75,59 @@ def _text(value: float | None) -> str:
     return "" if value is None else str(value)
 
 
-def markdown_tables(runs: Sequence[RunMetrics], paired: Sequence[Difference] = ()) -> str:
-    """The side-by-side table and the paired differences, in GitHub's Markdown."""
+def game_csv(metrics: GameMetrics) -> str:
+    """The same of an experiment: its measures, by part as well, and its paired differences."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_COLUMNS)
+    for variant in metrics.variants:
+        told: list[tuple[str, str, Estimate]]
+        told = [(one.group, one.name, one.estimate) for one in variant.measures]
+        told += [(f"{row.by} {row.label}", "style fit", row.fit) for row in variant.rows]
+        for group, name, estimate in told:
+            table.writerow((variant.shown, metrics.experiment_id, group, name, *_numbers(estimate)))
+        unscored = (str(variant.beats - variant.scored), "", "", str(variant.beats), "")
+        table.writerow((variant.shown, metrics.experiment_id, "cost", "requests not scored", *unscored))
+    for one in metrics.differences:
+        table.writerow((one.first, metrics.experiment_id, f"less {one.second}", one.figure, *_numbers(one)))
+    return text.getvalue()
 
-    def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+
+def markdown(*tables: tuple[Sequence[str], Sequence[Sequence[str]]]) -> str:
+    """Tables in GitHub's Markdown."""
+
+    def written(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
         return "\n".join(
             "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines
         )
 
-    tables = [table(*summary_table(runs)), *([table(*difference_table(paired))] if paired else [])]
-    return "\n\n".join(tables) + "\n"
+    return "\n\n".join(written(*table) for table in tables) + "\n"
+
+
+def markdown_tables(runs: Sequence[RunMetrics], paired: Sequence[Difference] = ()) -> str:
+    """The side-by-side table and the paired differences, in GitHub's Markdown."""
+    return markdown(summary_table(runs), *([difference_table(paired)] if paired else []))
+
+
+def latex(*tables: Sequence[Sequence[str]]) -> str:
+    """Tables as LaTeX's tabular environments, without a package; the first line of each is its head."""
+
+    def written(lines: Sequence[Sequence[str]]) -> str:
+        body = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in lines]
+        form = "l" + "r" * (len(lines[0]) - 1)
+        rows = (r"\hline", body[0], r"\hline", *body[1:], r"\hline")
+        return "\n".join((rf"\begin{{tabular}}{{{form}}}", *rows, r"\end{tabular}"))
+
+    return "\n\n".join(map(written, tables)) + "\n"
+
+
+def turned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """A table with its rows as columns."""
+    return [list(line) for line in zip(columns, *rows, strict=True)]
 
 
 def latex_tables(runs: Sequence[RunMetrics], paired: Sequence[Difference] = ()) -> str:
-    """The same as LaTeX's tabular environments, without a package; of the wide one providers are columns."""
-
-    def table(lines: Sequence[Sequence[str]]) -> str:
-        body = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in lines]
-        form = "l" + "r" * (len(lines[0]) - 1)
-        return "\n".join(
-            (
-                rf"\begin{{tabular}}{{{form}}}",
-                r"\hline",
-                body[0],
-                r"\hline",
-                *body[1:],
-                r"\hline",
-                r"\end{tabular}",
-            )
-        )
-
-    columns, rows = summary_table(runs)
-    turned = [list(line) for line in zip(columns, *rows, strict=True)]
-    tables = [table(turned)]
-    if paired:
-        columns, rows = difference_table(paired)
-        tables.append(table([columns, *rows]))
-    return "\n\n".join(tables) + "\n"
+    """The same as LaTeX, where providers are columns."""
+    columns, rows = difference_table(paired)
+    return latex(turned(*summary_table(runs)), *([[columns, *rows]] if paired else []))

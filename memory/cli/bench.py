@@ -107,7 +107,7 @@ def _tell(outcome: Outcome, *, as_json: bool) -> None:
     )
 
 
-def show_again(directory: Path, *, as_json: bool) -> None:
+def show_again(directory: Path, *, as_json: bool, table: str | None = None) -> None:
     """The figures of an experiment, measured anew from what its cells left, and its report."""
     from memory.bench.game.experiment import Outcome, measure
     from memory.bench.game.manifest import read_experiment
@@ -116,4 +116,16 @@ def show_again(directory: Path, *, as_json: bool) -> None:
     manifest = read_experiment(directory)
     metrics = measure(directory, manifest)
     write_game_report(directory, manifest, metrics)
+    if table is not None:
+        from memory.bench import export
+        from memory.bench.game.report import summary
+
+        shown = summary(metrics)
+        forms = {
+            "csv": lambda: export.game_csv(metrics),
+            "markdown": lambda: export.markdown(shown),
+            "latex": lambda: export.latex(export.turned(*shown)),
+        }
+        typer.echo(forms[table](), nl=False)
+        return
     _tell(Outcome(directory, manifest, metrics), as_json=as_json)

@@ -103,7 +103,7 @@ def report(
     if (directory / "experiment.json").exists() and len(directories) == 1:
         from memory.cli.bench import show_again
 
-        show_again(directory, as_json=as_json)
+        show_again(directory, as_json=as_json, table=table)
         return
     page, runs, not_run = _written(directory if len(directories) == 1 else None, directories)
     manifests, told = read_runs(runs)

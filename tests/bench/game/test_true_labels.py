@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from game_support import play
+from typer.testing import CliRunner
 
 from memory import BackendReadiness
 from memory.bench.game.experiment import Outcome
 from memory.bench.verify import verify
 from memory.cli import bench
+from memory.cli.app import app
 
 
 def told(outcome: Outcome) -> dict[str, str]:
@@ -64,3 +67,24 @@ def test_an_experiment_verifies_until_a_verdict_or_the_page_is_touched(tmp_path:
     results.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     told = {one.where.split(":")[0].split(",")[0] for one in verify(outcome.directory).deviations}
     assert told == {"metrics.json", "report.html"}
+
+
+def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "rolling_summary", "oracle_ipas")
+    told = {form: invoke("report", outcome.directory, "--as", form) for form in ("csv", "markdown", "latex")}
+    rows = list(csv.DictReader(io.StringIO(told["csv"])))
+    fits = {
+        row["provider"]: row["value"] for row in rows if (row["group"], row["figure"]) == ("CS", "style fit")
+    }
+    assert fits["oracle_ipas"] == "1.0"
+    assert set(fits) == {"rolling_summary (extractive summariser)", "oracle_ipas"}
+    assert told["markdown"].splitlines()[1].startswith("| --- | ---: |")
+    assert told["latex"].count(r"\begin{tabular}") == 1
+    assert "oracle\\_ipas" in told["latex"]
+    assert "style fit" in invoke("report", outcome.directory)
+
+
+def invoke(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
