@@ -123,13 +123,14 @@ class Occupancy:
                 async with self._setting_up.setdefault(scope, anyio.Lock()):
                     if not self._slot.is_set_up(scope):
                         await self._slot.setup_scope(scope)
-                self._setting_up.pop(scope, None)
             yield
         finally:
             self._users[scope] -= 1
             self._users.move_to_end(scope)
-            if not self._slot.is_set_up(scope) and not self._users[scope]:
-                del self._users[scope]
+            if not self._users[scope]:
+                self._setting_up.pop(scope, None)
+                if not self._slot.is_set_up(scope):
+                    del self._users[scope]
             self._release()
 
     def _release(self) -> None:

@@ -95,6 +95,33 @@ async def test_a_person_in_use_is_never_released():
 
 
 @pytest.mark.anyio
+async def test_the_person_used_longest_ago_is_released_first():
+    async with MemorySlot(Counting(), scope=ALICE, idle_scopes=2) as slot:
+        people = [slot.for_scope(persona_id=f"p{number}") for number in range(3)]
+        for number in (0, 1, 0, 2):
+            await people[number].after_turn(session_id="s", user="tea")
+        assert [slot.is_set_up(one.scope) for one in people] == [True, False, True]
+
+
+@pytest.mark.anyio
+async def test_what_the_host_set_up_is_not_released_by_a_view_of_it():
+    async with MemorySlot(Counting(), scope=ALICE, idle_scopes=0) as slot:
+        await slot.for_scope(ALICE).after_turn(session_id="s", user="tea")
+        assert slot.is_set_up(ALICE)
+
+
+@pytest.mark.anyio
+async def test_nothing_is_kept_of_people_whose_set_up_failed():
+    adapter = Counting()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        adapter.fail = 3
+        for number in range(3):
+            with pytest.raises(BackendUnavailable):
+                await slot.for_scope(persona_id=f"p{number}").before_turn("tea", session_id="s")
+        assert (dict(slot.occupancy._users), slot.occupancy._setting_up) == ({}, {})
+
+
+@pytest.mark.anyio
 async def test_a_set_up_that_failed_is_tried_again():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE) as slot:
