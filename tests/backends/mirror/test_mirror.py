@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 ADA = MemoryScope(run_id="run", persona_id="ada")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 PATIENT_S = 20.0
-SHORT = Deadlines(reset_s=PATIENT_S, close_s=0.5)
+PATIENT = Deadlines(reset_s=PATIENT_S, close_s=PATIENT_S)
 
 
 class Gated(FakeBackend):
@@ -67,7 +67,7 @@ class Pair:
         *,
         most: int = 100,
         drain_s: float = PATIENT_S,
-        deadlines: Deadlines = SHORT,
+        deadlines: Deadlines = PATIENT,
         **primary: Any,
     ) -> None:
         self.ours, self.theirs = FakeNativeStore(), FakeNativeStore()
@@ -155,7 +155,7 @@ async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(
 async def test_a_shadow_that_never_answers_is_unavailable_and_the_mirror_is_not(
     make: Callable[..., Pair],
 ) -> None:
-    pair = make(deadlines=Deadlines(health_s=2.0, close_s=0.5))
+    pair = make(deadlines=Deadlines(health_s=4.0))
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.theirs.faults.add("late", times=None, delay_s=60)
@@ -260,7 +260,7 @@ async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
         pair.hold(False)
     assert pair.told(pair.theirs) == ["one", "two", "three"]
     assert not caplog.records
-    stuck = make(drain_s=0.05)
+    stuck = make(drain_s=0.05, deadlines=Deadlines(close_s=6.0))
     async with stuck.slot:
         await stuck.shadow.drained(PATIENT_S)
         stuck.hold()
