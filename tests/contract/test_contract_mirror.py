@@ -20,11 +20,10 @@ from memory.testing.contract import MemoryContract
 
 
 def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = None) -> MirrorAdapter:
-    """A mirror whose shadows have short deadlines."""
-    deadlines = Deadlines(write_s=1, retrieve_s=1, reset_s=2, health_s=1, close_s=1)
+    """A mirror of a primary and shadows."""
 
     def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
-        return MemorySlot(adapter, deadlines=deadlines, trace_sink=shadow)
+        return MemorySlot(adapter, trace_sink=shadow)
 
     kept = [
         Shadow(f"{adapter.backend_name}-{number}", adapter, partial(slot, adapter), 1000, ShadowLog(log))
