@@ -58,6 +58,13 @@ def problems_of(manifest: ExperimentManifest, metrics: GameMetrics) -> list[str]
         if cell.status != "completed":
             why = f": {cell.error.message}" if cell.error else ""
             found.append(f"{cell.cell_id} ({cell.label}, {cell.persona_id}): {cell.status}{why}")
+        for number, what in (
+            (cell.writes.get("unknown", 0), "writes got no answer, so its memory may have gaps"),
+            (cell.counts.get("retrieve_errors", 0), "turns were played without memory, because it failed"),
+            (cell.store.get("changed", 0), "test sessions left the store's files changed"),
+        ):
+            if number:
+                found.append(f"{cell.cell_id} ({cell.label}, {cell.persona_id}): {number} {what}")
     return found
 
 

@@ -9,12 +9,13 @@ import pytest
 from game_support import CONDITIONS, SIZE, lines, matrix, play, scores
 
 from memory import ConfigError
-from memory.bench.game.experiment import Outcome, load_beats, measure
+from memory.bench.game.experiment import Outcome, begin, load_beats, measure
 from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.manifest import read_experiment
 from memory.bench.game.matrix import load_experiment
 from memory.bench.game.metrics import GameMetrics
-from memory.bench.game.report import unequal
+from memory.bench.game.report import problems_of, unequal
+from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
 
 # mem0's store waits for the disk at every write; one small game is enough for it, below.
@@ -191,34 +192,52 @@ def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> N
     ]
 
 
-def test_a_provider_that_fails_is_marked_and_the_others_are_played(tmp_path: Path) -> None:
+def breaking(provider: str, call: str, answer: Any) -> MemoryAdapterRegistry:
+    """The installed plugins, one of which answers a call in a way of its own."""
     registry = MemoryAdapterRegistry()
-    experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
     real = registry.create
 
     def create(config: Any, **more: Any) -> Any:
         adapter = real(config, **more)
-        if config.provider == "full_history":
-            adapter.record_event = _broken
+        if config.provider == provider:
+            setattr(adapter, call, answer)
         return adapter
 
     registry.create = create  # type: ignore[method-assign]
-    from memory.bench.game.experiment import begin
+    return registry
 
-    done = begin(experiment, registry=registry)
+
+async def _refused(event: Any) -> Any:
+    raise BackendRejected("the disk says no", sent=False)
+
+
+async def _lost(event: Any) -> Any:
+    raise RuntimeError("nobody foresaw this")
+
+
+def test_a_provider_that_fails_is_marked_and_the_others_are_played(tmp_path: Path) -> None:
+    experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
+    done = begin(experiment, registry=breaking("full_history", "record_event", _refused))
     statuses = {cell.label: cell.status for cell in done.manifest.cells}
     assert statuses == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
     assert done.manifest.status == "failed"
     (failed,) = (cell for cell in done.manifest.cells if cell.status == "failed")
     assert failed.error is not None
     assert failed.error.type == "BackendRejected"
-    assert "full_history" in done.report.read_text("utf-8")
+    assert "the disk says no" in done.report.read_text("utf-8")
 
 
-async def _broken(event: Any) -> Any:
-    from memory.contract.errors import BackendRejected
-
-    raise BackendRejected("the disk says no", sent=False)
+def test_writes_without_an_answer_are_told_beside_the_scores(tmp_path: Path) -> None:
+    experiment = matrix(tmp_path, "no_memory", "full_history")
+    done = begin(experiment, registry=breaking("full_history", "record_event", _lost))
+    assert [cell.status for cell in done.manifest.cells] == ["completed", "completed"]
+    events = done.manifest.cells[1].counts["events"]
+    assert done.manifest.cells[1].writes == {"unknown": events}
+    (problem,) = problems_of(done.manifest, done.metrics)
+    assert problem == (
+        f"02-s7-r1-p1 (full_history, mara): {events} writes got no answer, so its memory may have gaps"
+    )
+    assert problem in done.report.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
