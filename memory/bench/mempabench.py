@@ -45,7 +45,6 @@ __all__ = ["load_mempabench"]
 _START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 _ACCUMULATION = re.compile(r"acc_(\d+)\.ya?ml\Z")
 _CHANGE = re.compile(r"evolv_(\d+)\.ya?ml\Z")
-_SCHEDULE = re.compile(r".*schedule.*\.ya?ml\Z")
 _TRUTH = re.compile(r"resolved_gt\.ya?ml\Z")
 _BEAT = ("goal", "constraint", "branch", "hint", "attribute")
 _SCRIPT = ("life_context", "scenario", "context", "beats")
@@ -147,7 +146,7 @@ class _Files:
                 self._number(self.accumulation, int(match[1]), file)
             elif match := _CHANGE.match(file.name):
                 self._number(self.changes, int(match[1]), file)
-            elif _SCHEDULE.match(file.name):
+            elif "schedule" in file.stem and file.suffix in (".yaml", ".yml"):
                 schedules.append(file)
             elif _TRUTH.match(file.name):
                 truths.append(file)
