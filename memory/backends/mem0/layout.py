@@ -128,6 +128,7 @@ class Logs:
         self._directory = directory
         self._connections: dict[str, sqlite3.Connection] = {}
         self._begun: set[str] = set()
+        self._dropped = False
         self._ending: weakref.finalize[..., Logs] | None = None
 
     def keep(self, file: str | Path, connection: sqlite3.Connection) -> None:
@@ -137,7 +138,13 @@ class Logs:
         self._connections[str(file)] = connection
 
     def begin(self) -> None:
-        """To be called before a write. Every log has a beginning before it is noted."""
+        """To be called before a write. Every log has a beginning before it is noted.
+
+        Raises:
+            BackendError: the partition was dropped.
+        """
+        if self._dropped:
+            raise BackendError("the scope was reset meanwhile; nothing was stored", sent=False)
         if len(self._begun) == len(self._connections):
             return
         for name in self._connections.keys() - self._begun:
@@ -152,7 +159,14 @@ class Logs:
         """To be called before the files are closed, which moves the logs into them."""
         if self._ending is not None:
             self._ending.detach()
-        (self._directory / _LOGS).unlink(missing_ok=True)
+        if not self._dropped:
+            (self._directory / _LOGS).unlink(missing_ok=True)
+
+    def drop(self) -> None:
+        """To be called when the partition is removed while it is open: what takes its place is another one."""
+        self._dropped = True
+        if self._ending is not None:
+            self._ending.detach()
 
 
 def _forget(note: Path, owner: int) -> None:

@@ -163,6 +163,7 @@ class Partitions(Memories):
             partition.dropped = True
             if not partition.users:
                 partition.close()
+            partition.memory.logs.drop()
         layout.remove(directory)
         return not directory.exists()
 

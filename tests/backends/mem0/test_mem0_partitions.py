@@ -21,6 +21,7 @@ from mem0_support import ALICE, BOB, NEEDS_MEM0, config, event, found, mutate, n
 
 from memory import BackendError, MemoryScope, open_memory
 from memory.adapter import IsolationError
+from memory.backends.mem0.adapter import set_environment
 
 pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
 
@@ -163,12 +164,12 @@ async def test_a_shared_history_is_cleared_of_the_scope(
 class Slow:
     """An embedder that waits for its questions to be let through."""
 
-    def __init__(self, embedder: Any) -> None:
-        self.embedder, self.config = embedder, embedder.config
+    def __init__(self, embedder: Any, action: str = "search") -> None:
+        self.embedder, self.config, self.action = embedder, embedder.config, action
         self.asked, self.go_on = threading.Event(), threading.Event()
 
     def embed(self, text: str, action: str | None = None) -> list[float]:
-        if action == "search":
+        if action == self.action:
             self.asked.set()
             self.go_on.wait(5)
         vector: list[float] = self.embedder.embed(text, action)
@@ -179,6 +180,7 @@ async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others use more partitions meanwhile than stay open, and its own is dropped."""
+    set_environment(tmp_path)  # before mem0 is imported
     from memory.backends.mem0.watch import LexicalEmbedding
 
     slow = Slow(LexicalEmbedding(1024))
@@ -202,6 +204,34 @@ async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(
             slow.go_on.set()
         assert answers == [["tea of alice"]], "it began before the reset"
         assert await stored(slot) == []
+
+
+async def test_a_write_that_waits_for_a_model_leaves_nothing_in_the_partition_made_after_a_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the note of logs, for want of which the new one would be called damaged."""
+    set_environment(tmp_path)  # before mem0 is imported
+    from memory.backends.mem0.watch import LexicalEmbedding
+
+    slow = Slow(LexicalEmbedding(1024), "add")
+    monkeypatch.setattr("memory.backends.mem0.models.EmbedderFactory.create", lambda *_: slow)
+    model = {"base_url": "http://127.0.0.1:9/v1"}
+    async with opened(tmp_path, embedder=model, dimensions=1024) as slot:
+        adapter: Any = slot._adapter
+
+        async def add() -> None:
+            with pytest.raises(BackendError):
+                await adapter.record_event(event("too late"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(add)
+            await anyio.to_thread.run_sync(slow.asked.wait)
+            assert (await adapter.reset_scope(ALICE)).verified
+            await adapter.setup_scope(ALICE)
+            slow.go_on.set()
+        assert not (partition(tmp_path) / "logs.json").exists()
+        assert await stored(slot) == []
+        assert (await slot.health()).status == "ok"
 
 
 # -- damaged ------------------------------------------------------------------------------------------------
