@@ -2,8 +2,8 @@
 
 Two kinds of hosts use it. *Middleware* extends an agent that must run as well without Stigmem: here nothing raises
 and nothing waits for the node, a missing ``STIGMEM_URL`` turns everything off in silence, and trouble is a line in
-the log ``memory.stigmem`` (on stderr, unless the host sends it elsewhere). A *process* exists for Stigmem alone: it
-refuses to start without a URL, and its tool calls fail one by one.
+the log ``memslot.stigmem`` (on stderr, unless the host sends it elsewhere). A *process* exists for Stigmem alone:
+it refuses to start without a URL, and its tool calls fail one by one.
 
 ::
 

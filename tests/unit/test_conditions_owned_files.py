@@ -161,6 +161,7 @@ async def test_other_scopes_of_one_slot_share_the_directory(kind: str, tmp_path:
 # -- killed ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_was_acknowledged_survives_a_kill(kind: str, tmp_path: Path) -> None:
     """Killed at random, five times over one directory: every event whose receipt was seen is there."""

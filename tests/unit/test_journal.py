@@ -337,6 +337,7 @@ CHILD = """
 """
 
 
+@pytest.mark.thorough
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
     """``kill -9`` at moments of chance: MEMSLOT_ROUNDS of them (CI runs 200)."""
     path, script = tmp_path / "j.db", tmp_path / "child.py"

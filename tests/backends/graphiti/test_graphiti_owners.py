@@ -61,6 +61,7 @@ def graph_file(data_dir: Path, slot: MemorySlot) -> Path:
 # -- one owner ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first_to_close", [0, 1])
 async def test_two_slots_of_a_process_share_a_graph(
     tmp_path: Path, llm: ScriptedLLM, first_to_close: int
@@ -165,6 +166,7 @@ def in_another_process(data_dir: Path, *things: str) -> str:
     return said.splitlines()[-1]
 
 
+@pytest.mark.thorough
 async def test_another_process_is_refused_and_told_why(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         said = in_another_process(tmp_path)

@@ -21,7 +21,7 @@ def anyio_backend() -> str:
 
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[int]:
-    return [record.levelno for record in caplog.records if record.name == "memory.stigmem"]
+    return [record.levelno for record in caplog.records if record.name == "memslot.stigmem"]
 
 
 async def test_url_absent(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +128,7 @@ async def test_node_unreachable_in_a_tool_call_of_a_process() -> None:
 async def test_whatever_the_node_does_nothing_is_raised_and_nothing_leaks(
     archetype: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "memory.stigmem")
+    caplog.set_level(logging.DEBUG, "memslot.stigmem")
     for fault in ("down", "busy", "reset", "garbage", "redirect", "quota", "bad"):
         with FaultyNode(dict.fromkeys(range(1, 99), fault)) as node:
             abi = StigmemAbi(node.url, "hunter2hunter2", AGENT, archetype=archetype, retry_pause_s=0)  # type: ignore[arg-type]

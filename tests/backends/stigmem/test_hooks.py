@@ -132,6 +132,7 @@ def test_bad_input_of_an_intent_names_the_option(
     assert double.node.facts == []
 
 
+@pytest.mark.thorough
 def test_a_closed_stdin_and_one_that_is_no_text_are_said(double: StigmemDouble) -> None:
     line = f"memslot stigmem handoff --to {OTHER} --summary -"
     assert "warning: stdin is closed" in shell(f"{line} <&-", double.url).stderr
