@@ -16,7 +16,7 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BackendProtocolError, LifecycleError, queued
+from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, LifecycleError, queued
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
 
@@ -210,3 +210,16 @@ async def test_what_a_failed_bulk_write_has_stored_is_the_last_write():
             await slot.capability(SupportsBulkIngest).record_events([event(1), event(2)])
         assert [receipt.event_id for receipt in raised.value.receipts] == ["e1"]
         assert (await slot.health()).details["slot"]["last_write_at"] is not None
+
+
+async def test_a_blank_row_is_neither_shown_nor_counted():
+    class Blank(Obedient):
+        async def retrieve(self, request):
+            found = await super().retrieve(request)
+            return found.model_copy(update={"entries": (ContextEntry(" \n"), ContextEntry("tea"))})
+
+    async with MemorySlot(Blank(), scope=ALICE) as slot:
+        found = await slot.retrieve(ask())
+    assert found.included == (1,)
+    assert found.formatted_context.splitlines()[1:-1] == ["- tea"]
+    assert (found.trace.retrieved_count, found.trace.included_count) == (2, 1)
