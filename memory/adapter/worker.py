@@ -8,9 +8,10 @@ Here an abandoned call keeps its worker until it really ends.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -142,7 +143,7 @@ class _Job:
 
     def __init__(self, call: Callable[[], Any], notify: Callable[[], None]) -> None:
         self._call: Callable[[], Any] = call
-        self._context = copy_context()  # of the caller, so that what is counted there is counted here
+        self._context = _context_off_the_loop()
         self._claimed = threading.Lock()
         self.notify = notify
         self.result: Any = None
@@ -156,6 +157,16 @@ class _Job:
             self.result = self._context.run(self._call)
         except BaseException as error:
             self.error = error
+
+
+def _context_off_the_loop() -> Context:
+    """The caller's, so that what is counted there is counted here, but for the event loop it names: an SDK that
+    runs one of its own would be told that one runs already.
+    """
+    context = copy_context()
+    if sniffio := sys.modules.get("sniffio"):
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
 
 
 def _thread_safe(callback: Callable[[], Any]) -> Callable[[], None]:

@@ -25,6 +25,19 @@ async def test_results_and_errors_come_back():
     assert await worker.aclose()
 
 
+async def test_an_sdk_may_run_an_event_loop_of_its_own():
+    """A call runs in its caller's context, but no event loop runs in its thread."""
+
+    async def native() -> int:
+        await anyio.sleep(0.001)
+        return 42
+
+    worker = NativeWorker()
+    for backend in ("asyncio", "trio"):
+        assert await worker.run(lambda: anyio.run(native, backend=backend)) == 42  # noqa: B023
+    await worker.aclose()
+
+
 async def test_an_abandoned_call_keeps_its_worker():
     worker = NativeWorker()
     begun, go_on, order = threading.Event(), threading.Event(), []
