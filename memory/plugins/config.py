@@ -225,13 +225,15 @@ def load_config(
     *,
     env: Mapping[str, str] | None = None,
     provider: str | None = None,
+    named_by: tuple[str, ...] = ("run", "compare"),
 ) -> MemslotConfig:
     """Read a configuration.
 
     Args:
         source: a YAML file, or its content as a mapping.
         env: variables for ``${NAME}`` and ``${NAME:-default}``; the process environment by default.
-        provider: one of ``run.compare``, in place of the one that ``memory`` names.
+        provider: in place of the one that ``memory`` names.
+        named_by: path of what names ``provider``, for messages.
 
     Raises:
         ConfigError: the file is unreadable or not YAML, a key is unknown, a value wrong, a variable unset, or
@@ -254,7 +256,7 @@ def load_config(
     memory = dict(content["memory"])
     if provider is not None:
         memory = {**memory, "backend": provider, "condition": None}
-    chosen = ("run", "compare") if provider is not None else ()
+    chosen = named_by if provider is not None else ()
     others = {name: content.get(name) for name in SECTIONS if name != "memory"}
     return _resolve(memory, others, problem, base, chosen, os.environ if env is None else env)
 

@@ -179,7 +179,7 @@ class Chat:
                 await self.session.memory.slot.set_mode(mode)
                 self._say(f"{self._name} is {argument}")
             elif name == "/switch" and argument:
-                await self._attach(load_config(self._config.source, provider=argument))
+                await self._attach(load_config(self._config.source, provider=argument, named_by=("/switch",)))
                 self._say(f"now with {self._name}")
             elif name == "/forget":
                 self._forgetting = True

@@ -21,6 +21,11 @@ from memory.slot.turns import event_of, request_of
 __all__ = ["Item", "MemoryItems"]
 
 _IDS = ("id", "row_id", "uuid")
+# What each change comes to natively, with arguments like those it is called with.
+_CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "modify": ("update", {"text": "a text"}),
+    "forget": ("delete", {}),
+}
 _TEXTS = ("memory", "text", "content", "fact", "value")
 
 
@@ -57,9 +62,19 @@ class MemoryItems:
         names = ["search", "store"]
         if "provenance" in has:
             names.append("get")
-        if "native_mutation" in has:
-            names += ["modify", "forget"]
+        names += [name for name in _CHANGES if self._can(name)]
         return tuple(names)
+
+    def _can(self, name: str) -> bool:
+        """Whether the backend has what changes a memory so; one that declares no operations may have any."""
+        if "native_mutation" not in self.slot.capabilities():
+            return False
+        operation, arguments = _CHANGES[name]
+        declared = self.slot.traits.native_mutations
+        if declared is None:
+            return True
+        known = declared.get(operation)
+        return known is not None and known.native_id and known.problem(arguments) is None
 
     async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
         """Memories for a question, in the backend's order.
@@ -121,15 +136,16 @@ class MemoryItems:
             CapabilityNotSupported: the backend cannot.
             ScopeError, BackendError: the scope has no such memory, or the backend failed.
         """
-        return await self._mutate("update", item_id, {"text": content})
+        return await self._mutate("modify", item_id, {"text": content})
 
     async def forget(self, item_id: str) -> NativeMutationReceipt:
         """Delete one memory; errors as for :meth:`modify`."""
-        return await self._mutate("delete", item_id, {})
+        return await self._mutate("forget", item_id, {})
 
-    async def _mutate(self, operation: str, item_id: str, arguments: dict[str, Any]) -> NativeMutationReceipt:
+    async def _mutate(self, name: str, item_id: str, arguments: dict[str, Any]) -> NativeMutationReceipt:
+        operation, _ = _CHANGES[name]
         mutation = self.slot.capability(SupportsNativeMutation)
-        if mutation is None:
+        if mutation is None or not self._can(name):
             raise CapabilityNotSupported(f"{self.slot.backend_name} cannot {operation} a single memory")
         request = NativeMutationRequest(
             scope=self.scope, operation=operation, native_id=item_id, arguments=arguments

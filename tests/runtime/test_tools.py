@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 from turn_support import ADA, BOB, Moody
 
-from memory import AdapterMode, ConfigError, MemorySlot
+from memory import AdapterMode, CapabilityNotSupported, ConfigError, MemorySlot
+from memory.adapter import Operation
+from memory.runtime.items import MemoryItems
 from memory.runtime.provider import ToolCall
 from memory.runtime.tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
 from memory.testing import FakeBackend
@@ -156,6 +159,30 @@ async def test_a_tool_is_offered_only_where_the_backend_has_it(slot: MemorySlot)
     async with MemorySlot(Moody(), scope=ADA) as plain:
         assert [tool.name for tool in memory_tools(plain)] == ["memory_search", "memory_store"]
     assert len(memory_tools(slot)) == 5
+
+
+@pytest.mark.parametrize(
+    ("declared", "offered"),
+    [
+        ({"delete": Operation(native_id=True)}, ["forget"]),
+        ({"update": Operation(required={"text": str}, native_id=True)}, ["modify"]),
+        ({"update": Operation(required={"metadata": dict[str, Any]}, native_id=True)}, []),  # of another kind
+        ({"delete": Operation()}, []),  # of no one record
+        ({}, []),
+        (None, ["modify", "forget"]),
+    ],
+)
+async def test_changes_are_offered_as_the_backend_declares_them(
+    declared: dict[str, Operation] | None, offered: list[str]
+) -> None:
+    backend = FakeBackend()
+    backend.traits = replace(backend.traits, native_mutations=declared)
+    async with MemorySlot(backend, scope=ADA) as declaring:
+        names = [tool.name.removeprefix("memory_") for tool in memory_tools(declaring)]
+        assert [name for name in names if name in ("modify", "forget")] == offered
+        if "modify" not in offered:
+            with pytest.raises(CapabilityNotSupported, match="cannot update a single memory"):
+                await MemoryItems(declaring, ADA).modify("x", "sencha")
 
 
 async def test_read_only_stores_and_changes_nothing(slot: MemorySlot) -> None:
