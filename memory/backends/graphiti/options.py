@@ -106,7 +106,8 @@ class GraphitiOptions(PluginOptions):
     FORMER: ClassVar[Mapping[str, str]] = {
         "search_config": "is called recipe",
         "search_mode": "is called recipe",
-        "group_id_template": "is no option: a group's id is made of the scope",
+        "group_id_template": "is no option: a group's id is made of the scope; memory.scope.backend_namespace "
+        "separates runs that share ids",
     }
 
     llm: GraphitiLlm | None = Field(

@@ -18,14 +18,18 @@ _NO_CLOUD = (
     "the MemOS cloud is not supported: it has no cubes to keep scopes apart, and the installed client does not say "
     "what its answers hold; run the product server and give its url"
 )
+_NO_TEMPLATE = (
+    "is no option: a cube's id is made of the scope; "
+    "memory.scope.backend_namespace separates runs that share ids"
+)
 
 
 class MemosOptions(PluginOptions):
     """The block ``memory.backends.memos``."""
 
     FORMER: ClassVar[Mapping[str, str]] = {
-        "writable_cube_template": "is no option: a cube's id is made of the scope",
-        "readable_cube_template": "is no option: a cube's id is made of the scope",
+        "writable_cube_template": _NO_TEMPLATE,
+        "readable_cube_template": _NO_TEMPLATE,
     }
 
     transport: Literal["http", "inprocess"] = "http"
@@ -73,6 +77,13 @@ class MemosOptions(PluginOptions):
         if transport == "cloud":
             raise ValueError(_NO_CLOUD)
         return transport
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _of_writing(cls, mode: Any) -> Any:
+        if mode == "mixture":
+            raise ValueError("mixture is a way to search; set search_mode: mixture, and leave mode out")
+        return mode
 
     @field_validator("url")
     @classmethod
