@@ -22,7 +22,7 @@ from memory.slot.slot import MemorySlot
 
 __all__ = ["ReplayReport", "ReplayedScope", "replay", "target_of"]
 
-_PIECE = 50
+_PIECE = 100
 _ASKED = 20
 _SHOWN = 50
 
