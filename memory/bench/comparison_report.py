@@ -280,6 +280,8 @@ def _page(
             f"{data.sessions} sessions, {data.turns:,} turns, {data.probes:,} probes",
         )
         lines_above.insert(1, f"Budget of each retrieval: {budget_text(manifests[0])}")
+        told = dict.fromkeys(str(manifest.replicate) for manifest in manifests)
+        lines_above.insert(2, f"Replicate {', '.join(told)}")
         blocks.append(Block("To bear in mind", points=remarks(manifests, metrics)))
     return Page(
         title="Comparison of memory providers",

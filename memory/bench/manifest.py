@@ -285,6 +285,8 @@ class RunManifest(_Record):
     """Which of scenario, context and attribute the probes passed to the provider."""
     seeds: dict[str, int]
     """Seeds by purpose."""
+    replicate: int = Field(default=0, ge=0)
+    """Which repetition of the same run this is, as ``run.replicate`` said."""
     data: DataRecord
     """The timelines: kind, hash and sizes."""
     capabilities: tuple[str, ...] = ()

@@ -368,6 +368,7 @@ def _record_blocks(manifest: RunManifest) -> list[Block]:
         ("data", f"sha256 {manifest.data.sha256}"),
         ("configuration", f"hash {manifest.config_hash}"),
         ("seeds", ", ".join(f"{name} {seed}" for name, seed in manifest.seeds.items())),
+        ("replicate", str(manifest.replicate)),
         ("token counter", manifest.tokens.counter),
         ("the provider's language models", _llm_use(manifest.tokens)),
         (

@@ -323,6 +323,7 @@ class _Run:
             budget=self.budget,
             cs_fields=self.settings.cs,
             seeds={} if data.seed is None else {"timeline": data.seed},
+            replicate=self.settings.replicate,
             data=DataRecord(
                 timeline=data.name,
                 name=data.data_name,

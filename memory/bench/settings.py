@@ -48,6 +48,8 @@ class RunSettings(BaseModel):
     passing that to a provider that filters hard hands it the answer."""
     seed: int = 7
     """Generates the quickstart."""
+    replicate: Annotated[int, Field(ge=0)] = 0
+    """Which repetition of the same run this is; noted in the manifest, and part of no scope and no hash."""
     users: Annotated[int, Field(ge=1, le=6)] = 3
     """Personas of the quickstart."""
     sessions: Annotated[int, Field(ge=8, le=60)] = 16
@@ -115,8 +117,9 @@ def budget_of(config: MemslotConfig, settings: RunSettings) -> ContextBudget:
 def run_hash(config: MemslotConfig, options: BaseModel, settings: RunSettings) -> str:
     """The configuration hash of a run: of what it really does, so that runs that do the same hash alike.
 
-    Left out are settings that do not apply to the timeline, ``compare``, which several runs share, and the scope's
-    ``run_id`` and ``persona_id``, because a run makes its own. The budget counts as it is after ``run.budget``.
+    Left out are settings that do not apply to the timeline, ``compare``, which several runs share, ``replicate``,
+    and the scope's ``run_id`` and ``persona_id``, because a run makes its own. The budget counts as it is after
+    ``run.budget``.
     """
     fields = RunSettings.model_fields
     unused = {name: fields[name].default for name in (*_unused(settings), "budget")}
@@ -146,6 +149,7 @@ def _unused(settings: RunSettings) -> tuple[str, ...]:
         "doctor",
         "output",
         "keep_texts",
+        "replicate",
         *(("data", "limit_questions") if quickstart else ("users", "sessions", "seed")),
     )
 
