@@ -6,17 +6,12 @@ Bodies are parsed whatever their content type says, because real clients leave i
 
 from __future__ import annotations
 
-import hmac
-import json
 import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import anyio
 from fastapi import FastAPI, Request
@@ -25,7 +20,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from memory.adapter.address import is_loopback
 from memory.contract.errors import (
     BackendError,
     CapabilityNotSupported,
@@ -41,6 +35,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime.policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
+from memory.runtime.signet.http import Body, Callers, Limits, Mounted, body_of, error_answer
 from memory.runtime.signet.service import Refused, ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Sessions
 
@@ -48,7 +43,6 @@ __all__ = ["Limits", "RuntimeAdapterServer"]
 
 log = logging.getLogger("memslot.signet")
 
-Body = Mapping[str, Any]
 Handler = Callable[[Caller, Body, Request], Awaitable[dict[str, Any]]]
 _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
     (IsolationError, 500),
@@ -58,40 +52,6 @@ _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
     (CapabilityNotSupported, 501),
     (BackendError, 503),
 )
-_PATHS = (None, "plugin", "legacy")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the server takes.
-
-    Attributes:
-        body_bytes: of one request.
-        body_s: seconds for a body to arrive.
-        at_once: requests in work; more are answered 503 with ``Retry-After``.
-    """
-
-    body_bytes: int = 2_000_000
-    body_s: float = 10.0
-    at_once: int = 256
-
-
-@dataclass(frozen=True)
-class _Tokens:
-    """Which token is whose; compared in constant time, kept as hashes."""
-
-    by_hash: Mapping[bytes, tuple[str, MemoryScope]] = field(repr=False)
-
-    def find(self, header: str) -> tuple[str, MemoryScope] | None:
-        kind, _, token = header.partition(" ")
-        if kind.lower() != "bearer":
-            return None
-        given = sha256(token.strip().encode("utf-8", "replace")).digest()
-        found = None
-        for known, whose in self.by_hash.items():
-            if hmac.compare_digest(known, given):
-                found = whose
-        return found
 
 
 class RuntimeAdapterServer:
@@ -123,12 +83,7 @@ class RuntimeAdapterServer:
         self.limits = limits or Limits()
         self.service = SignetService(memory, Sessions(isolate), settings)
         self._changes = Changes(self.service)
-        self._tokens = _Tokens(
-            {
-                sha256(token.encode()).digest(): (f"token-{number}", scope)
-                for number, (token, scope) in enumerate((tokens or {}).items())
-            }
-        )
+        self._callers = Callers(tokens or {}, memory.slot.scope)
         self._started = time.monotonic()
         self._in_work = 0
         self._looking = anyio.Lock()
@@ -139,48 +94,27 @@ class RuntimeAdapterServer:
     # -- who, and what ----------------------------------------------------------------------------------
 
     def caller(self, request: Request) -> Caller:
-        """Who sent a request; also for what is mounted beside these endpoints.
-
-        Raises:
-            Refused: nobody this server knows, or a web page of somewhere else.
-        """
-        origin = request.headers.get("origin")
-        if origin and not is_loopback(urlsplit(origin).hostname or ""):
-            raise Refused(403, "requests of web pages are not answered")
-        path = request.headers.get("x-signet-runtime-path")
-        if path not in _PATHS:
-            raise Refused(400, "x-signet-runtime-path must be plugin or legacy")
-        client = request.headers.get("x-signet-actor", "")[:200]
-        if not self._tokens.by_hash:
-            # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
-            if not is_loopback(request.url.hostname or ""):
-                raise Refused(403, "without tokens only requests to a loopback address are answered")
-            assert self.memory.slot.scope is not None
-            return Caller("local", self.memory.slot.scope, client, path)
-        found = self._tokens.find(request.headers.get("authorization", ""))
-        if found is None:
-            raise Refused(401, "a bearer token is required")
-        return Caller(found[0], found[1], client, path)
+        """Who sent a request; also for what is mounted beside these endpoints, see :meth:`Callers.of`."""
+        return self._callers.of(request)
 
     @property
     def scopes(self) -> tuple[MemoryScope, ...]:
         """The memories that callers may be given, before projects divide them."""
-        own = self.memory.slot.scope
-        return tuple(scope for _, scope in self._tokens.by_hash.values()) or ((own,) if own else ())
+        return self._callers.scopes
 
     def mount(self, path: str, of_scope: Callable[[MemoryScope], Any] | None) -> None:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
         if of_scope is not None:
-            self.app.router.routes.append(Route(path, endpoint=_Mounted(self, of_scope)))
+            self.app.router.routes.append(Route(path, endpoint=Mounted(self.caller, self.limits, of_scope)))
 
     async def _answer(self, handler: Handler, request: Request) -> JSONResponse:
         """One request from its caller to its answer."""
         if self._in_work >= self.limits.at_once:
-            return _error(503, "too many requests at once; try again", {"retry-after": "1"})
+            return error_answer(503, "too many requests at once; try again", {"retry-after": "1"})
         self._in_work += 1
         try:
             caller = self.caller(request)
-            body = await self._body(request)
+            body = await body_of(request, self.limits)
             if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
                 return JSONResponse({"inject": "", "memories": []})
             return JSONResponse(await handler(caller, body, request))
@@ -189,35 +123,14 @@ class RuntimeAdapterServer:
         except MemslotError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
             log.warning("%s: %s", request.url.path, error)
-            return _error(status, str(error))
+            return error_answer(status, str(error))
         except ClientDisconnect:
-            return _error(499, "the client went away")
+            return error_answer(499, "the client went away")
         except Exception as error:
             log.error("%s: unexpected %s", request.url.path, type(error).__name__)
-            return _error(500, "internal error")
+            return error_answer(500, "internal error")
         finally:
             self._in_work -= 1
-
-    async def _body(self, request: Request) -> Body:
-        if request.method not in ("POST", "PATCH", "PUT"):
-            return {}
-        raw = bytearray()
-        with anyio.move_on_after(self.limits.body_s) as limit:
-            async for piece in request.stream():
-                raw += piece
-                if len(raw) > self.limits.body_bytes:
-                    raise Refused(413, f"the body is longer than {self.limits.body_bytes} bytes")
-        if limit.cancelled_caught:
-            raise Refused(408, f"the body did not arrive within {self.limits.body_s:g} s")
-        try:
-            body = json.loads(bytes(raw).decode("utf-8"), parse_constant=_no_constant)
-            if b"\\u" in raw:
-                json.dumps(body, ensure_ascii=False).encode()
-        except (ValueError, RecursionError):
-            raise Refused(400, "the body must be a JSON object in UTF-8") from None
-        if not isinstance(body, dict):
-            raise Refused(400, "the body must be a JSON object")
-        return body
 
     # -- the endpoints ----------------------------------------------------------------------------------
 
@@ -340,7 +253,7 @@ class RuntimeAdapterServer:
         raise Refused(403, "secrets/exec is off: this server runs no commands")
 
     async def _whoami(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
-        asked = bool(self._tokens.by_hash)
+        asked = self._callers.by_token
         return {"authenticated": asked, "claims": None, "mode": "token" if asked else "local"}
 
     async def _features(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
@@ -373,34 +286,6 @@ class RuntimeAdapterServer:
         return JSONResponse(told, 503 if health.status == "unavailable" else 200)
 
 
-class _Mounted:
-    """An ASGI application for those this server knows, within its limits."""
-
-    def __init__(self, server: RuntimeAdapterServer, of_scope: Callable[[MemoryScope], Any]) -> None:
-        self._server = server
-        self._of_scope = of_scope
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        limits, taken = self._server.limits, 0
-
-        async def bounded() -> Any:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > limits.body_bytes:
-                return {"type": "http.disconnect"}
-            return message
-
-        try:
-            caller = self._server.caller(Request(scope))
-            if int(Request(scope).headers.get("content-length", 0)) > limits.body_bytes:
-                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
-        except Refused as refused:
-            await _error(refused.status, str(refused))(scope, receive, send)
-            return
-        await self._of_scope(caller.scope)(scope, bounded, send)
-
-
 def _named(hook: Callable[[Caller, Body], Awaitable[dict[str, Any]]], name: str) -> Handler:
     async def handler(caller: Caller, body: Body, _: Request) -> dict[str, Any]:
         # The prompt and the summary have a sentence of their own for what is missing.
@@ -430,13 +315,5 @@ def _one(result: dict[str, Any]) -> dict[str, Any]:
     raise Refused(codes.get(status, 400), result.get("error") or status.replace("_", " "), result)
 
 
-def _error(status: int, why: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": why}, status, dict(headers or {}))
-
-
 async def _not_here(request: Request, error: HTTPException) -> JSONResponse:
-    return _error(error.status_code, "not found" if error.status_code == 404 else str(error.detail))
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    return error_answer(error.status_code, "not found" if error.status_code == 404 else str(error.detail))

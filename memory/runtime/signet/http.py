@@ -1,0 +1,178 @@
+"""Requests of Signet's clients as HTTP brings them: who sent one, its body within the limits, errors as answers."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+from fastapi import Request
+from fastapi.responses import JSONResponse
+
+from memory.adapter.address import is_loopback
+from memory.contract.scope import MemoryScope
+from memory.runtime.signet.service import Refused
+from memory.runtime.signet.sessions import Caller
+
+__all__ = ["Body", "Callers", "Limits", "Mounted", "body_of", "error_answer"]
+
+Body = Mapping[str, Any]
+_PATHS = (None, "plugin", "legacy")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server takes.
+
+    Attributes:
+        body_bytes: of one request.
+        body_s: seconds for a body to arrive.
+        at_once: requests in work; more are answered 503 with ``Retry-After``.
+    """
+
+    body_bytes: int = 2_000_000
+    body_s: float = 10.0
+    at_once: int = 256
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Which token is whose; compared in constant time, kept as hashes."""
+
+    by_hash: Mapping[bytes, tuple[str, MemoryScope]] = field(repr=False)
+
+    def find(self, header: str) -> tuple[str, MemoryScope] | None:
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer":
+            return None
+        given = sha256(token.strip().encode("utf-8", "replace")).digest()
+        found = None
+        for known, whose in self.by_hash.items():
+            if hmac.compare_digest(known, given):
+                found = whose
+        return found
+
+
+class Callers:
+    """Who may ask, and whose memory they are answered from.
+
+    Args:
+        tokens: bearer token -> whose memory it opens; empty asks for none.
+        own: whose memory is opened to whoever is on this machine, where there are no tokens.
+    """
+
+    def __init__(self, tokens: Mapping[str, MemoryScope], own: MemoryScope | None) -> None:
+        self._own = own
+        self._tokens = _Tokens(
+            {
+                sha256(token.encode()).digest(): (f"token-{number}", scope)
+                for number, (token, scope) in enumerate(tokens.items())
+            }
+        )
+
+    @property
+    def by_token(self) -> bool:
+        """Whether a token is asked for."""
+        return bool(self._tokens.by_hash)
+
+    @property
+    def scopes(self) -> tuple[MemoryScope, ...]:
+        """The memories that callers may be given."""
+        known = tuple(scope for _, scope in self._tokens.by_hash.values())
+        return known or ((self._own,) if self._own else ())
+
+    def of(self, request: Request) -> Caller:
+        """Who sent a request.
+
+        Raises:
+            Refused: nobody this server knows, or a web page of somewhere else.
+        """
+        origin = request.headers.get("origin")
+        if origin and not is_loopback(urlsplit(origin).hostname or ""):
+            raise Refused(403, "requests of web pages are not answered")
+        path = request.headers.get("x-signet-runtime-path")
+        if path not in _PATHS:
+            raise Refused(400, "x-signet-runtime-path must be plugin or legacy")
+        client = request.headers.get("x-signet-actor", "")[:200]
+        if not self.by_token:
+            # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
+            if not is_loopback(request.url.hostname or ""):
+                raise Refused(403, "without tokens only requests to a loopback address are answered")
+            assert self._own is not None
+            return Caller("local", self._own, client, path)
+        found = self._tokens.find(request.headers.get("authorization", ""))
+        if found is None:
+            raise Refused(401, "a bearer token is required")
+        return Caller(found[0], found[1], client, path)
+
+
+async def body_of(request: Request, limits: Limits) -> Body:
+    """The JSON object a request carries; empty where its method has none.
+
+    Raises:
+        Refused: it is longer or slower than the limits allow, or no JSON object.
+    """
+    if request.method not in ("POST", "PATCH", "PUT"):
+        return {}
+    raw = bytearray()
+    with anyio.move_on_after(limits.body_s) as waiting:
+        async for piece in request.stream():
+            raw += piece
+            if len(raw) > limits.body_bytes:
+                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
+    if waiting.cancelled_caught:
+        raise Refused(408, f"the body did not arrive within {limits.body_s:g} s")
+    try:
+        body = json.loads(bytes(raw).decode("utf-8"), parse_constant=_no_constant)
+        if b"\\u" in raw:
+            json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body must be a JSON object in UTF-8") from None
+    if not isinstance(body, dict):
+        raise Refused(400, "the body must be a JSON object")
+    return body
+
+
+class Mounted:
+    """An ASGI application for known callers, each answered by that of their scope, within the limits."""
+
+    def __init__(
+        self, caller: Callable[[Request], Caller], limits: Limits, of_scope: Callable[[MemoryScope], Any]
+    ) -> None:
+        self._caller = caller
+        self._limits = limits
+        self._of_scope = of_scope
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        limits, taken = self._limits, 0
+
+        async def bounded() -> Any:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > limits.body_bytes:
+                return {"type": "http.disconnect"}
+            return message
+
+        try:
+            caller = self._caller(Request(scope))
+            if int(Request(scope).headers.get("content-length", 0)) > limits.body_bytes:
+                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
+        except Refused as refused:
+            await error_answer(refused.status, str(refused))(scope, receive, send)
+            return
+        await self._of_scope(caller.scope)(scope, bounded, send)
+
+
+def error_answer(status: int, why: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """An error as the daemon words it: a status, and one sentence under ``error``."""
+    return JSONResponse({"error": why}, status, dict(headers or {}))
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
