@@ -19,7 +19,7 @@ from memory.bench.timeline import ChoiceTruth, EvidenceTruth, PreferenceTruth, P
 from memory.contract.adapter import SupportsBulkIngest, SupportsReadiness
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import RetrieveResult, WriteReceipt
-from memory.contract.requests import AdapterMode, ContextBudget, RetrieveRequest
+from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.doctor import Patience
 from memory.slot.slot import MemorySlot
@@ -250,7 +250,12 @@ class Cell:
     async def _ask(self, probe: Probe) -> None:
         cs: dict[str, Any] = {name: getattr(probe, name) for name in self._work.settings.cs}
         request = RetrieveRequest(
-            query=probe.query, scope=self._scope, session_id=probe.session_id, budget=self._work.budget, **cs
+            query=probe.query,
+            scope=self._scope,
+            session_id=probe.session_id,
+            budget=self._work.budget,
+            filters={CROSS_CONTEXT: True} if probe.cross_context else {},
+            **cs,
         )
         start = time.perf_counter()
         try:
@@ -337,6 +342,7 @@ class Cell:
             context=probe.context,
             attribute=probe.attribute,
             readiness=self._state,
+            cross_context=probe.cross_context,
             **known,
             **fields,
         )

@@ -57,6 +57,7 @@ class ProbeRecord:
             scored; ``failed`` after an error.
         readiness: the provider's answer before the test session; ``not_offered`` where it never says.
         error: class name of the error that the retrieval raised, or None.
+        cross_context: whether it asked across contexts, so that no CS field was filtered by.
     """
 
     probe_id: str
@@ -80,6 +81,7 @@ class ProbeRecord:
     status: Literal["scored", "unconfirmed", "not_ready", "failed"] = "scored"
     readiness: Readiness = "not_offered"
     error: str | None = None
+    cross_context: bool = False
 
 
 def _mean(values: Iterable[float]) -> float | None:

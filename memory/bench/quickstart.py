@@ -94,8 +94,10 @@ def static_profile(data: TimelineSet) -> dict[str, str]:
 
 
 def _without_scripts(timeline: dict[str, Any]) -> dict[str, Any]:
-    """What the quickstart consists of; it has no session that is played, and its hash knows none."""
+    """What the quickstart consists of; it plays no session and asks across no contexts; its hash knows neither."""
     del timeline["tests"]
+    for probe in timeline["probes"]:
+        del probe["cross_context"]
     for session in timeline["sessions"]:
         del session["script"], session["change"]
     return timeline

@@ -243,6 +243,7 @@ class Probe:
         session_id: the session that asks.
         scenario, context, attribute: where the question belongs. The runner's settings say which of them are
             passed to the provider.
+        cross_context: ask across contexts on purpose (spec section 5.2): the provider filters by none of them.
     """
 
     probe_id: str
@@ -254,6 +255,7 @@ class Probe:
     scenario: str | None = None
     context: str | None = None
     attribute: str | None = None
+    cross_context: bool = False
 
     @property
     def kind(self) -> Literal["evidence", "preference", "choice"]:

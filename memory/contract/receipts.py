@@ -76,6 +76,7 @@ class Trace(_Answer):
             the tokens they read and wrote; None where the adapter, or the endpoint, does not say.
         left_out_count: records that the provider itself left out for the budget, where it packs one; None unknown.
         included_count: entries that fit the budget.
+        cs_filtering: as the adapter declares it; ``none`` for a question across contexts, which drops them.
         error: class name of the error raised, or None.
     """
 

@@ -36,7 +36,7 @@ from memory.contract.receipts import (
     Trace,
     WriteReceipt,
 )
-from memory.contract.requests import AdapterMode, ContextBudget, RetrieveRequest
+from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter, Utf8TokenCounter
 from memory.slot.capabilities import guard
@@ -237,8 +237,10 @@ class MemorySlot:
             IsolationError: the backend returned a row of another scope.
             BackendError: the backend failed. Empty is never an error, and an error never looks empty.
         """
-        rules = self._rules
-        with rules.span("retrieve", request.scope, session_id=request.session_id) as span:
+        rules, told = self._rules, {"session_id": request.session_id}
+        if request.filters.get(CROSS_CONTEXT) is True:
+            told["cs_filtering"] = "none"
+        with rules.span("retrieve", request.scope, **told) as span:
             rules.check_scope(request.scope)
             check_filters(request, rules.traits.filter_operators)
             asked = self._rendering.asked(request)

@@ -11,6 +11,7 @@ from memory import BackendReadiness, BackendUnavailable, ConfigError
 from memory.adapter import ContextEntry
 from memory.bench import make_quickstart, run_benchmark, run_settings, write_report
 from memory.bench.manifest import manifest_schema, read_manifest
+from memory.bench.rundir import read_results
 from memory.contract.errors import PluginNotFound
 from memory.plugins.config import load_config
 from memory.testing.fake_backend import FakeBackend
@@ -167,6 +168,27 @@ async def test_probes_pass_the_cs_fields_the_settings_name(run, cs, passed):
     for request in adapter.queries:
         given = {name for name in ("scenario", "context", "attribute") if getattr(request, name)}
         assert given == passed
+
+
+async def test_a_probe_across_contexts_is_filtered_by_none_and_says_so_in_results_and_traces(run):
+    data = make_quickstart(users=1, sessions=8, seed=7)
+    (timeline,) = data.timelines
+    first, *others = timeline.probes
+    probes = (replace(first, cross_context=True), *others)
+    adapter = Watched()
+    outcome = await run(
+        adapter,
+        run={"timeline": "quickstart", "users": 1, "sessions": 8},
+        data=replace(data, timelines=(replace(timeline, probes=probes),)),
+    )
+    asked, *rest = adapter.queries
+    assert (asked.filters, asked.cs_filters) == ({"cross_context": True}, {})
+    assert all(not request.filters and request.cs_filters for request in rest)
+    marked = [row["probe_id"] for row in rows(outcome, "results.jsonl") if row["cross_context"]]
+    assert marked == [first.probe_id]
+    asks = [row for row in rows(outcome, "traces.jsonl") if row["probe_id"]]
+    assert [row["cs_filtering"] for row in asks] == ["none", *["hard"] * len(others)]
+    assert [record.cross_context for record in read_results(outcome.directory)].count(True) == 1
 
 
 async def test_a_budget_of_the_run_overrides_single_fields_and_can_lift_a_limit(run, talks):
