@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
-from zlib import crc32
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
@@ -14,7 +13,7 @@ from memory.bench.figures import CostScores, Difference, RunMetrics
 from memory.bench.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
 from memory.bench.metrics import paired_differences
 from memory.bench.page import Block, Link, Page, count, interval, milliseconds, share, spanned
-from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, lines
+from memory.bench.plots import FULL, Bar, Line, bars, lines, own_colours
 from memory.bench.report import budget_text, meaning_blocks
 from memory.bench.rundir import make_directory, read_metrics, read_results
 from memory.contract._model import first_problem
@@ -294,18 +293,8 @@ def _page(
     )
 
 
-def _colours(metrics: Sequence[RunMetrics]) -> list[str]:
-    """A provider's own colour, on every page the same unless another one beside it has taken it."""
-    taken: list[str] = []
-    for run in metrics:
-        first = crc32(run.provider.encode()) % len(PALETTE)
-        wheel = [*PALETTE[first:], *PALETTE[:first]]
-        taken.append(next((colour for colour in wheel if colour not in taken), wheel[0]))
-    return taken
-
-
 def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
-    colours = _colours(metrics)
+    colours = own_colours([run.provider for run in metrics])
     played = [(index, run, run.preferences) for index, run in enumerate(metrics) if run.preferences]
     if not played:
         return []
@@ -330,7 +319,7 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
                 run.label,
                 tuple((at.sessions, getattr(at, name)) for at in scores.detection.curve),
                 colours[index],
-                dashed=index % 2 == 1,  # so that lines that coincide are both seen
+                style=index,
             )
             for index, run, scores in played
         ]
@@ -339,7 +328,7 @@ def _preference_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
 
 
 def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
-    colours = _colours(metrics)
+    colours = own_colours([run.provider for run in metrics])
     asked = [(index, run, run.evidence) for index, run in enumerate(metrics) if run.evidence]
     if not asked:
         return []
@@ -367,7 +356,7 @@ def _evidence_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
 
 
 def _cost_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
-    colours = _colours(metrics)
+    colours = own_colours([run.provider for run in metrics])
 
     def plot(
         heading: str, value: Callable[[RunMetrics], float | None], show: Callable[[float | None], str]

@@ -7,19 +7,44 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from zlib import crc32
 
 from markupsafe import Markup
 
-__all__ = ["FULL", "HALF", "PALETTE", "Bar", "Line", "bars", "histogram", "lines"]
+__all__ = [
+    "FULL",
+    "HALF",
+    "NARROW",
+    "PALETTE",
+    "Bar",
+    "Line",
+    "bars",
+    "histogram",
+    "lines",
+    "own_colours",
+]
 
 PALETTE = ("#2f6f8f", "#d98b2b", "#6a9a4f", "#b0517c", "#7b68b0", "#8a7350", "#3f9f95", "#9a9a9a")
 """Told apart by hue and lightness, so that prints and most colour-blind eyes keep them apart too."""
 
-FULL, HALF = 1000, 480
-"""Widths in the page's own pixels, so that text in plots is as large as text beside them."""
+FULL, HALF, NARROW = 1000, 480, 400
+"""Widths in the page's own pixels, so that text in plots is as large as text beside them; the narrow one keeps it
+readable on a phone too."""
+
+_DASHES = ("", "7 4", "2 3", "10 3 2 3", "14 5", "5 2 1 2", "1 5", "9 3 2 3 2 3")
 
 _LABEL_WIDTH = 130
 _LETTER = 6.8  # of a label, in pixels, on average
+
+
+def own_colours(providers: Sequence[str]) -> list[str]:
+    """A provider's own colour, on every page the same unless another one beside it has taken it."""
+    taken: list[str] = []
+    for provider in providers:
+        first = crc32(provider.encode()) % len(PALETTE)
+        wheel = [*PALETTE[first:], *PALETTE[:first]]
+        taken.append(next((colour for colour in wheel if colour not in taken), wheel[0]))
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +61,13 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line over x; points whose y is None are gaps."""
+    """One line over x; points whose y is None are gaps. Each ``style`` has its dashes and marks, so that lines that
+    coincide are all seen; 0 is solid, with dots."""
 
     label: str
     points: tuple[tuple[float, float | None], ...]
     colour: str = PALETTE[0]
-    dashed: bool = False
+    style: int = 0
 
 
 def _svg(width: int, height: float, title: str, body: Sequence[str]) -> Markup:
@@ -163,14 +189,61 @@ def histogram(
     return _svg(width, height, title, body)
 
 
-def lines(title: str, series: Sequence[Line], x_label: str, *, width: int = HALF) -> Markup:
-    """Shares over whole numbers, with a legend."""
-    left, right, top = 48, width - 16, 12
+def _dot(x: float, y: float, line: Line, size: float) -> str:
+    """The mark of a line's points: dot, square, triangle or diamond."""
+    colour = escape(line.colour)
+    if line.style % 4 == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}"/>'
+    corners = ((), ((-1, -1), (1, -1), (1, 1), (-1, 1)), ((0, -1.4), (1.3, 1), (-1.3, 1)),
+               ((0, -1.5), (1.5, 0), (0, 1.5), (-1.5, 0)))[line.style % 4]  # fmt: skip
+    points = " ".join(f"{x + size * dx:.1f},{y + size * dy:.1f}" for dx, dy in corners)
+    return f'<polygon points="{points}" fill="{colour}"/>'
+
+
+def _dashes(line: Line) -> str:
+    dashes = _DASHES[line.style % len(_DASHES)]
+    return f' stroke-dasharray="{dashes}"' if dashes else ""
+
+
+def _grid(left: float, right: float, top: float, bottom: float, x_label: str) -> list[str]:
+    """Rules and labels of shares, and what x is."""
+    body = []
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        y = bottom - (bottom - top) * share
+        body.append(_rule(left, y, right, y))
+        body.append(_text(left - 6, y + 4, f"{share:.0%}", "tick", "end"))
+    body.append(_text((left + right) / 2, bottom + 32, x_label, "tick", "middle"))
+    return body
+
+
+def _columns(series: Sequence[Line], room: float) -> int:
     widest = max((len(line.label) for line in series), default=0) * _LETTER + 40
-    columns = max(1, min(3, int((right - left) / widest)))
-    legend_rows = math.ceil(len(series) / columns)
-    bottom = 190
-    height = bottom + 42 + 20 * legend_rows
+    return max(1, min(3, int(room / widest)))
+
+
+def _legend(series: Sequence[Line], left: float, room: float, top: float) -> list[str]:
+    columns, body = _columns(series, room), []
+    for index, line in enumerate(series):
+        row, column = divmod(index, columns)
+        x, y = left + column * room / columns, top + 20 * row
+        body.append(
+            f'<path d="M{x:.1f} {y - 4:.1f}h22" stroke="{escape(line.colour)}" stroke-width="3"{_dashes(line)}/>'
+        )
+        body.append(_dot(x + 11, y - 4, line, 4.2) + _text(x + 28, y, line.label, "label"))
+    return body
+
+
+def lines(
+    title: str,
+    series: Sequence[Line],
+    x_label: str,
+    *,
+    marks: Sequence[float] = (),
+    width: int = HALF,
+) -> Markup:
+    """Shares over whole numbers, with a legend; ``marks`` are positions on x."""
+    left, right, top, bottom = 48, width - 16, 12, 190
+    height = bottom + 42 + 20 * math.ceil(len(series) / _columns(series, right - left))
     values = sorted({x for line in series for x, _ in line.points})
     if not values:
         return _svg(width, 60, title, [_text(width / 2, 34, "nothing changed in this run", "tick", "middle")])
@@ -179,25 +252,23 @@ def lines(title: str, series: Sequence[Line], x_label: str, *, width: int = HALF
     def place(x: float, y: float) -> tuple[float, float]:
         return left + (right - left) * (x - first) / (last - first), bottom - (bottom - top) * y
 
-    body = []
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        y = place(first, share)[1]
-        body.append(_rule(left, y, right, y))
-        body.append(_text(left - 6, y + 4, f"{share:.0%}", "tick", "end"))
-    step = max(1, math.ceil(len(values) / 12))
-    body.extend(_text(place(x, 0)[0], bottom + 16, _number(x), "tick", "middle") for x in values[::step])
-    body.append(_text((left + right) / 2, bottom + 32, x_label, "tick", "middle"))
+    body = _grid(left, right, top, bottom, x_label)
+    free = 0.0
+    for x in values[:: max(1, math.ceil(len(values) / 12))]:
+        at = place(x, 0)[0]
+        if at >= free:
+            body.append(_text(at, bottom + 16, _number(x), "tick", "middle"))
+            free = at + 26
+    body.extend(
+        _rule(place(x, 0)[0], top, place(x, 0)[0], bottom, "mark") for x in marks if first <= x <= last
+    )
     for index, line in enumerate(series):
         known = [(place(x, y)) for x, y in line.points if y is not None]
         path = " ".join(f"{'M' if at == 0 else 'L'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(known))
-        dashes = ' stroke-dasharray="5 4"' if line.dashed else ""
         colour = escape(line.colour)
-        body.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
-        body.extend(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{colour}"/>' for x, y in known)
-        row, column = divmod(index, columns)
-        at_x, at_y = left + column * (right - left) / columns, bottom + 52 + 20 * row
-        body.append(
-            f'<path d="M{at_x:.1f} {at_y - 4:.1f}h22" stroke="{colour}" stroke-width="3"{dashes}/>'
-            + _text(at_x + 28, at_y, line.label, "label")
-        )
+        body.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{_dashes(line)}/>')
+        # Marks of what is drawn over grow smaller, so that those below show around them.
+        size = 2.4 + 0.5 * min(len(series) - 1 - index, 5)
+        body.extend(_dot(x, y, line, size) for x, y in known)
+    body += _legend(series, left, right - left, bottom + 52)
     return _svg(width, height, title, body)

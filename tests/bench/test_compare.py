@@ -19,8 +19,7 @@ from memory.bench import (
     write_comparison_report,
     write_report,
 )
-from memory.bench.comparison_report import _colours
-from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps
+from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps, own_colours
 from memory.contract.errors import PluginNotFound
 from memory.testing.fake_backend import FakeBackend
 
@@ -97,12 +96,8 @@ async def test_a_comparison_says_what_its_figures_mean_and_do_not(tmp_path):
 
 
 def test_a_provider_has_its_colour_whoever_stands_beside_it():
-    class Of:
-        def __init__(self, provider):
-            self.provider = provider
-
     def coloured(*names):
-        return dict(zip(names, _colours([Of(name) for name in names]), strict=True))
+        return dict(zip(names, own_colours(names), strict=True))
 
     alone = coloured("mem0")["mem0"]
     assert coloured("mem0", "graphiti", "honcho")["mem0"] == alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,11 +10,14 @@ from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRe
 from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
 from memory.bench.manifest import write_atomic
 from memory.bench.page import Block, Page, count, milliseconds, share
+from memory.bench.plots import NARROW, Line, lines, own_colours
 
 __all__ = ["problems_of", "render_game_report", "summary", "unequal", "write_game_report"]
 
 _SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
           "overall", "over-personalisation")  # fmt: skip
+_POINTS = 12
+"""Of the learning curve: more are noise, of a dozen requests each."""
 
 
 def _measure(variant: VariantMetrics, name: str) -> Measure:
@@ -140,6 +144,7 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
         note="Shares of judged requests, with 95 % intervals by persona. Lower is better for contamination, "
         "reversion, felt effort and over-personalisation.",
     )
+    yield _learning(metrics)
     retrieval = [one.name for one in metrics.variants[0].measures if one.group == "retrieval"]
     yield Block(
         "Retrieval",
@@ -154,11 +159,10 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
     if metrics.differences:
         yield Block(
             "Paired differences in style fit",
-            columns=["first", "second", "difference", "95 %", "requests"],
+            columns=["first less second", "difference", "95 %", "requests"],
             rows=[
                 [
-                    shown[one.first],
-                    shown[one.second],
+                    f"{shown[one.first]} less {shown[one.second]}",
                     "–" if one.value is None else f"{one.value:+.1%}",
                     "–" if one.low is None or one.high is None else f"{one.low:+.1%} to {one.high:+.1%}",
                     str(one.n),
@@ -187,6 +191,42 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
         ],
         rows=[_cost(variant, manifest.cells) for variant in manifest.variants],
     )
+
+
+def _learning(metrics: GameMetrics) -> Block:
+    shifts = sorted({shift for one in metrics.variants for shift in one.shifts})
+    pools = _pools(sorted({at.after for one in metrics.variants for at in one.curve}), shifts)
+    colours = own_colours([one.label for one in metrics.variants])
+    series, sizes = [], set()
+    for index, variant in enumerate(metrics.variants):
+        points = []
+        for pool in pools:
+            fits = [at.fit for at in variant.curve if at.after in pool and at.fit.value is not None]
+            if n := sum(fit.n for fit in fits):
+                points.append((pool[-1], math.fsum((fit.value or 0) * fit.n for fit in fits) / n))
+                sizes.add(n)
+        series.append(Line(variant.shown, tuple(points), colours[index], index))
+    note = "Share of first replies that suit."
+    if sizes:
+        over = str(max(sizes)) if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
+        note += f" A point is over {over} requests of up to {max(map(len, pools))} test sessions up to there."
+    if shifts:
+        note += f" Vertical rules: preferences change after session {', '.join(map(str, shifts))}."
+    plot = lines(
+        "Style fit while sessions are ingested", series, "sessions ingested", marks=shifts, width=NARROW
+    )
+    return Block("Learning curve: style fit", plot=plot, note=note, half=True)
+
+
+def _pools(afters: Sequence[int], shifts: Sequence[int]) -> list[list[int]]:
+    """Neighbouring insertion points, about ``_POINTS`` pools of them, none with a change of preferences within."""
+    most = math.ceil(len(afters) / _POINTS)
+    pools: list[list[int]] = []
+    for after in afters:
+        if not pools or len(pools[-1]) >= most or any(pools[-1][-1] < shift <= after for shift in shifts):
+            pools.append([])
+        pools[-1].append(after)
+    return pools
 
 
 def _of(variant: VariantMetrics, by: str, label: str) -> str:

@@ -1,0 +1,91 @@
+"""The pictures of an experiment's page: each provider is told apart, and every point is what the figures say."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+from memory.bench.figures import Estimate
+from memory.bench.game.metrics import Curve, GameMetrics, variant_metrics
+from memory.bench.game.record import BeatRecord
+from memory.bench.game.report import _learning, _pools
+from memory.bench.page import Block
+
+
+def _beat(number: int, after: int, fit: bool, **more: object) -> BeatRecord:
+    given = {"attribute": "tone", "kind": "task", "tokens": 100, "first": "current" if fit else "nothing"}
+    return BeatRecord(
+        probe_id=f"p1:t{number}:b1", persona_id="p1", session_id=f"t{number}", beat_id="b1", after=after,
+        status="scored", fit_first=fit, turns=1, **{**given, **more},  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _metrics(**fits: list[bool]) -> GameMetrics:
+    """Of each provider whether its request after 1, 2, ... sessions suited."""
+    variants = tuple(
+        variant_metrics(label, [("c", _beat(at, at, fit)) for at, fit in enumerate(values, start=1)])
+        for label, values in fits.items()
+    )
+    return GameMetrics(experiment_id="e", variants=variants, differences=())
+
+
+def _strokes(block: Block) -> list[tuple[str, str | None]]:
+    """Colour and dashes of the lines, without those of the legend."""
+    paths = re.findall(r'<path d="M[^"]*" fill="none"[^>]*>', str(block.plot))
+    found = []
+    for path in paths:
+        colour, dashes = re.search(r'stroke="([^"]+)"', path), re.search(r'dasharray="([^"]+)"', path)
+        assert colour
+        found.append((colour.group(1), dashes.group(1) if dashes else None))
+    return found
+
+
+def test_lines_that_coincide_are_told_apart() -> None:
+    same = [True] * 4
+    strokes = _strokes(_learning(_metrics(one=same, two=same, three=same)))
+    assert len({colour for colour, _ in strokes}) == len({dashes for _, dashes in strokes}) == 3
+
+
+def test_a_provider_keeps_its_colour_whatever_the_others_score() -> None:
+    before = _strokes(_learning(_metrics(one=[True, True], two=[False, False])))
+    assert before == _strokes(_learning(_metrics(one=[False, False], two=[True, True])))
+
+
+def test_a_point_is_the_share_of_all_requests_it_pools() -> None:
+    metrics = _metrics(one=[True] * 24)
+    halves = tuple(
+        Curve(after=at.after, fit=Estimate(value=float(at.after % 2), n=3 if at.after % 2 else 1, clusters=1))
+        for at in metrics.variants[0].curve
+    )
+    variant = metrics.variants[0].model_copy(update={"curve": halves})
+    block = _learning(metrics.model_copy(update={"variants": (variant,)}))
+    path = re.search(r'<path d="(M[^"]*)" fill="none"', str(block.plot))
+    assert path
+    heights = {float(y) for _, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path.group(1))}
+    assert heights == {190 - (190 - 12) * 0.75}
+    assert "A point is over 4 requests of up to 2 test sessions" in block.note
+
+
+def test_no_point_mixes_what_was_before_a_change_and_after() -> None:
+    assert _pools(range(1, 25), [4, 5]) == [
+        [1, 2], [3], [4], [5, 6], [7, 8], [9, 10], [11, 12], [13, 14], [15, 16], [17, 18], [19, 20], [21, 22],
+        [23, 24],
+    ]  # fmt: skip
+    assert _pools([], [4]) == []
+
+
+def test_changes_are_marked_and_named() -> None:
+    metrics = _metrics(one=[True] * 6)
+    plain = _learning(metrics)
+    shifted = metrics.variants[0].model_copy(update={"shifts": (3, 5)})
+    block = _learning(metrics.model_copy(update={"variants": (shifted,)}))
+    assert str(plain.plot).count('class="mark"') == 0
+    assert str(block.plot).count('class="mark"') == 2
+    assert "after session 3, 5" in block.note
+
+
+def test_nothing_scored_draws_nothing_and_says_so() -> None:
+    metrics = GameMetrics(experiment_id="e", variants=(variant_metrics("one", []),), differences=())
+    block = _learning(metrics)
+    assert "nothing" in unescape(str(block.plot))
+    assert "A point" not in block.note
