@@ -134,7 +134,7 @@ class FullHistory(ControlCondition):
     """Keeps every message, shows the newest that fit in chronological order. CS fields have no effect."""
 
     def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter) -> None:
-        super().__init__(name, AdapterTraits(kind="control"))
+        super().__init__(name, AdapterTraits(kind="control", pet_observability="dated"))
         self._directory = OwnedDirectory(options.path, name) if options.path else None
         self._counter = counter
         self._transcripts: dict[MemoryScope, _Transcript] = {}
@@ -252,6 +252,7 @@ def memslot_describe() -> PluginInfo:
     return PluginInfo(
         name="full_history",
         kind="control",
+        pet_observability="dated",
         summary="the newest messages that fit the budget, in chronological order",
         options=FullHistoryOptions,
     )

@@ -32,7 +32,7 @@ class NoMemory(FixedCondition):
     """Retrieves nothing, or a name."""
 
     def __init__(self, name: str, options: NoMemoryOptions) -> None:
-        super().__init__(name, AdapterTraits(kind="control", recalls_writes=False))
+        super().__init__(name, AdapterTraits(kind="control", pet_observability="weak", recalls_writes=False))
         self._options = options
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -52,6 +52,7 @@ def memslot_describe() -> PluginInfo:
     return PluginInfo(
         name="no_memory",
         kind="control",
+        pet_observability="weak",
         summary="empty context, or the user's name alone: the floor",
         options=NoMemoryOptions,
     )

@@ -107,7 +107,13 @@ class RollingSummary(ControlCondition):
         write_deadline_s: float | None = None,
     ) -> None:
         super().__init__(
-            name, AdapterTraits(kind="control", consistency="async_derived", stand_ins=options.stand_ins)
+            name,
+            AdapterTraits(
+                kind="control",
+                consistency="async_derived",
+                pet_observability="versioned",
+                stand_ins=options.stand_ins,
+            ),
         )
         self._options = options
         self._summariser = summariser
@@ -394,6 +400,7 @@ def memslot_describe() -> PluginInfo:
     return PluginInfo(
         name="rolling_summary",
         kind="control",
+        pet_observability="versioned",
         summary="one running summary per persona, extractive or by an LLM",
         capabilities=frozenset({"readiness", "native_query"}),
         consistency="async_derived",

@@ -31,6 +31,7 @@ def memslot_describe() -> PluginInfo:
     return PluginInfo(
         name="simple_rag",
         kind="control",
+        pet_observability="dated",
         summary="Messages stored verbatim and found by vector search: mem0 with infer: false",
         capabilities=MEM0_CAPABILITIES,
         consistency="immediate",

@@ -51,7 +51,7 @@ class StaticProfile(FixedCondition):
     """Retrieves a persona's text, by paragraphs, as far as the budget goes."""
 
     def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter, where: str) -> None:
-        super().__init__(name, AdapterTraits(kind="control", recalls_writes=False))
+        super().__init__(name, AdapterTraits(kind="control", pet_observability="weak", recalls_writes=False))
         self._profiles = options.profiles
         self._default = options.profile if options.path is None else _read(options.path, f"{where}.path")
         self._counter = counter
@@ -103,6 +103,7 @@ def memslot_describe() -> PluginInfo:
     return PluginInfo(
         name="static_profile",
         kind="control",
+        pet_observability="weak",
         summary="a fixed text about the persona, nothing learned",
         options=StaticProfileOptions,
     )

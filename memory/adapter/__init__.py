@@ -60,6 +60,7 @@ from memory.contract.receipts import (
     ModeReceipt,
     NativeMutationReceipt,
     NativeQueryResult,
+    PetObservability,
     ProvenanceResult,
     ResetReceipt,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "NotBlank",
     "Operation",
     "PluginError",
+    "PetObservability",
     "PluginInfo",
     "PluginLoadError",
     "PluginOptions",

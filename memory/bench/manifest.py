@@ -16,7 +16,13 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Val
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
 from memory.contract.errors import ConfigError
-from memory.contract.receipts import BackendHealth, ConditionKind, ConsistencyModel, CsFiltering
+from memory.contract.receipts import (
+    BackendHealth,
+    ConditionKind,
+    ConsistencyModel,
+    CsFiltering,
+    PetObservability,
+)
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 
@@ -130,6 +136,9 @@ class TraitsRecord(_Record):
     """When a write becomes retrievable."""
     cs_filtering: CsFiltering
     """Whether scenario, context and attribute filter natively, influence ranking, or have no effect."""
+    pet_observability: PetObservability | None = None
+    """What retrievals tell of change over time: ``dated`` rows, a ``versioned`` representation, or neither
+    (``weak``); null where it is not declared."""
     filter_operators: tuple[str, ...]
     """Operators of metadata filters, sorted."""
     recalls_writes: bool

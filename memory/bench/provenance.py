@@ -64,6 +64,7 @@ def traits_record(traits: AdapterTraits) -> TraitsRecord:
     return TraitsRecord(
         consistency=traits.consistency,
         cs_filtering=traits.cs_filtering,
+        pet_observability=traits.pet_observability,
         filter_operators=tuple(sorted(traits.filter_operators)),
         recalls_writes=traits.recalls_writes,
         max_concurrency=traits.max_concurrency,

@@ -365,6 +365,7 @@ def _record_blocks(manifest: RunManifest) -> list[Block]:
             "CS filtering",
             f"{manifest.traits.cs_filtering}; probes passed: {', '.join(manifest.cs_fields) or 'nothing'}",
         ),
+        ("PET observability", manifest.traits.pet_observability or "not declared"),
         ("data", f"sha256 {manifest.data.sha256}"),
         ("configuration", f"hash {manifest.config_hash}"),
         ("seeds", ", ".join(f"{name} {seed}" for name, seed in manifest.seeds.items())),

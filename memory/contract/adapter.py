@@ -25,6 +25,7 @@ from memory.contract.receipts import (
     ModeReceipt,
     NativeMutationReceipt,
     NativeQueryResult,
+    PetObservability,
     ProvenanceResult,
     ResetReceipt,
     RetrieveResult,
@@ -75,6 +76,8 @@ class AdapterTraits:
         consistency: when a write becomes retrievable.
         cs_filtering: whether scenario/context/attribute filter natively (``hard``), influence ranking only
             (``soft``), or have no effect (``none``).
+        pet_observability: what retrievals tell of change over time: rows that are ``dated``, a ``versioned``
+            representation, or what is derived as prose without either (``weak``); None is not declared.
         filter_operators: what ``RetrieveRequest.filters`` may use; empty refuses every filter.
         recalls_writes: False for conditions whose context does not come from what was written.
         max_concurrency: native calls at a time over all scopes, whatever their kind; None is unlimited. A call that
@@ -103,6 +106,7 @@ class AdapterTraits:
     kind: ConditionKind = "architecture"
     consistency: ConsistencyModel = "immediate"
     cs_filtering: CsFiltering = "none"
+    pet_observability: PetObservability | None = None
     filter_operators: frozenset[str] = frozenset()
     recalls_writes: bool = True
     max_concurrency: int | None = None

@@ -24,6 +24,7 @@ __all__ = [
     "ConsistencyModel",
     "ContextEntry",
     "CsFiltering",
+    "PetObservability",
     "FeedbackReceipt",
     "ModeReceipt",
     "NativeMutationReceipt",
@@ -39,6 +40,9 @@ __all__ = [
 ConditionKind = Literal["architecture", "control"]
 ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
 CsFiltering = Literal["hard", "soft", "none"]
+PetObservability = Literal["dated", "versioned", "weak"]
+"""What retrievals tell of change over time (PET): ``dated`` rows carry when it was said or held, a ``versioned``
+representation carries its version or when it was derived, ``weak`` is what is told without either."""
 _LONG = frozenset({"request", "raw", "entries", "formatted_context", "trace"})
 WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "unknown"]
 
@@ -216,7 +220,8 @@ class BackendReadiness(_Answer):
 class BackendHealth(_Answer):
     """Whether the backend works, and what it declares (spec section 2).
 
-    What the adapter's traits declare as well (``condition_kind``, ``same_as``, ``stand_ins``), the slot fills in.
+    What the adapter's traits declare as well (``condition_kind``, ``same_as``, ``stand_ins``,
+    ``pet_observability``), the slot fills in.
     """
 
     status: Literal["ok", "degraded", "unavailable"]
@@ -224,6 +229,7 @@ class BackendHealth(_Answer):
     latency_ms: float | None = None
     consistency_model: ConsistencyModel
     cs_filtering: CsFiltering = "none"
+    pet_observability: PetObservability | None = None
     condition_kind: ConditionKind | None = None
     same_as: str | None = None
     stand_ins: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from memory.contract.adapter import CAPABILITIES, MemoryAdapter
 from memory.contract.errors import PluginNotFound
-from memory.contract.receipts import ConditionKind, ConsistencyModel
+from memory.contract.receipts import ConditionKind, ConsistencyModel, PetObservability
 from memory.contract.scope import IdAlphabet
 from memory.contract.tokens import TokenCounter, Utf8TokenCounter
 
@@ -81,6 +81,8 @@ class PluginInfo:
         summary: one line for listings.
         capabilities: names from :data:`memory.adapter.CAPABILITIES` that at least one configuration offers.
         consistency: when a write becomes retrievable, in the default configuration.
+        pet_observability: what retrievals tell of change over time, in the default configuration; None is not
+            declared.
         sdk_modules: top-level modules the adapter imports; looked up, never imported, to tell what is missing.
         install: the exact command that provides them.
         options: the model of the plugin's YAML block.
@@ -92,6 +94,7 @@ class PluginInfo:
     summary: str
     capabilities: frozenset[str] = frozenset()
     consistency: ConsistencyModel = "immediate"
+    pet_observability: PetObservability | None = None
     sdk_modules: tuple[str, ...] = ()
     install: str = ""
     options: type[BaseModel] = PluginOptions

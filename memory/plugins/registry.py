@@ -69,6 +69,7 @@ class PluginRow:
             "summary": info.summary if info else None,
             "capabilities": sorted(info.capabilities) if info else None,
             "consistency": info.consistency if info else None,
+            "pet_observability": info.pet_observability if info else None,
             "installed": self.installed,
             "install": info.install if info and self.missing else None,
             "missing": list(self.missing),

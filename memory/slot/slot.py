@@ -318,6 +318,7 @@ class MemorySlot:
             update={
                 "latency_ms": span.elapsed_ms,
                 "cs_filtering": rules.traits.cs_filtering,
+                "pet_observability": rules.traits.pet_observability,
                 "condition_kind": rules.traits.kind,
                 "same_as": rules.traits.same_as,
                 "stand_ins": rules.traits.stand_ins,

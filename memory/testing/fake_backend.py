@@ -76,6 +76,7 @@ class FakeBackend(BaseAdapter):
         self.traits = AdapterTraits(
             consistency="async_derived" if self.store.derivation_s else "immediate",
             cs_filtering="hard",
+            pet_observability="dated",
             filter_operators=FILTER_OPERATORS,
             write_retries=write_retries,
             native_memory_types=("message", "feedback"),

@@ -80,6 +80,7 @@ def test_it_is_listed_with_its_distribution(memslot: Run) -> None:
         "summary": "every message in one SQLite file, found by words (FTS5, bm25)",
         "capabilities": ["bulk_ingest"],
         "consistency": "immediate",
+        "pet_observability": "dated",
         "installed": True,
         "install": None,
         "missing": [],

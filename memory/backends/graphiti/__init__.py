@@ -25,6 +25,7 @@ def memslot_describe() -> PluginInfo:
         summary="Graphiti: a temporal knowledge graph; facts are extracted by an LLM and invalidated, not deleted",
         capabilities=GRAPHITI_CAPABILITIES,
         consistency="immediate",
+        pet_observability="dated",
         sdk_modules=("graphiti_core", "kuzu", "httpx"),
         install="pip install 'memslot[graphiti]'",
         options=GraphitiOptions,

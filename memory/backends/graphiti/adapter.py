@@ -73,6 +73,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             kind="architecture",
             consistency="immediate",
             cs_filtering="soft",
+            pet_observability="dated",
             bulk_size=None if _in_batches(settings.options) else 1,
             asyncio_only=True,
             packages=("graphiti-core", *self._store.packages),

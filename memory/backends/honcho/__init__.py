@@ -22,6 +22,7 @@ def memslot_describe() -> PluginInfo:
         summary="Honcho: messages of peers in sessions; a server derives what it concludes of the user, as prose",
         capabilities=HONCHO_CAPABILITIES,
         consistency="async_derived",
+        pet_observability="weak",
         sdk_modules=("honcho", "httpx"),
         install="pip install 'memslot[honcho]'",
         options=HonchoOptions,

@@ -75,6 +75,8 @@ class HonchoAdapter(HonchoRecords):
         self.traits = AdapterTraits(
             consistency="async_derived",
             cs_filtering="hard" if filters else "soft",
+            # A representation is prose of no time or version, and when it was derived is not always known.
+            pet_observability="dated" if filters else "weak",
             filter_operators=filters,
             setup_writes=False,
             write_retries=1,  # safe: find_event says what is stored, and the rest alone is sent again

@@ -32,6 +32,7 @@ def memslot_describe() -> PluginInfo:
         summary="mem0: memories extracted by an LLM, or verbatim without one, found by vector search",
         capabilities=MEM0_CAPABILITIES,
         consistency="immediate",
+        pet_observability="dated",
         sdk_modules=("mem0",),
         install="pip install 'memslot[mem0]'",
         options=Mem0Options,

@@ -121,6 +121,7 @@ class Mem0Adapter(BaseAdapter):
             stand_ins=options.stand_ins,
             consistency="immediate",
             cs_filtering=options.filters_cs,
+            pet_observability="dated",
             filter_operators=options.profile.operators,
             max_concurrency=options.threads,
             write_retries=1 if options.profile.hard else 0,

@@ -26,6 +26,7 @@ def memslot_describe() -> PluginInfo:
         summary="MemOS: a memory cube per scope on a product server; typed memories, scheduler, feedback",
         capabilities=MEMOS_CAPABILITIES,
         consistency="async_derived",
+        pet_observability="dated",
         sdk_modules=("httpx",),
         install="pip install 'memslot[memos]'",
         options=MemosOptions,

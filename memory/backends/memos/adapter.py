@@ -90,6 +90,7 @@ class MemosAdapter(SequentialBulk):
         self.traits = AdapterTraits(
             consistency="async_derived" if options.async_mode == "async" else "immediate",
             cs_filtering="hard" if options.filters else "soft",
+            pet_observability="dated",
             filter_operators=OPERATORS if options.filters else frozenset(),
             max_concurrency=MAX_CONCURRENCY,
             bulk_size=1,

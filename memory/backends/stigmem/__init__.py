@@ -20,6 +20,7 @@ def memslot_describe() -> PluginInfo:
         summary="Stigmem: every message a fact with its source, on a node over HTTP, found by words (FTS5, bm25)",
         capabilities=frozenset({"bulk_ingest", "readiness", "provenance", "native_query"}),
         consistency="immediate",
+        pet_observability="dated",
         sdk_modules=("httpx",),
         install='pip install "memslot[stigmem]"',
         options=StigmemOptions,

@@ -69,6 +69,7 @@ class StigmemAdapter(SequentialBulk):
     traits = AdapterTraits(
         consistency="immediate",
         cs_filtering="soft",  # their words join the question; nothing is filtered by them
+        pet_observability="dated",
         max_concurrency=64,
         bulk_size=1,
         write_retries=1,  # safe: a fact of the same content is the same fact

@@ -25,6 +25,7 @@ from memory.bench.manifest import (
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
 from memory.contract.errors import ConfigError
+from memory.contract.receipts import PetObservability
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 
@@ -47,7 +48,6 @@ FORMAT_VERSION = 1
 EXPERIMENT_FILE, CELL_FILE = "experiment.json", "cell.json"
 
 CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
-Observability = Literal["dated", "versioned", "weak"]
 
 
 class _Record(BaseModel):
@@ -106,9 +106,9 @@ class CellRecord(_Record):
     """Test sessions by the memory's state as they began."""
     store: dict[str, int] = Field(default_factory=dict)
     """Test sessions by whether the store's files were the ``same`` afterwards, ``changed``, or ``not_counted``."""
-    pet_observability: Observability | None = None
-    """What retrievals say of when things were said: ``dated`` rows, a ``versioned`` representation, or neither
-    (``weak``); null where nothing was retrieved."""
+    pet_observability: PetObservability | None = None
+    """What retrievals really told of change over time, beside what the adapter's traits declare; null where nothing
+    was retrieved."""
     models: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Of the roles' models, by role: ``calls``, ``tokens`` as far as they say, and ``unread`` answers."""
     warnings: tuple[str, ...] = ()

@@ -88,6 +88,7 @@ class SqliteFts(BaseAdapter):
     """One connection, on a thread of its own: sqlite3 blocks, and an event loop must not."""
 
     traits = AdapterTraits(
+        pet_observability="dated",
         consistency="immediate",
         cs_filtering="hard",
         filter_operators=frozenset({"eq"}),
@@ -293,6 +294,7 @@ def memslot_describe() -> PluginInfo:
     return PluginInfo(
         name="sqlite_fts",
         kind="architecture",
+        pet_observability="dated",
         summary="every message in one SQLite file, found by words (FTS5, bm25)",
         capabilities=frozenset({"bulk_ingest"}),
         options=SqliteFtsOptions,
