@@ -22,6 +22,7 @@ __all__ = [
     "histogram",
     "lines",
     "own_colours",
+    "scatter",
 ]
 
 PALETTE = ("#2f6f8f", "#d98b2b", "#6a9a4f", "#b0517c", "#7b68b0", "#8a7350", "#3f9f95", "#9a9a9a")
@@ -200,6 +201,11 @@ def _dot(x: float, y: float, line: Line, size: float) -> str:
     return f'<polygon points="{points}" fill="{colour}"/>'
 
 
+def _size(line: Line, series: Sequence[Line]) -> float:
+    """Of its marks: what is drawn later has smaller ones, so that those below show around them."""
+    return 2.4 + 0.5 * min(len(series) - 1 - series.index(line), 5)
+
+
 def _dashes(line: Line) -> str:
     dashes = _DASHES[line.style % len(_DASHES)]
     return f' stroke-dasharray="{dashes}"' if dashes else ""
@@ -262,13 +268,30 @@ def lines(
     body.extend(
         _rule(place(x, 0)[0], top, place(x, 0)[0], bottom, "mark") for x in marks if first <= x <= last
     )
-    for index, line in enumerate(series):
+    for line in series:
         known = [(place(x, y)) for x, y in line.points if y is not None]
         path = " ".join(f"{'M' if at == 0 else 'L'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(known))
         colour = escape(line.colour)
         body.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{_dashes(line)}/>')
-        # Marks of what is drawn over grow smaller, so that those below show around them.
-        size = 2.4 + 0.5 * min(len(series) - 1 - index, 5)
-        body.extend(_dot(x, y, line, size) for x, y in known)
+        body.extend(_dot(x, y, line, _size(line, series)) for x, y in known)
+    body += _legend(series, left, right - left, bottom + 52)
+    return _svg(width, height, title, body)
+
+
+def scatter(title: str, series: Sequence[Line], x_label: str, *, width: int = HALF) -> Markup:
+    """Shares over amounts from 0 on, unconnected, with a legend."""
+    left, right, top, bottom = 48, width - 24, 12, 190
+    height = bottom + 42 + 20 * math.ceil(len(series) / _columns(series, right - left))
+    known = [(line, x, y) for line in series for x, y in line.points if y is not None]
+    if not known:
+        return _svg(width, 60, title, [_text(width / 2, 34, "nothing was measured", "tick", "middle")])
+    ticks = nice_steps(max(x for _, x, _ in known))
+    body = _grid(left, right, top, bottom, x_label)
+    for tick in ticks:
+        at = left + (right - left) * tick / ticks[-1]
+        body.append(_text(at, bottom + 16, _number(tick), "tick", "middle"))
+    for line, x, y in known:
+        at = left + (right - left) * x / ticks[-1]
+        body.append(_dot(at, bottom - (bottom - top) * y, line, _size(line, series) + 2))
     body += _legend(series, left, right - left, bottom + 52)
     return _svg(width, height, title, body)

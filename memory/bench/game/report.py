@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRecord
 from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
 from memory.bench.manifest import write_atomic
 from memory.bench.page import Block, Page, count, milliseconds, share
-from memory.bench.plots import NARROW, Line, lines, own_colours
+from memory.bench.plots import NARROW, Line, lines, own_colours, scatter
 
 __all__ = ["problems_of", "render_game_report", "summary", "unequal", "write_game_report"]
 
 _SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
           "overall", "over-personalisation")  # fmt: skip
+_INSTEAD = {
+    "stale": "an older setting",
+    "other": "the other context's",
+    "decoy": "hearsay or a single case",
+    "unknown": "some other setting",
+    "nothing": "none",
+}
 _POINTS = 12
 """Of the learning curve: more are noise, of a dozen requests each."""
 
@@ -145,6 +152,8 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
         "reversion, felt effort and over-personalisation.",
     )
     yield _learning(metrics)
+    yield _price(metrics)
+    yield Block("Where each lost", points=[_lost(one) for one in metrics.variants])
     retrieval = [one.name for one in metrics.variants[0].measures if one.group == "retrieval"]
     yield Block(
         "Retrieval",
@@ -216,6 +225,55 @@ def _learning(metrics: GameMetrics) -> Block:
         "Style fit while sessions are ingested", series, "sessions ingested", marks=shifts, width=NARROW
     )
     return Block("Learning curve: style fit", plot=plot, note=note, half=True)
+
+
+def _price(metrics: GameMetrics) -> Block:
+    """What a provider takes of the model's context, against what it gives."""
+    colours = own_colours([one.label for one in metrics.variants])
+    series = [
+        Line(
+            one.shown,
+            ()
+            if one.tokens.mean is None
+            else ((one.tokens.mean, _measure(one, "style fit").estimate.value),),
+            colours[index],
+            index,
+        )
+        for index, one in enumerate(metrics.variants)
+    ]
+    return Block(
+        "Cost against quality",
+        plot=scatter(
+            "Style fit over tokens of context", series, "tokens of context per first reply", width=NARROW
+        ),
+        note="Up is better, left is cheaper. Times of retrieving are in the table of costs.",
+        half=True,
+    )
+
+
+def _lost(variant: VariantMetrics) -> str:
+    """A sentence: the attribute and the kind of request with the lowest style fit, and what was shown instead."""
+    known = [row for row in variant.rows if row.by in ("attribute", "kind") and row.fit.value is not None]
+    if len({row.fit.value for row in known}) < 2:
+        every = share(known[0].fit.value) + " throughout" if known else "nothing was scored"
+        return f"{variant.shown}: {every}."
+    told = []
+    for by in ("attribute", "kind"):
+        rows = [row for row in known if row.by == by]
+        worst = min(rows, key=lambda row: (row.fit.value or 0, -row.fit.n, row.label), default=None)
+        if worst is not None:
+            told.append(
+                f"{by} {worst.label}, {share(worst.fit.value)} of {worst.fit.n}{_instead(worst.shown)}"
+            )
+    return f"{variant.shown}: lowest style fit in {'; and in '.join(told)}."
+
+
+def _instead(shown: Mapping[str, int]) -> str:
+    wrong = {what: number for what, number in shown.items() if what in _INSTEAD}
+    if not wrong:
+        return ""
+    most = max(wrong, key=lambda what: (wrong[what], what))
+    return f" ({wrong[most]} showed {_INSTEAD[most]})"
 
 
 def _pools(afters: Sequence[int], shifts: Sequence[int]) -> list[list[int]]:

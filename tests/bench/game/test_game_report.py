@@ -8,7 +8,7 @@ from html import unescape
 from memory.bench.figures import Estimate
 from memory.bench.game.metrics import Curve, GameMetrics, variant_metrics
 from memory.bench.game.record import BeatRecord
-from memory.bench.game.report import _learning, _pools
+from memory.bench.game.report import _learning, _lost, _pools, _price
 from memory.bench.page import Block
 
 
@@ -89,3 +89,41 @@ def test_nothing_scored_draws_nothing_and_says_so() -> None:
     block = _learning(metrics)
     assert "nothing" in unescape(str(block.plot))
     assert "A point" not in block.note
+
+
+def test_a_point_stands_at_its_cost_and_its_quality() -> None:
+    one = _metrics(one=[True, False], two=[True, True]).variants
+    cheap = one[1].model_copy(update={"tokens": one[1].tokens.model_copy(update={"mean": 50.0})})
+    silent = variant_metrics("three", [])
+    plot = str(_price(GameMetrics(experiment_id="e", variants=(one[0], cheap, silent), differences=())).plot)
+    dot, square = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"|<polygon points="([^"]+)"', plot)[:2]
+    assert (float(dot[0]), float(dot[1])) == (400 - 24, (190 + 12) / 2)
+    corners = [tuple(map(float, corner.split(","))) for corner in square[2].split()]
+    assert sum(x for x, _ in corners) / 4 == (48 + 400 - 24) / 2
+    assert round(sum(y for _, y in corners) / 4, 1) == 12
+    assert plot.count("three") == 1, "in the legend, without a point"
+
+
+def test_where_a_provider_lost_is_said_in_a_sentence() -> None:
+    beats = [
+        ("c", _beat(number, number, fit, attribute=attribute, first=first, **more))
+        for number, (fit, attribute, first, more) in enumerate(
+            [
+                (True, "tone", "current", {}),
+                (True, "length", "current", {}),
+                (False, "length", "stale", {"change": "x", "since": 1}),
+                (False, "length", "stale", {"change": "x", "since": 1}),
+            ],
+            start=1,
+        )
+    ]
+    assert _lost(variant_metrics("one", beats)) == (
+        "one: lowest style fit in attribute length, 33.3% of 3 (2 showed an older setting); "
+        "and in kind task, changed, 0.0% of 2 (2 showed an older setting)."
+    )
+
+
+def test_where_there_is_nothing_to_tell_apart_the_sentence_says_so() -> None:
+    (full,) = _metrics(one=[True, True]).variants
+    assert _lost(full) == "one: 100.0% throughout."
+    assert _lost(variant_metrics("one", [])) == "one: nothing was scored."
