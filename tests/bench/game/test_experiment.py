@@ -144,6 +144,20 @@ def test_the_report_shows_every_provider(outcome: Outcome) -> None:
     assert "over-personalisation" in page
 
 
+def test_no_header_tells_the_assistant_which_provider_it_has(outcome: Outcome) -> None:
+    shown = {
+        cell.label: [
+            text["context"]
+            for text in lines(outcome.directory / "cells" / cell.cell_id / "texts.jsonl")
+            if text["context"]
+        ]
+        for cell in outcome.manifest.cells
+    }
+    assert {label for label, sections in shown.items() if sections} == {*QUICK} - {"no_memory"}
+    headers = {section.splitlines()[0] for sections in shown.values() for section in sections}
+    assert headers == {'<memory-context backend="memory" scope="current">'}
+
+
 def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) -> None:
     done = play(tmp_path, "simple_rag", game={**SIZE, "sessions": 10, "tests": 3, "attributes": 4})
     (cell,) = done.manifest.cells
