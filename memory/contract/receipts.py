@@ -72,7 +72,8 @@ class Trace(_Answer):
         native_operation: the SDK's or server's, such as ``Memory.search``.
         native_ids: native records written or returned.
         attempts: native attempts made, retries included; 0 where the call was refused, or given up before its turn.
-        consistency: state of a write or of the memory read; None where unknown or failed.
+        consistency: state of a write or of the memory read; None where unknown or failed. A read is ``pending``
+            where a write waits in the journal, or was queued and the backend has not said since that it is ready.
         token_count: tokens of the formatted section, by ``token_counter``.
         shortfall_tokens: how far the section stayed below ``budget.min_tokens``; None without one.
         retrieved_count: native records returned, before the formatter trimmed.

@@ -150,9 +150,15 @@ class _BulkIngest(_View):
 
 class _Readiness(_View):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        queued = self._delivery.queued(scope)
         answer = await self._read(
             "readiness", scope, lambda: self._adapter.readiness(scope), BackendReadiness
         )
+        return self._answered(scope, answer, queued)
+
+    def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
+        if answer.state == "ready":
+            self._delivery.settled(scope, queued)
         return self._undelivered(scope) or answer
 
     def _undelivered(self, scope: MemoryScope) -> BackendReadiness | None:
@@ -178,6 +184,7 @@ class _Readiness(_View):
 
             with anyio.move_on_after(timeout_s):
                 await self._delivery.deliver(scope, timeout_s)
+            queued = self._delivery.queued(scope)
             try:
                 answer = await rules.call(
                     span,
@@ -188,7 +195,7 @@ class _Readiness(_View):
                 )
             except BackendTimeout:
                 answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
-            return self._undelivered(scope) or answer
+            return self._answered(scope, answer, queued)
 
 
 class _Provenance(_View):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import cast
+from typing import Literal, cast
 
 import anyio
 
@@ -21,6 +21,7 @@ from memory.slot.rules import Rules, Span
 __all__ = ["Delivery"]
 
 _RETRY_PAUSE_S = 0.2
+Consistency = Literal["committed", "queued", "pending"]
 
 
 class Delivery:
@@ -36,16 +37,34 @@ class Delivery:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.last_write_at: datetime | None = None
+        self._queued: dict[MemoryScope, int] = {}  # writes the backend took in without storing them at once
+        self._settled: dict[MemoryScope, int] = {}  # of these, how many were retrievable when it last said so
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
         """Events kept and not delivered yet; always 0 without a journal."""
         return 0
+
+    def queued(self, scope: MemoryScope) -> int:
+        """How many writes of a scope the backend has only queued so far."""
+        return self._queued.get(scope, 0)
+
+    def settled(self, scope: MemoryScope, queued: int) -> None:
+        """The first ``queued`` of a scope's queued writes are retrievable, or gone."""
+        if queued:
+            self._settled[scope] = max(queued, self._settled.get(scope, 0))
+
+    def read(self, scope: MemoryScope, told: Consistency | None, *, waited: int) -> Consistency | None:
+        """The state of what was read: as the adapter ``told``, unless events waited here before it or wait now."""
+        if waited or self.waiting(scope):
+            return "pending"
+        return told or ("pending" if self.queued(scope) > self._settled.get(scope, 0) else None)
 
     async def deliver(self, scope: MemoryScope, patience_s: float | None = None) -> None:
         """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing."""
 
     async def reset(self, scope: MemoryScope) -> tuple[str, ...]:
         """The scope was reset: what waits for it is not delivered any more. Returns what stays of it here."""
+        self.settled(scope, self.queued(scope))
         return ()
 
     def close(self) -> None:
@@ -77,7 +96,7 @@ class Delivery:
                 break
             await anyio.sleep(_RETRY_PAUSE_S * attempt)
             span.attempts = attempt = attempt + 1
-        self._confirmed([receipt])
+        self._confirmed(event.scope, [receipt])
         return receipt
 
     async def many(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
@@ -102,10 +121,10 @@ class Delivery:
                 written = await self._stored(span, batch, error)
                 if len(written) < len(batch):
                     rules.unknown_writes += len(batch) - len(written) if _ambiguous(error) else 0
-                    self._confirmed(written)
+                    self._confirmed(events[0].scope, written)
                     error.receipts = (*receipts, *written)
                     raise
-            self._confirmed(written)
+            self._confirmed(events[0].scope, written)
             receipts.extend(written)
         return receipts
 
@@ -162,12 +181,14 @@ class Delivery:
             return None, False
         return found, found is None
 
-    def _confirmed(self, receipts: Sequence[WriteReceipt]) -> None:
+    def _confirmed(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
         for receipt in receipts:
             if receipt.status == "unknown":
                 self._rules.unknown_writes += 1
             else:
                 self.last_write_at = datetime.now(UTC)
+            if receipt.status in ("queued", "pending"):
+                self._queued[scope] = self.queued(scope) + 1
 
 
 def _ambiguous(error: MemslotError) -> bool:

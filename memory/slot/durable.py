@@ -54,6 +54,7 @@ class DurableDelivery(Delivery):
 
     async def reset(self, scope: MemoryScope) -> tuple[str, ...]:
         """The scope was reset: what waits for it is neither delivered nor replayed any more. Its words stay."""
+        await super().reset(scope)
         kept = await self.journal.reset(scope)
         return ("its events in the journal, until they are forgotten",) if kept else ()
 

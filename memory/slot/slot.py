@@ -244,6 +244,7 @@ class MemorySlot:
             rules.check_scope(request.scope)
             check_filters(request, rules.traits.filter_operators)
             asked = self._rendering.asked(request)
+            waited = self._delivery.waiting(request.scope)
             result = await rules.call(
                 span, self.deadlines.retrieve_s, lambda: self._adapter.retrieve(asked), RetrieveResult
             )
@@ -255,7 +256,8 @@ class MemorySlot:
                     others = tuple(one for one in result.entries if one.session_id != request.session_id)
                     result = result.model_copy(update={"entries": others})
                 result, section, measured = self._rendering.fitted(result)
-            trace = rules.finish(span, result.trace, **measured)
+            state = self._delivery.read(request.scope, result.trace.consistency, waited=waited)
+            trace = rules.finish(span, result.trace, consistency=state, **measured)
         return result.model_copy(update={"formatted_context": section, "trace": trace})
 
     def format_context(self, result: RetrieveResult) -> str:
