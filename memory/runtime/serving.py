@@ -22,6 +22,7 @@ from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.opening import open_memory
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.slot.slot import MemorySlot
 
 __all__ = ["ServeSettings", "TokenSettings", "answer", "serve"]
@@ -83,11 +84,15 @@ class ServeSettings(PluginOptions):
     """Of one request."""
     max_requests: int = Field(default=256, gt=0)
     """Requests in work at once; more are answered 503."""
+    secrets_exec: SecretsExecSettings | None = None
+    """What callers with a token may run at ``secrets/exec``. Default: nothing."""
     policy: ServedPolicy = Field(default_factory=ServedPolicy)
     """What callers grant the memory, see ``TurnPolicy``."""
 
     @model_validator(mode="after")
     def _one_owner_each(self) -> Self:
+        if self.secrets_exec is not None and not self.tokens:
+            raise ValueError("secrets_exec: whoever is on this machine could run commands; set tokens first")
         if len({one.token.get_secret_value() for one in self.tokens}) != len(self.tokens):
             raise ValueError("tokens: two of them are the same; give each user one")
         return self
@@ -141,6 +146,7 @@ async def answer(
             isolate=settings.isolate,
             settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
             limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
+            secrets_exec=settings.secrets_exec,
         )
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda one: one.name):
             opened = await stack.enter_async_context(_loaded(point)(slot, set(server.scopes)))

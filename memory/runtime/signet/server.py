@@ -36,6 +36,7 @@ from memory.runtime.policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Body, Callers, Limits, Mounted, body_of, error_answer
+from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import Refused, ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Sessions
 
@@ -63,9 +64,11 @@ class RuntimeAdapterServer:
         isolate: what divides a caller's memory into scopes of their own.
         settings: identity, transcripts.
         limits: sizes, times and concurrency.
+        secrets_exec: what may be run at ``secrets/exec``, by callers with a token; None runs nothing.
 
     Raises:
-        ConfigError: neither tokens nor a scope of the slot say whose memory it is.
+        ConfigError: neither tokens nor a scope of the slot say whose memory it is; or ``secrets_exec`` is given
+            without tokens, or lists what cannot be run.
     """
 
     def __init__(
@@ -76,9 +79,15 @@ class RuntimeAdapterServer:
         isolate: tuple[Literal["project", "agent"], ...] = ("project", "agent"),
         settings: ServiceSettings | None = None,
         limits: Limits | None = None,
+        secrets_exec: SecretsExecSettings | None = None,
     ) -> None:
         if not tokens and memory.slot.scope is None:
             raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
+        if secrets_exec is not None and not tokens:
+            raise ConfigError(
+                "serve.secrets_exec: whoever is on this machine could run commands; set serve.tokens"
+            )
+        self._commands = None if secrets_exec is None else SecretCommands(secrets_exec)
         self.memory = memory
         self.limits = limits or Limits()
         self.service = SignetService(memory, Sessions(isolate), settings)
@@ -250,7 +259,9 @@ class RuntimeAdapterServer:
         return self.service.bypass(caller, request.path_params["key"], body)
 
     async def _secrets(self, caller: Caller, body: Body, _: Request) -> dict[str, Any]:
-        raise Refused(403, "secrets/exec is off: this server runs no commands")
+        if self._commands is None:
+            raise Refused(403, "secrets/exec is off: this server runs no commands")
+        return await self._commands.run(body)
 
     async def _whoami(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
         asked = self._callers.by_token

@@ -1,0 +1,229 @@
+"""``POST /api/secrets/exec``: listed commands with secrets in their environment; off by default, never a shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+from anyio.abc import Process
+from pydantic import Field, SecretStr, field_validator
+
+from memory.contract.errors import ConfigError
+from memory.plugins.hookspecs import PluginOptions
+from memory.runtime.signet.service import Refused
+
+__all__ = ["SecretCommands", "SecretsExecSettings"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")  # of this process; everything else may hold a credential
+_LOADERS = ("LD_", "DYLD_", "PYTHON", "BASH_", "NODE_", "GIT_", "PERL", "RUBY")
+_SHELLS = frozenset(
+    {"sh", "ash", "bash", "dash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "pwsh"}
+    | {"busybox", "env", "xargs", "sudo"}
+)
+_SHORTEST = 4
+_AT_ONCE = 4
+_KILL_S = 5.0
+_LONGEST = 10_000  # characters of a command: splitting takes its time
+_HIDDEN = "[REDACTED]"
+
+
+class SecretsExecSettings(PluginOptions):
+    """The ``serve.secrets_exec`` block: what clients with a token may run."""
+
+    commands: list[str] = Field(min_length=1)
+    """Programs that may be run: names on the PATH or absolute paths, and no shells. Arguments are the client's."""
+    secrets: dict[str, SecretStr] = Field(default_factory=dict, repr=False)
+    """Name of a secret -> its value; write ``${NAME}``. At least 4 characters."""
+    timeout_s: float = Field(default=30.0, gt=0, le=600)
+    """Seconds; then the command is killed."""
+    max_output_bytes: int = Field(default=200_000, gt=0)
+    """Of stdout and of stderr; a command that prints more is killed."""
+
+    @field_validator("commands")
+    @classmethod
+    def _programs(cls, commands: list[str]) -> list[str]:
+        for one in commands:
+            if not one or one.split() != [one] or not one.isprintable():
+                raise ValueError("each must be the name of one program, without arguments")
+            if "/" in one and not one.startswith("/"):
+                raise ValueError("each must be a name on the PATH or an absolute path")
+        return commands
+
+    @field_validator("secrets")
+    @classmethod
+    def _values(cls, secrets: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, value in secrets.items():
+            text = value.get_secret_value()
+            if not _NAME.match(name):
+                raise ValueError("names are letters, digits and '_', 64 at most")
+            if len(text.strip()) < _SHORTEST or "\0" in text:
+                raise ValueError(f"{name}: must be at least {_SHORTEST} characters, without a null")
+        return secrets
+
+
+class SecretCommands:
+    """Runs what a client asks for.
+
+    Args:
+        settings: which commands and secrets.
+
+    Raises:
+        ConfigError: a command is not on this machine, or is a shell.
+    """
+
+    def __init__(self, settings: SecretsExecSettings) -> None:
+        self._settings = settings
+        self._programs = {name: _program(name) for name in settings.commands}
+        self._secrets = {name: value.get_secret_value() for name, value in settings.secrets.items()}
+        self._running = 0
+
+    async def run(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``{stdout, stderr, code}`` of a command, secrets redacted; ``code`` is the command's own.
+
+        Raises:
+            Refused: 400 the request is not well-formed, 403 the command is not listed, 500 there is no such secret
+                (as the daemon answers), 502 it printed too much, 503 too many run, 504 it did not end in time.
+        """
+        program, words = self._words(body.get("command"))
+        environment = self._environment(body.get("secrets"))
+        if self._running >= _AT_ONCE:
+            raise Refused(503, "too many commands at once; try again")
+        self._running += 1
+        try:
+            return await self._run([program, *words], environment)
+        finally:
+            self._running -= 1
+
+    def _words(self, command: Any) -> tuple[str, list[str]]:
+        if not isinstance(command, str) or not command.strip():
+            raise Refused(400, "command is required")
+        if len(command) > _LONGEST:
+            raise Refused(400, f"command is longer than {_LONGEST} characters")
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            raise Refused(400, "command: a quote or an escape is not closed") from None
+        if "\0" in command:
+            raise Refused(400, "command must not hold a null")
+        if not words or words[0] not in self._programs:
+            raise Refused(403, "command: its first word is not listed in serve.secrets_exec.commands")
+        return self._programs[words[0]], words[1:]
+
+    def _environment(self, wanted: Any) -> dict[str, str]:
+        if not isinstance(wanted, Mapping):
+            raise Refused(400, "secrets map is required")
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        for variable, secret in wanted.items():
+            if not _NAME.match(variable) or variable in _KEPT or variable.startswith(_LOADERS):
+                raise Refused(400, "secrets: a variable's name is not allowed")
+            if not isinstance(secret, str) or not _NAME.match(secret):
+                raise Refused(400, "secrets: maps names of variables to names of secrets")
+            if secret not in self._secrets:
+                raise Refused(500, f"Secret '{secret}' not found")
+            environment[variable] = self._secrets[secret]
+        return environment
+
+    async def _run(self, argv: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
+        most, within_s = self._settings.max_output_bytes, self._settings.timeout_s
+        with _Pipe() as stdout, _Pipe() as stderr:
+            try:
+                process = await anyio.open_process(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout.write,
+                    stderr=stderr.write,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError:
+                raise Refused(500, "command: the program could not be started") from None
+            code: int | None = None
+            try:
+                with anyio.move_on_after(within_s) as waiting:
+                    async with anyio.create_task_group() as group:
+                        for pipe in (stdout, stderr):
+                            pipe.started()
+                            group.start_soon(pipe.take, most, group.cancel_scope)
+                    if not (stdout.flooded or stderr.flooded):
+                        code = await process.wait()
+            finally:
+                if code is None:
+                    await _killed(process)
+            if waiting.cancelled_caught:
+                raise Refused(504, f"the command did not end within {within_s:g} s; it was killed")
+            if code is None:
+                raise Refused(502, f"the command printed more than {most} bytes; it was killed")
+            return {"stdout": self._shown(stdout.taken), "stderr": self._shown(stderr.taken), "code": code}
+
+    def _shown(self, output: bytes | bytearray) -> str:
+        text = output.decode("utf-8", "replace")
+        for value in sorted(self._secrets.values(), key=len, reverse=True):  # one may be a part of another
+            text = text.replace(value, _HIDDEN)
+        return text
+
+
+class _Pipe:
+    """What a command prints into. Its ends are ours to close, whatever still holds the other side."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        os.set_blocking(self.read, False)
+        self._writing = True
+        self.taken = bytearray()
+        self.flooded = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.started()
+        os.close(self.read)
+
+    def started(self) -> None:
+        """The command has its own copy now: without ours, its end is the end of what it prints."""
+        if self._writing:
+            self._writing = False
+            os.close(self.write)
+
+    async def take(self, most: int, group: anyio.CancelScope) -> None:
+        """Read to the end; more than ``most`` bytes give up both streams."""
+        while True:
+            await anyio.wait_readable(self.read)
+            piece = os.read(self.read, 65_536)
+            if not piece:
+                return
+            self.taken += piece
+            if len(self.taken) > most:
+                self.flooded = True
+                group.cancel()
+                return
+
+
+def _program(name: str) -> str:
+    """Absolute path of a command, found once: a PATH that changes later changes nothing."""
+    where = f"serve.secrets_exec.commands: {name}"
+    found = shutil.which(name)
+    if found is None:
+        raise ConfigError(f"{where} is no program on this machine")
+    if {Path(found).name, Path(found).resolve().name} & _SHELLS:
+        raise ConfigError(f"{where} runs whatever it is given; list the programs themselves")
+    return os.path.abspath(found)
+
+
+async def _killed(process: Process) -> None:
+    """End a command with all it has started; not to be kept from it by a cancellation."""
+    # A program that runs as another user may not be killed by us; it is not waited for.
+    with anyio.move_on_after(_KILL_S, shield=True):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
