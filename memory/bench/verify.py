@@ -100,7 +100,7 @@ def _verify_experiment(directory: Path) -> Verified:
         raise ConfigError(f"{file} is missing or damaged; resume the experiment to its end") from None
     found = [*_compared("metrics.json", recorded, measure(directory, manifest))]
     page = (directory / "report.html").read_text(encoding="utf-8")
-    found += _page("report.html", page, render_game_report(manifest, recorded))
+    found += _page("report.html", page, render_game_report(directory, manifest, recorded))
     return Verified(
         ("metrics: from the judged beats", "report: from metrics"),
         tuple(found),

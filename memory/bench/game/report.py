@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from memory.bench.game.beat_pages import INSTEAD, beat_blocks
 from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRecord
 from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
 from memory.bench.manifest import write_atomic
@@ -16,13 +17,6 @@ __all__ = ["problems_of", "render_game_report", "summary", "unequal", "write_gam
 
 _SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
           "overall", "over-personalisation")  # fmt: skip
-_INSTEAD = {
-    "stale": "an older setting",
-    "other": "the other context's",
-    "decoy": "hearsay or a single case",
-    "unknown": "some other setting",
-    "nothing": "none",
-}
 _POINTS = 12
 """Of the learning curve: more are noise, of a dozen requests each."""
 
@@ -114,16 +108,16 @@ def _readiness(cells: Sequence[CellRecord]) -> dict[str, set[str]]:
 def write_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> Path:
     """Write ``report.html`` into an experiment's directory; returns its path."""
     path = directory / "report.html"
-    write_atomic(path, render_game_report(manifest, metrics))
+    write_atomic(path, render_game_report(directory, manifest, metrics))
     return path
 
 
-def render_game_report(manifest: ExperimentManifest, metrics: GameMetrics) -> str:
+def render_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> str:
     """The page of an experiment."""
-    return _page(manifest, metrics).render()
+    return _page(manifest, metrics, beat_blocks(directory, manifest)).render()
 
 
-def _page(manifest: ExperimentManifest, metrics: GameMetrics) -> Page:
+def _page(manifest: ExperimentManifest, metrics: GameMetrics, beats: Sequence[Block]) -> Page:
     good = manifest.status == "completed"
     data = next(iter(manifest.data.values()))
     players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
@@ -138,7 +132,8 @@ def _page(manifest: ExperimentManifest, metrics: GameMetrics) -> Page:
         ],
         cards=[],
         problems=problems_of(manifest, metrics),
-        blocks=list(_blocks(manifest, metrics)),
+        blocks=[*_blocks(manifest, metrics), *beats],
+        quotes=bool(beats),
     )
 
 
@@ -269,11 +264,11 @@ def _lost(variant: VariantMetrics) -> str:
 
 
 def _instead(shown: Mapping[str, int]) -> str:
-    wrong = {what: number for what, number in shown.items() if what in _INSTEAD}
+    wrong = {what: number for what, number in shown.items() if what in INSTEAD}
     if not wrong:
         return ""
     most = max(wrong, key=lambda what: (wrong[what], what))
-    return f" ({wrong[most]} showed {_INSTEAD[most]})"
+    return f" ({wrong[most]} showed {INSTEAD[most]})"
 
 
 def _pools(afters: Sequence[int], shifts: Sequence[int]) -> list[list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from memory.bench.game.manifest import read_experiment
 from memory.bench.game.matrix import load_experiment
 from memory.bench.game.metrics import GameMetrics
 from memory.bench.game.report import problems_of, unequal
+from memory.bench.verify import verify
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -144,6 +147,24 @@ def test_the_report_shows_every_provider(outcome: Outcome) -> None:
     assert "over-personalisation" in page
 
 
+def test_any_request_can_be_opened_with_what_was_said_shown_and_judged(outcome: Outcome) -> None:
+    page = unescape(outcome.report.read_text("utf-8"))
+    titles = re.findall(r"<summary>(.*?)</summary>", page)
+    assert len(titles) == sum(one.beats for one in outcome.metrics.variants)
+    cell = next(one for one in outcome.manifest.cells if one.label == "full_history")
+    for text in lines(outcome.directory / "cells" / cell.cell_id / "texts.jsonl"):
+        assert text["user"] in page
+        assert text["reply"] in page
+    first = next(text for text in lines(outcome.directory / "cells" / cell.cell_id / "texts.jsonl"))
+    assert first["context"] in page
+    assert sum(title.startswith("suited: ") for title in titles) == sum(
+        bool(row["fit_first"])
+        for cell in outcome.manifest.cells
+        for row in lines(outcome.directory / "cells" / cell.cell_id / "results.jsonl")
+    )
+    assert verify(outcome.directory).deviations == ()
+
+
 def test_no_header_tells_the_assistant_which_provider_it_has(outcome: Outcome) -> None:
     shown = {
         cell.label: [
@@ -169,6 +190,7 @@ def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) 
 
 def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
     done = play(tmp_path, "full_history", keep_texts=False)
+    assert "<summary>" not in done.report.read_text("utf-8")
     cell = done.directory / "cells" / "01-s7-r1-p1"
     assert not (cell / "texts.jsonl").exists()
     game = make_game(GameSize(**SIZE))
