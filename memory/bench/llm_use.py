@@ -32,5 +32,7 @@ class Phased:
     retrieve: LlmSums = field(default_factory=LlmSums)
 
     def add(self, trace: Trace) -> None:
-        """Count one native call where it belongs."""
+        """Count one native call where it belongs; a diagnostic query belongs to neither."""
+        if trace.operation == "native_query":
+            return
         (self.retrieve if trace.operation == "retrieve" else self.ingest).add(trace)

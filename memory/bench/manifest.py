@@ -315,7 +315,7 @@ class RunManifest(_Record):
     tokens: TokenRecord
     """Tokens by purpose."""
     files: dict[str, str] = Field(default_factory=dict)
-    """SHA-256, hex, of results, traces and texts as the run left them; ``memslot verify`` compares."""
+    """SHA-256, hex, of results, traces, texts and diagnostics as the run left them; ``memslot verify`` compares."""
     warnings: tuple[str, ...] = ()
     """What a reader of the scores must know, each once."""
     not_run: tuple[str, ...] = ()

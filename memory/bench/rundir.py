@@ -56,7 +56,8 @@ def make_directory(path: Path) -> None:
 class RunDirectory:
     """The files of one run. Also the sink of its traces, whose warnings go through ``scrub``.
 
-    With ``keep_texts`` there is a file more, with what each probe asked and was shown; no other holds a text.
+    With ``keep_texts`` there is a file more, with what each probe asked and was shown; with ``diagnostics`` one
+    with answers to native queries, whose texts it holds with ``keep_texts`` alone. No other holds a text.
     """
 
     def __init__(
@@ -65,10 +66,13 @@ class RunDirectory:
         scrub: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
         *,
         keep_texts: bool = False,
+        diagnostics: bool = False,
     ) -> None:
         self.path = path
         self._scrub = scrub
-        self._names = ("traces.jsonl", "results.jsonl", *(("texts.jsonl",) if keep_texts else ()))
+        self._names = ["traces.jsonl", "results.jsonl"]
+        self._names += ["texts.jsonl"] if keep_texts else []
+        self._names += ["diagnostics.jsonl"] if diagnostics else []
         self._growing: dict[str, IO[str]] = {}
         self.llm = Phased()
         self.provider = ""  # its label, for every line
@@ -128,6 +132,10 @@ class RunDirectory:
             row = {"probe_id": probe_id, "persona_id": persona_id, "query": query, "context": shown}
             self._append("texts.jsonl", row)
 
+    def add_diagnosis(self, row: Mapping[str, object]) -> None:
+        """Append the answer of a native query."""
+        self._append("diagnostics.jsonl", row)
+
     def _append(self, name: str, row: Mapping[str, object]) -> None:
         told = {**row, "provider": self.provider}
         self._growing[name].write(json.dumps(told, ensure_ascii=False) + "\n")
@@ -162,8 +170,8 @@ class RunDirectory:
 
 
 def file_hashes(directory: Path) -> dict[str, str]:
-    """SHA-256, hex, of the files that a run's figures come from."""
-    names = ("results.jsonl", "texts.jsonl", "traces.jsonl")
+    """SHA-256, hex, of the files that a run's figures come from, and of its diagnostics."""
+    names = ("diagnostics.jsonl", "results.jsonl", "texts.jsonl", "traces.jsonl")
     found = {name: directory / name for name in names if (directory / name).exists()}
     hashes = {}
     for name, path in found.items():

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from memory.bench.cell import Cell, Phase, Tally, Work, error_record
+from memory.bench.diagnostics import diagnosed
 from memory.bench.figures import RunMetrics
 from memory.bench.manifest import (
     CellRecord,
@@ -158,7 +159,9 @@ class _Run:
         path = settings.directory / self.run_id
         here = dict.fromkeys((str(path), str(path.resolve())), "<run>")
         self.scrub = self.tally.scrub = self.examined.scrubber(options, here)
-        self.files = RunDirectory(path, self.scrub, keep_texts=settings.keep_texts)
+        self.files = RunDirectory(
+            path, self.scrub, keep_texts=settings.keep_texts, diagnostics=bool(settings.diagnostics)
+        )
         # The run id makes every scope new, whatever an earlier run left in a shared backend.
         self.scopes = [
             MemoryScope(
@@ -190,6 +193,7 @@ class _Run:
             async with self.slot, self.patience.watching():
                 if not self.settings.doctor or await self._fit():
                     await self._run_cells()
+                    await self._diagnose()
         except BaseException as error:
             self.files.close()
             self._update(error=self._error(error))
@@ -266,6 +270,20 @@ class _Run:
                 Cell(work, timeline, scope, [phrase for other in others for phrase in other.canaries])
             )
             await self.cells[-1].run()
+
+    async def _diagnose(self) -> None:
+        """Ask each persona that was reached what the settings name, after the last probe of all."""
+        for scope in self.scopes[: len(self.cells)]:
+            for operation, arguments in self.settings.diagnostics.items():
+                row = await diagnosed(
+                    self.slot,
+                    scope,
+                    operation,
+                    arguments,
+                    keep_texts=self.settings.keep_texts,
+                    clean=lambda error: self._clean(error, "message", "diagnostics"),
+                )
+                self.files.add_diagnosis(row)
 
     def _cell_records(self) -> tuple[CellRecord, ...]:
         """Of every persona, those not reached included."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from memory.bench.locomo import load_locomo
 from memory.bench.quickstart import make_quickstart
 from memory.bench.timeline import TimelineSet
+from memory.contract._model import JsonObject
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.plugins.config import MemslotConfig, parse_block
@@ -65,6 +66,9 @@ class RunSettings(BaseModel):
     What is asked while it is known not to be ready is never scored."""
     keep_texts: bool = False
     """Keep each question and the context retrieved for it in ``texts.jsonl``: for data that is not private."""
+    diagnostics: dict[str, JsonObject] = {}
+    """Native queries, ``operation: {arguments}``, that every persona's scope is asked when the run is over; answers
+    go to ``diagnostics.jsonl``, their texts only with ``keep_texts``, and into no score."""
     limit_questions: Annotated[int, Field(gt=0)] | None = None
     """Ask only the first so many LoCoMo questions of each conversation: for quick tries."""
     output: DataPath | None = None
@@ -148,6 +152,7 @@ def _unused(settings: RunSettings) -> tuple[str, ...]:
         "compare",
         "doctor",
         "output",
+        "diagnostics",
         "keep_texts",
         "replicate",
         *(("data", "limit_questions") if quickstart else ("users", "sessions", "seed")),
