@@ -247,6 +247,25 @@ async def test_prose_that_no_budget_trims_is_fitted_line_by_line(double: HonchoD
     assert "did not fit the budget" in result.trace.warnings[-1]
 
 
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "supplement" in MODES[mode]])
+async def test_a_supplement_and_what_it_is_added_to_share_one_budget(double: HonchoDouble, mode: str) -> None:
+    async with slot_on(double, **MODES[mode]) as slot:
+        await slot.record_event(event(1, *(f"I own {number} old wooden boats." for number in range(20))))
+        await _settle(slot)
+        for budget in (ContextBudget(max_tokens=120), ContextBudget(max_items=3)):
+            before = len(double.requests)
+            result = await ask(slot, budget=budget)
+            assert len(sent(double, before)) == 2
+            section = result.formatted_context
+            assert "boats" in section
+            assert result.included
+            if budget.max_items is not None:
+                assert len(result.included) <= budget.max_items
+            else:
+                assert len(section.encode()) / 4 <= 120
+                assert len(result.entries) > len(result.included)
+
+
 async def test_the_trace_says_whether_all_that_was_written_is_in(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         assert (await ask(slot)).trace.consistency == "pending"
