@@ -254,7 +254,7 @@ class MemosAdapter(SequentialBulk):
     # -- reading ----------------------------------------------------------------------------------------
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """``/product/search`` of the scope's cube; ``raw`` has every group as MemOS gave it.
+        """``/product/search`` of the scope's cube and ``readable_cubes``; ``raw`` has every group as MemOS gave it.
 
         Raises:
             BackendUnavailable: nothing is found, and what is known to be stored is not found either.
@@ -263,7 +263,7 @@ class MemosAdapter(SequentialBulk):
         data = await self._native.search(request, home)
         if not to_entries(data):
             data = await self._nothing(request, home, data)
-        entries = to_entries(data)
+        entries = to_entries(data, frozenset(self._options.readable_cubes) - {home.cube_id})
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -105,19 +105,24 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
                 yield group, str(bucket.get("cube_id")), item
 
 
-def to_entries(data: Any) -> tuple[ContextEntry, ...]:
-    """A search's memories as entries, each under its group and exact native type; last the preference note."""
-    entries = [_entry(group, cube, item) for group, cube, item in items(data, "search")]
+def to_entries(data: Any, shared: Collection[str] = ()) -> tuple[ContextEntry, ...]:
+    """A search's memories as entries, each under its group and exact native type; last the preference note.
+
+    What a ``shared`` cube was asked for and holds names that cube in place of a scope.
+    """
+    entries = [_entry(group, cube, item, shared) for group, cube, item in items(data, "search")]
     note = data.get("pref_note")
     if isinstance(note, str) and note.strip():
         entries.append(ContextEntry(text=note, group="pref_note", prose=True))
     return tuple(entries)
 
 
-def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
+def _entry(group: str, cube_id: str, item: Item, shared: Collection[str]) -> ContextEntry:
     metadata = metadata_of(item)
     info = info_of(metadata)
     kind = metadata.get("memory_type")
+    # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
+    owner = str(metadata.get("user_id") or cube_id)
     return ContextEntry(
         text=_text(item, "memory", "search"),
         native_id=None if rewritten(item) else item["id"],
@@ -126,8 +131,8 @@ def _entry(group: str, cube_id: str, item: Item) -> ContextEntry:
         group=f"{group} {kind}" if isinstance(kind, str) else group,
         event_ids=event_ids(metadata),
         session_id=metadata.get("session_id"),
-        # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
-        scope_ids={"cube_id": str(metadata.get("user_id") or cube_id)},
+        labels=(("cube", owner),) if owner in shared else (),
+        scope_ids=None if owner in shared else {"cube_id": owner},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
@@ -52,6 +53,9 @@ class MemosOptions(PluginOptions):
     """With ``sync``: search for what was just written, because MemOS answers 200 even where it cannot be found."""
     search_mode: Literal["fast", "fine", "mixture"] = "fast"
     """How MemOS searches. ``fine`` rewrites what it finds, by its model: such texts have no id, time or source."""
+    readable_cubes: tuple[Public[str], ...] = ()
+    """Further cubes that every search of every scope reads, such as shared knowledge; never written, listed or
+    reset. Such a cube has to be filled by the user of its own name; a row of another user withholds the answer."""
     top_k: int = Field(default=10, ge=1)
     """How many text memories a search returns where the request sets no ``max_items``."""
     pref_top_k: int = Field(default=6, ge=0)
@@ -84,6 +88,15 @@ class MemosOptions(PluginOptions):
         if mode == "mixture":
             raise ValueError("mixture is a way to search; set search_mode: mixture, and leave mode out")
         return mode
+
+    @field_validator("readable_cubes")
+    @classmethod
+    def _are_cube_ids(cls, cubes: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", cube) for cube in cubes):
+            raise ValueError("a cube's id takes letters, digits, '.', '_' and '-', at most 128")
+        if len(set(cubes)) < len(cubes):
+            raise ValueError("names a cube twice; a search would return its rows twice")
+        return cubes
 
     @field_validator("url")
     @classmethod

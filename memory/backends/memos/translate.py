@@ -102,22 +102,24 @@ class Requests:
     def search(self, request: RetrieveRequest, home: MemosScope, mode: str | None = None) -> Body:
         """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
 
+        The cubes are the scope's own and the configured ones.
+
         Raises:
             InputError: a filter's key cannot stand in the graph database's language.
         """
         query = request.query
         if not self._options.filters:  # nothing can be filtered, so CS is left to the meaning of the query
             query = "\n".join((query, *request.cs_filters.values()))
-        return without_nul(
-            self.ask(
-                query,
-                home,
-                session_id=request.session_id,
-                most=request.budget.max_items,
-                where=native_filter(request.where, self._options.graph_db) if self._options.filters else None,
-                mode=mode,
-            )
+        body = self.ask(
+            query,
+            home,
+            session_id=request.session_id,
+            most=request.budget.max_items,
+            where=native_filter(request.where, self._options.graph_db) if self._options.filters else None,
+            mode=mode,
         )
+        body["readable_cube_ids"] = list(dict.fromkeys((home.cube_id, *self._options.readable_cubes)))
+        return without_nul(body)
 
     def ask(
         self,
