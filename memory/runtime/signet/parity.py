@@ -35,7 +35,7 @@ PARITY: tuple[Row, ...] = (
     Row("Per-prompt context", "POST /api/hooks/user-prompt-submit", "on_user_prompt_submit", "covered", "partial",
         "memory_feedback is ignored; nothing is suppressed that was injected before"),
     Row("Session end / extraction", "POST /api/hooks/session-end", "on_session_end", "covered", "partial",
-        "no job and no score: the backend derives by itself; a transcript by path only where configured"),
+        "no job, score or checkpoint: the backend derives by itself; a transcript by path only where configured"),
     Row("Pre-compaction summary", "POST /api/hooks/pre-compaction", "on_pre_compaction", "covered", "covered"),
     Row("Save compaction result", "POST /api/hooks/compaction-complete", "on_compaction_complete", "covered",
         "covered"),
@@ -59,6 +59,8 @@ PARITY: tuple[Row, ...] = (
         f"the client searches by memory/recall; {_IN_PROCESS}"),
     Row("Silence a session", "POST /api/sessions/{key}/bypass", "", "absent", "covered",
         "a client has set_mode for that"),
+    Row("Checkpoint on the way (Hermes)", "POST /api/hooks/session-checkpoint-extract", "", "absent", "absent",
+        "every prompt is recorded as it comes; what a host shows of its session, the host keeps"),
     Row("Tool marketplace (OpenClaw)", "GET /api/marketplace/mcp/tools", "", "absent", "absent",
         "no tools are sold here; OpenClaw takes the 404"),
 )  # fmt: skip
