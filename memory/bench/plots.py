@@ -227,16 +227,21 @@ def _columns(series: Sequence[Line], room: float) -> int:
     return max(1, min(3, int(room / widest)))
 
 
-def _legend(series: Sequence[Line], left: float, room: float, top: float) -> list[str]:
-    columns, body = _columns(series, room), []
-    for index, line in enumerate(series):
-        row, column = divmod(index, columns)
-        x, y = left + column * room / columns, top + 20 * row
-        body.append(
-            f'<path d="M{x:.1f} {y - 4:.1f}h22" stroke="{escape(line.colour)}" stroke-width="3"{_dashes(line)}/>'
-        )
-        body.append(_dot(x + 11, y - 4, line, 4.2) + _text(x + 28, y, line.label, "label"))
-    return body
+def _legend(series: Sequence[Line], left: float, room: float, top: float) -> tuple[list[str], float]:
+    """The legend, and where it ends. A label that is wider than the plot goes on below."""
+    columns, body, y = _columns(series, room), [], top
+    for start in range(0, len(series), columns):
+        row = series[start : start + columns]
+        labels = [textwrap.wrap(line.label, int((room / columns - 28) / _LETTER)) or [""] for line in row]
+        for column, line in enumerate(row):
+            x = left + column * room / columns
+            body.append(
+                f'<path d="M{x:.1f} {y - 4:.1f}h22" stroke="{escape(line.colour)}" stroke-width="3"'
+                f"{_dashes(line)}/>" + _dot(x + 11, y - 4, line, 4.2)
+            )
+            body.extend(_text(x + 28, y + 14 * at, text, "label") for at, text in enumerate(labels[column]))
+        y += 6 + 14 * max(map(len, labels))
+    return body, y - 10
 
 
 def lines(
@@ -249,7 +254,6 @@ def lines(
 ) -> Markup:
     """Shares over whole numbers, with a legend; ``marks`` are positions on x."""
     left, right, top, bottom = 48, width - 16, 12, 190
-    height = bottom + 42 + 20 * math.ceil(len(series) / _columns(series, right - left))
     values = sorted({x for line in series for x, _ in line.points})
     if not values:
         return _svg(width, 60, title, [_text(width / 2, 34, "nothing changed in this run", "tick", "middle")])
@@ -274,14 +278,13 @@ def lines(
         colour = escape(line.colour)
         body.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{_dashes(line)}/>')
         body.extend(_dot(x, y, line, _size(line, series)) for x, y in known)
-    body += _legend(series, left, right - left, bottom + 52)
-    return _svg(width, height, title, body)
+    legend, height = _legend(series, left, right - left, bottom + 52)
+    return _svg(width, height, title, [*body, *legend])
 
 
 def scatter(title: str, series: Sequence[Line], x_label: str, *, width: int = HALF) -> Markup:
     """Shares over amounts from 0 on, unconnected, with a legend."""
     left, right, top, bottom = 48, width - 24, 12, 190
-    height = bottom + 42 + 20 * math.ceil(len(series) / _columns(series, right - left))
     known = [(line, x, y) for line in series for x, y in line.points if y is not None]
     if not known:
         return _svg(width, 60, title, [_text(width / 2, 34, "nothing was measured", "tick", "middle")])
@@ -293,5 +296,5 @@ def scatter(title: str, series: Sequence[Line], x_label: str, *, width: int = HA
     for line, x, y in known:
         at = left + (right - left) * x / ticks[-1]
         body.append(_dot(at, bottom - (bottom - top) * y, line, _size(line, series) + 2))
-    body += _legend(series, left, right - left, bottom + 52)
-    return _svg(width, height, title, body)
+    legend, height = _legend(series, left, right - left, bottom + 52)
+    return _svg(width, height, title, [*body, *legend])

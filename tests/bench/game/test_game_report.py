@@ -127,3 +127,20 @@ def test_where_there_is_nothing_to_tell_apart_the_sentence_says_so() -> None:
     (full,) = _metrics(one=[True, True]).variants
     assert _lost(full) == "one: 100.0% throughout."
     assert _lost(variant_metrics("one", [])) == "one: nothing was scored."
+
+
+def test_a_long_name_stands_in_the_legend_whole() -> None:
+    name = "mem0 (control, the same as simple_rag; lexical embedder)"
+    (variant,) = _metrics(one=[True, False]).variants
+    long = GameMetrics(
+        experiment_id="e", variants=(variant.model_copy(update={"shown": name}), variant), differences=()
+    )
+    for block in (_learning(long), _price(long)):
+        told = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="label"[^>]*>([^<]*)<', str(block.plot))
+        assert " ".join(unescape(text) for _, _, text in told) == f"{name} one"
+        assert all(float(x) + 6.8 * len(text) <= 400 for x, _, text in told)
+        places = [float(y) for _, y, _ in told]
+        box = re.search(r'viewBox="0 0 400 (\d+)"', str(block.plot))
+        assert box
+        assert places == sorted(set(places))
+        assert places[-1] < int(box.group(1))
