@@ -45,6 +45,7 @@ def test_what_the_design_sets_is_an_option(model: type[BaseModel], block: dict[s
         (HonchoOptions, {"context_tokens": 900}, "", "base_url"),
         (MemosOptions, {**DATABASE, "writable_cube_template": "x"}, "writable_cube_template", NAMESPACE),
         (MemosOptions, {**DATABASE, "readable_cube_template": "x"}, "readable_cube_template", NAMESPACE),
+        (MemosOptions, {**DATABASE, "readable_cube_ids": ["x"]}, "readable_cube_ids", "readable_cubes"),
         (MemosOptions, {**DATABASE, "mode": "mixture"}, "mode", "search_mode"),
     ],
 )

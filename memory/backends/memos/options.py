@@ -31,6 +31,7 @@ class MemosOptions(PluginOptions):
     FORMER: ClassVar[Mapping[str, str]] = {
         "writable_cube_template": _NO_TEMPLATE,
         "readable_cube_template": _NO_TEMPLATE,
+        "readable_cube_ids": "is called readable_cubes; the scope's own cube is always read",
     }
 
     transport: Literal["http", "inprocess"] = "http"
