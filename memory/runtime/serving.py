@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import signal
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import EntryPoint, entry_points
@@ -22,6 +20,7 @@ from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.opening import open_memory
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime.signals import end_at_signals
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.slot.slot import MemorySlot
 
@@ -161,7 +160,7 @@ async def answer(
         running = uvicorn.Server(
             uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
         )
-        _outlive_signals()
+        end_at_signals(running)
         ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
         await running.serve(sockets=[listener])
 
@@ -187,13 +186,6 @@ def _listener(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         what = getattr(error, "strerror", None) or "no such address"
         raise ConfigError(f"serve.host, serve.port: cannot listen on {host} port {port} ({what})") from error
-
-
-def _outlive_signals() -> None:
-    """uvicorn ends its work at a signal and then raises it again, which would end us before the writes are sent."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
 
 
 def settings_of(config: MemslotConfig, host: str | None, port: int | None) -> ServeSettings:

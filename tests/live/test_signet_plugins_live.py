@@ -22,7 +22,16 @@ PLUGINS = {"opencode": "SIGNET_OPENCODE_PLUGIN", "openclaw": "SIGNET_OPENCLAW_PL
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+def plugin(request: pytest.FixtureRequest) -> str:
+    variable = PLUGINS["opencode" if "opencode" in request.node.name else "openclaw"]
+    built = os.environ.get(variable)
+    if not built or shutil.which("node") is None:
+        pytest.skip(f"{variable} names no built plugin, or node is not installed")
+    return built
+
+
+@pytest.fixture
+def url(plugin: str, tmp_path: Path) -> Iterator[str]:
     config = tmp_path / "serve.yaml"
     scope = {"run_id": "r", "persona_id": "ada"}
     config.write_text(json.dumps({"memory": {"backend": "mem0", "scope": scope, "data_dir": str(tmp_path)}}))
@@ -37,15 +46,15 @@ def url(tmp_path: Path) -> Iterator[str]:
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[-1]
-        process.terminate()
-        assert process.wait(60) == 0
+        try:
+            yield process.stdout.readline().split()[-1]
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
-def played(kind: str, url: str, home: Path) -> dict[str, Any]:
-    plugin = os.environ.get(PLUGINS[kind])
-    if not plugin or shutil.which("node") is None:
-        pytest.skip(f"{PLUGINS[kind]} names no built plugin, or node is not installed")
+def played(kind: str, plugin: str, url: str, home: Path) -> dict[str, Any]:
     done = subprocess.run(
         ["node", str(DRIVER), kind, plugin, url],
         capture_output=True, text=True, timeout=120, cwd=home, env={**os.environ, "HOME": str(home)}, check=False,
@@ -55,8 +64,8 @@ def played(kind: str, url: str, home: Path) -> dict[str, Any]:
     return told
 
 
-def test_opencode_remembers_across_sessions(url: str, tmp_path: Path) -> None:
-    told = played("opencode", url, tmp_path)
+def test_opencode_remembers_across_sessions(plugin: str, url: str, tmp_path: Path) -> None:
+    told = played("opencode", plugin, url, tmp_path)
     assert told["warnings"] == []
     assert told["first"] == ""
     assert "The pot is blue" in told["searched"]
@@ -69,8 +78,8 @@ def test_opencode_remembers_across_sessions(url: str, tmp_path: Path) -> None:
     assert told["forgotten"] == "Memory forgotten."
 
 
-def test_openclaw_remembers_across_sessions(url: str, tmp_path: Path) -> None:
-    told = played("openclaw", url, tmp_path)
+def test_openclaw_remembers_across_sessions(plugin: str, url: str, tmp_path: Path) -> None:
+    told = played("openclaw", plugin, url, tmp_path)
     assert all("/api/marketplace/" in one for one in told["warnings"])
     assert told["first"] == ""
     assert "The pot is blue" in told["searched"]

@@ -15,19 +15,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from memory.cli.app import app
+from memory.plugins.config import load_config
+from memory.runtime.serving import serve, settings_of
 
 TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}
 
 
-def write(directory: Path, serve: dict[str, Any], **memory: Any) -> Path:
+def write(directory: Path, served: dict[str, Any], **memory: Any) -> Path:
     given = {"condition": "full_history", "data_dir": "kept", **memory}
     file = directory / "serve.yaml"
-    file.write_text(json.dumps({"memory": given, "serve": {"port": 0, **serve}}))
+    file.write_text(json.dumps({"memory": given, "serve": {"port": 0, **served}}))
     return file
 
 
@@ -69,6 +72,21 @@ def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
             "results"
         ]
     assert len({one["content"] for one in found}) == 100
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path) -> None:
+    loaded = load_config(write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"}))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with anyio.fail_after(30):
+            await serve(
+                loaded, settings_of(loaded, None, None), lambda _: signal.raise_signal(signal.SIGTERM)
+            )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -19,6 +17,7 @@ from memory.adapter.sdk import quiet_loggers
 from memory.contract.errors import ConfigError, LifecycleError, ScopeError
 from memory.hosts.mcp.server import build_server
 from memory.plugins.config import MemslotConfig
+from memory.runtime.signals import end_at_signals
 
 __all__ = ["endpoint", "serve_http", "serve_stdio"]
 
@@ -139,10 +138,7 @@ async def serve_http(
                     timeout_graceful_shutdown=_GRACE_S,
                 )
             )
-            if threading.current_thread() is threading.main_thread():
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    # uvicorn raises the signal that ended it again, which would end us before the slot is closed.
-                    signal.signal(number, lambda *_: None)
+            end_at_signals(running)
             async with manager.run():
                 ready(f"http://{HOST}:{at}/mcp")
                 await running.serve(sockets=[listener])
