@@ -1,0 +1,127 @@
+"""Runs what README and docs tell to run: every block that follows a line ``<!-- ci -->``. Each must end with 0.
+
+``bash`` is run, ``python`` too (it may await outside of a function), and ``yaml`` is resolved by ``memslot config
+show``. A mark may hold what the reader brings along, unseen on the page: ``<!-- ci``, lines of the block's
+language, and ``-->``. The blocks of a page run in order in a directory of its own, a copy of the files git would
+commit, so that they find what a reader finds and leave nothing behind. The commands of the environment that runs
+this come first. A block of commands that cannot be run here says why: ``<!-- not run: it installs a release -->``.
+
+    python tests/documented_commands.py [README.md docs/index.md ...]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MARKED = re.compile(r"^<!-- ci\s(.*?)-->\n+```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+UNMARKED = re.compile(r"(?<!-->\n)^```bash$", re.MULTILINE)
+NOT_RUN = re.compile(r"^<!-- not run: (.+) -->$", re.MULTILINE)
+AWAITING = """
+import ast, asyncio, inspect, sys
+code = compile(sys.argv[1], "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+names = {"__name__": "__main__"}
+done = eval(code, names)
+if inspect.iscoroutine(done):
+    asyncio.run(done)
+"""
+RUNNERS = {
+    "bash": ["bash", "-euo", "pipefail", "-c"],
+    "python": [sys.executable, "-W", "error", "-c", AWAITING],
+    "yaml": ["bash", "-euo", "pipefail", "-c", 'cat > block.yaml <<< "$0"; memslot config show block.yaml'],
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A marked block: where it is, its language, its text, and what the reader brings along."""
+
+    place: str
+    language: str
+    text: str
+    before: str
+
+
+def pages() -> list[str]:
+    """The README and every page of the docs."""
+    return ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(name: str) -> Iterator[Block]:
+    """The marked blocks of a page, in order."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for found in MARKED.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(f"{name}:{line}", found[2], found[3], found[1].lstrip("\n"))
+
+
+def unmarked(name: str) -> Iterator[str]:
+    """Commands on a page of which it is not said whether they are run."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for found in UNMARKED.finditer(text):
+        yield f"{name}:{text.count(chr(10), 0, found.start()) + 1}: mark it <!-- ci -->, or <!-- not run: why -->"
+
+
+def copy_repository(target: Path) -> None:
+    """What git has or would add, in its present state."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    for name in filter(None, listing.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def run(block: Block, directory: str) -> str:
+    """Run one block and return what was wrong, or ``""``."""
+    sys.stdout.write(f"-- {block.place} ({block.language})\n{block.text}")
+    sys.stdout.flush()
+    if block.language not in RUNNERS:
+        return f"{block.place}: cannot run {block.language}"
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    done = subprocess.run(
+        [*RUNNERS[block.language], block.before + block.text],
+        cwd=directory,
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        timeout=900,
+    )
+    return f"{block.place}: ended with {done.returncode}" if done.returncode else ""
+
+
+def main(names: list[str]) -> int:
+    names = names or pages()
+    if wrong := [one for name in names for one in unmarked(name)]:
+        sys.stderr.write("".join(f"error: {one}\n" for one in wrong))
+        return 1
+    found = {name: marked for name in names if (marked := list(blocks(name)))}
+    if not found:
+        sys.stderr.write("error: no block is marked <!-- ci -->; mark those that are to be run\n")
+        return 1
+    for marked in found.values():
+        with tempfile.TemporaryDirectory() as directory:
+            copy_repository(Path(directory))
+            for block in marked:
+                if wrong := run(block, directory):
+                    sys.stderr.write(f"error: {wrong}\n")
+                    return 1
+    for name in names:
+        for reason in NOT_RUN.findall((ROOT / name).read_text(encoding="utf-8")):
+            sys.stdout.write(f"not run: {name}: {reason}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
