@@ -29,6 +29,8 @@ from memory.contract.receipts import RetrieveResult, Trace
 
 __all__ = ["RunDirectory", "file_hashes", "make_directory", "new_run_id", "read_metrics", "read_results"]
 
+_HASHED = ("calls.log", "diagnostics.jsonl", "journal.jsonl", "results.jsonl", "texts.jsonl", "times.jsonl",
+           "traces.jsonl")  # fmt: skip
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
 _probe: ContextVar[str | None] = ContextVar("memslot_probe", default=None)
 
@@ -170,9 +172,8 @@ class RunDirectory:
 
 
 def file_hashes(directory: Path) -> dict[str, str]:
-    """SHA-256, hex, of the files that a run's figures come from, and of its diagnostics."""
-    names = ("diagnostics.jsonl", "results.jsonl", "texts.jsonl", "traces.jsonl")
-    found = {name: directory / name for name in names if (directory / name).exists()}
+    """SHA-256, hex, of the files that figures of a run, or of a cell of an experiment, come from."""
+    found = {name: directory / name for name in _HASHED if (directory / name).exists()}
     hashes = {}
     for name, path in found.items():
         with open(path, "rb") as file:

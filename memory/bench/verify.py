@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from memory.bench.comparison_report import differences, read_comparison, render_comparison
 from memory.bench.figures import RunMetrics
@@ -29,7 +29,7 @@ from memory.bench.timeline import EvidenceTruth, PreferenceTruth, TimelineSet
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 
-__all__ = ["Deviation", "Verified", "verify"]
+__all__ = ["Deviation", "Verified", "compared", "few", "page_differs", "read_traces", "verify"]
 
 _TOLD = frozenset({"write_ms", "ingest_ms", "wait_ms", "events"})
 _MOST_LINES = 20
@@ -64,7 +64,9 @@ def verify(directory: Path, data: Path | None = None) -> Verified:
         ConfigError: there is nothing to verify, it is damaged, or the run is incomplete.
     """
     if (directory / "experiment.json").exists():
-        return _verify_experiment(directory)
+        from memory.bench.game.verify import verify_experiment
+
+        return verify_experiment(directory, data)
     if (directory / "comparison.json").exists():
         return _verify_comparison(directory, data)
     return _Run(directory, data).verified()
@@ -77,34 +79,13 @@ def _verify_comparison(directory: Path, data: Path | None) -> Verified:
     page = (directory / "report.html").read_text(encoding="utf-8")
     last = Verified(
         ("comparison: report",),
-        tuple(_page("comparison: report.html", page, render_comparison(directory))),
+        tuple(page_differs("comparison: report.html", page, render_comparison(directory))),
         (),
     )
     return Verified(
         tuple(dict.fromkeys(one for part in (*parts, last) for one in part.checked)),
         tuple(one for part in (*parts, last) for one in part.deviations),
         tuple(dict.fromkeys(one for part in parts for one in part.unchecked)),
-    )
-
-
-def _verify_experiment(directory: Path) -> Verified:
-    from memory.bench.game.experiment import measure
-    from memory.bench.game.manifest import read_experiment
-    from memory.bench.game.metrics import GameMetrics
-    from memory.bench.game.report import render_game_report
-
-    manifest, file = read_experiment(directory), directory / "metrics.json"
-    try:
-        recorded = GameMetrics.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValidationError):
-        raise ConfigError(f"{file} is missing or damaged; resume the experiment to its end") from None
-    found = [*_compared("metrics.json", recorded, measure(directory, manifest))]
-    page = (directory / "report.html").read_text(encoding="utf-8")
-    found += _page("report.html", page, render_game_report(directory, manifest, recorded))
-    return Verified(
-        ("metrics: from the judged beats", "report: from metrics"),
-        tuple(found),
-        ("verdicts: against traces and texts",),
     )
 
 
@@ -116,7 +97,7 @@ class _Run:
             raise ConfigError(f"{directory} holds an incomplete run; there are no figures to verify")
         self.results = read_results(directory)
         self.metrics = read_metrics(directory)
-        self.traces = _traces(directory / "traces.jsonl")
+        self.traces = read_traces(directory / "traces.jsonl")
         self.unchecked: list[str] = []
         self.name = self.manifest.run_id
 
@@ -132,7 +113,7 @@ class _Run:
         deviations = []
         for told in checks.values():
             deviations += [
-                Deviation(f"{self.name}: {one.where}", one.recorded, one.computed) for one in _few(told)
+                Deviation(f"{self.name}: {one.where}", one.recorded, one.computed) for one in few(told)
             ]
         return Verified(tuple(checks), tuple(deviations), tuple(self.unchecked))
 
@@ -216,14 +197,14 @@ class _Run:
             preferences=preference_scores(records),
             cost=cost,
         )
-        yield from _compared("metrics.json", told, computed)
+        yield from compared("metrics.json", told, computed)
 
     def _report(self) -> Iterator[Deviation]:
         page = self.directory / "report.html"
         if not page.exists():
             yield Deviation("report.html", "missing", "a report")
             return
-        yield from _page(
+        yield from page_differs(
             "report.html",
             page.read_text(encoding="utf-8"),
             render_report(self.directory, self.manifest, self.metrics),
@@ -297,7 +278,12 @@ def _rescored(
                 yield Deviation(f"{where}: {name}", str(recorded[name]), str(value))
 
 
-def _traces(file: Path) -> list[tuple[Trace, str | None]]:
+def read_traces(file: Path) -> list[tuple[Trace, str | None]]:
+    """Traces, each with the probe it belongs to.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
     try:
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         found = []
@@ -319,10 +305,11 @@ def _llm(traces: Iterable[tuple[Trace, str | None]]) -> Phased:
     return sums
 
 
-def _compared(where: str, recorded: BaseModel, computed: BaseModel) -> Iterator[Deviation]:
+def compared(where: str, recorded: Any, computed: Any) -> Iterator[Deviation]:
+    """What differs, leaf by leaf, in two records, or two values of JSON."""
     before, now = (
-        dict(_leaves(recorded.model_dump(mode="json"))),
-        dict(_leaves(computed.model_dump(mode="json"))),
+        dict(_leaves(one.model_dump(mode="json") if isinstance(one, BaseModel) else one))
+        for one in (recorded, computed)
     )
     for name in {**before, **now}:
         if before.get(name, "absent") != now.get(name, "absent"):
@@ -341,7 +328,8 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _page(where: str, recorded: str, computed: str) -> Iterator[Deviation]:
+def page_differs(where: str, recorded: str, computed: str) -> Iterator[Deviation]:
+    """The first line in which a page is not what it was computed from."""
     if recorded == computed:
         return
     pairs = zip(recorded.splitlines(), computed.splitlines(), strict=False)
@@ -352,7 +340,7 @@ def _page(where: str, recorded: str, computed: str) -> Iterator[Deviation]:
     yield Deviation(f"{where}, line {place}", one.strip()[:80], other.strip()[:80])
 
 
-def _few(told: Iterable[Deviation]) -> Iterator[Deviation]:
+def few(told: Iterable[Deviation]) -> Iterator[Deviation]:
     """The first ones, and how many more there are."""
     more: Counter[str] = Counter()
     for number, one in enumerate(told):

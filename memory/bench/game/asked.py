@@ -27,7 +27,7 @@ from memory.bench.timeline import (
 from memory.contract.errors import BackendError
 from memory.contract.receipts import RetrieveResult
 
-__all__ = ["ask_probes", "with_options"]
+__all__ = ["Asked", "ask_probes", "with_options"]
 
 _LETTER = re.compile(r"\(([a-z])\)")
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ async def ask_probes(
     Raises:
         MemslotError: as for :func:`memory.bench.game.tested.play_test`.
     """
-    return await _Asked(dealings, persona_id, after, probes).play()
+    return await Asked(dealings, persona_id, after, probes).play()
 
 
 def with_options(probe: Probe, truth: ChoiceTruth) -> str:
@@ -61,7 +61,9 @@ def with_options(probe: Probe, truth: ChoiceTruth) -> str:
     return "\n".join([probe.query, *lines, "Answer with the letter of the reply that suits me best."])
 
 
-class _Asked(Tested):
+class Asked(Tested):
+    """The probes of one point while they are asked."""
+
     def __init__(self, dealings: Dealings, persona_id: str, after: int, probes: Sequence[Probe]) -> None:
         beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
         script = Script("", None, None, _WHEN, beats)
@@ -130,6 +132,7 @@ class _Asked(Tested):
             return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}
         answer = truth.answer if isinstance(truth, EvidenceTruth) else None
         if answer is None or not self._table.roles.answers:
+            self._keep(probe, probe.query, "", result)
             return {}
         reply = await self._ask(probe.query, probe, result, script)
         beat = Beat(
@@ -152,6 +155,9 @@ class _Asked(Tested):
     async def _ask(self, said: str, probe: Probe, result: RetrieveResult, script: Script) -> str:
         reply = await self._dealings.reply(result.formatted_context, (), said, script, 1)
         self._earlier.append(Exchange(said, reply))
-        text = {"probe_id": probe.probe_id, "user": said, "reply": reply, "context": result.formatted_context}
-        self._texts.append(text)
+        self._keep(probe, said, reply, result)
         return reply
+
+    def _keep(self, probe: Probe, said: str, reply: str, result: RetrieveResult) -> None:
+        shown = result.formatted_context
+        self._texts.append({"probe_id": probe.probe_id, "user": said, "reply": reply, "context": shown})

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from memory.bench.game.table import Played, Stopped, Table
 from memory.bench.manifest import ErrorRecord, write_atomic
 from memory.bench.metrics import percentile
 from memory.bench.provenance import wire_truth
+from memory.bench.rundir import file_hashes
 from memory.contract.errors import MemslotError
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
@@ -34,7 +35,8 @@ from memory.plugins.redaction import Scrubber
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime.provider import Provider
 
-__all__ = ["Job", "Tell", "cell_directory", "open_record", "play_cell", "run_job"]
+__all__ = ["Job", "Tell", "cell_directory", "kept_texts", "open_record", "play_cell", "run_job", "tallied",
+           "timings"]  # fmt: skip
 
 Tell = Callable[[str, int, int], None]
 """Called with a cell's id, its sessions and test sessions ended, and how many it has."""
@@ -75,6 +77,56 @@ def open_record(job: Job) -> CellRecord:
             agent_id=given.agent_id if given else None,
         ),
     )
+
+
+def tallied(played: Played) -> dict[str, Any]:
+    """The fields of a cell's record that its journal tells."""
+    counts = played.counts
+    dated, versioned = counts["dated"], counts["versioned"]
+    observed = "dated" if dated else "versioned" if versioned else "weak"
+    return {
+        "sessions": played.sessions,
+        "tests": played.tests,
+        "counts": dict(sorted(counts.items())),
+        "writes": dict(sorted(played.writes.items())),
+        "readiness": dict(sorted(played.readiness.items())),
+        "store": dict(sorted(played.store.items())),
+        "pet_observability": observed if counts["recalled"] else None,
+        "models": {role: dict(spent) for role, spent in sorted(played.models.items())},
+        "warnings": tuple(
+            f"{text} ({count}x)" for text, count in played.warnings.most_common(_MOST_WARNINGS)
+        ),
+        "resumed": played.resumed,
+    }
+
+
+def kept_texts(rows: Iterable[Mapping[str, Any]], persona_id: str) -> list[dict[str, Any]]:
+    """What was said and shown in test sessions, from a journal's lines."""
+    return [
+        {"persona_id": persona_id, **text}
+        for row in rows
+        if row["kind"] in ("test", "probes")
+        for text in row.get("texts", ())
+    ]
+
+
+def timings(directory: Path) -> dict[str, PhaseRecord]:
+    """Time by phase, as far as a cell's directory tells."""
+    phases: dict[str, list[float]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (directory / "times.jsonl").read_text(encoding="utf-8").splitlines():
+            for phase, values in json.loads(line).items():
+                phases.setdefault(phase, []).extend(values)
+    return {
+        phase: PhaseRecord(
+            calls=len(values),
+            total_ms=round(sum(values), 3),
+            p50=percentile(values, 0.5),
+            p95=percentile(values, 0.95),
+            p99=percentile(values, 0.99),
+        )
+        for phase, values in sorted(phases.items())
+    }
 
 
 def run_job(
@@ -159,35 +211,16 @@ class _Cell:
         played = self.played
         with contextlib.suppress(OSError):
             self._write_results()
-        recalled = played.counts["recalled"]
-        observability = (
-            None
-            if not recalled
-            else "dated"
-            if played.counts["dated"]
-            else "versioned"
-            if played.counts["versioned"]
-            else "weak"
-        )
-        warnings = [f"{text} ({count}x)" for text, count in played.warnings.most_common(_MOST_WARNINGS)]
         return CellRecord.model_validate(
             {
                 **open_record(self.job).model_dump(),
                 "native_scope": self.native_scope,
                 "status": status,
                 "error": error,
-                "sessions": played.sessions,
-                "tests": played.tests,
-                "counts": dict(sorted(played.counts.items())),
-                "writes": dict(sorted(played.writes.items())),
-                "readiness": dict(sorted(played.readiness.items())),
-                "store": dict(sorted(played.store.items())),
-                "pet_observability": observability,
-                "models": {role: dict(spent) for role, spent in sorted(played.models.items())},
-                "warnings": tuple(warnings),
-                "resumed": played.resumed,
-                "timings": self._timings(),
+                **tallied(played),
+                "timings": timings(self.directory),
                 "wall_ms": round((time.perf_counter() - began) * 1000, 3),
+                "files": file_hashes(self.directory),
             }
         )
 
@@ -265,13 +298,7 @@ class _Cell:
         if not self.job.experiment.settings.texts_kept:
             journal.without_texts()
             return
-        persona = self.job.spec.persona_id
-        texts = [
-            {"persona_id": persona, **text}
-            for row in journal.lines()
-            if row["kind"] in ("test", "probes")
-            for text in row.get("texts", ())
-        ]
+        texts = kept_texts(journal.lines(), self.job.spec.persona_id)
         lines = "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
         write_atomic(self.directory / "texts.jsonl", lines)
 
@@ -296,23 +323,6 @@ class _Cell:
                 open(self.directory / "times.jsonl", "a", encoding="utf-8") as file,
             ):
                 file.write(json.dumps(spent) + "\n")
-
-    def _timings(self) -> dict[str, PhaseRecord]:
-        phases: dict[str, list[float]] = {}
-        with contextlib.suppress(OSError, ValueError):
-            for line in (self.directory / "times.jsonl").read_text(encoding="utf-8").splitlines():
-                for phase, values in json.loads(line).items():
-                    phases.setdefault(phase, []).extend(values)
-        return {
-            phase: PhaseRecord(
-                calls=len(values),
-                total_ms=round(sum(values), 3),
-                p50=percentile(values, 0.5),
-                p95=percentile(values, 0.95),
-                p99=percentile(values, 0.99),
-            )
-            for phase, values in sorted(phases.items())
-        }
 
 
 class _Traces:

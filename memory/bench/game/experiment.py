@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from memory.adapter.lockfile import FileLock
-from memory.bench.canonical import canonical_hash
 from memory.bench.cell import error_record
 from memory.bench.game.cellrun import Job, cell_directory, open_record
 from memory.bench.game.executors import Executor, make_executor
@@ -40,7 +39,7 @@ from memory.bench.game.record import BeatRecord
 from memory.bench.game.seats import role_records
 from memory.bench.manifest import CheckRecord, DataRecord, ErrorRecord
 from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
-from memory.bench.rundir import make_directory, new_run_id
+from memory.bench.rundir import file_hashes, make_directory, new_run_id
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import BackendUnavailable, ConfigError, MemslotError
 from memory.doctor import CheckFailed, run_doctor
@@ -48,7 +47,7 @@ from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime.provider import Provider
 
-__all__ = ["At", "Outcome", "begin", "load_beats", "resume"]
+__all__ = ["At", "Outcome", "begin", "data_record", "load_beats", "measure", "resume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,24 +221,26 @@ class _Run:
             self.stopped = self.stopped or record.status == "stopped"
             self.cells[record.cell_id] = record
             self._update()
-        statuses = {cell.status for cell in self.cells.values()}
-        failed = any(variant.error for variant in self.manifest.variants) or statuses & {"failed", "died"}
-        status = "failed" if failed else "completed" if statuses == {"completed"} else "stopped"
         run = run.model_copy(update={"ended_at": datetime.now(UTC)})
-        self._update(runs=(*earlier, run), status=status)
-        return self._finish()
+        return self._finish((*earlier, run))
 
-    def _finish(self) -> Outcome:
+    def _finish(self, runs: tuple[RunRecord, ...]) -> Outcome:
+        """Figures and page, and only then the word that it has ended."""
         from memory.bench.game.report import write_game_report
 
+        ended = self.manifest.model_copy(
+            update={"runs": runs, "status": self.manifest.outcome(), "files": file_hashes(self.directory)}
+        )
+        self.manifest = ended.model_copy(update={"record_sha256": ended.own_hash()})
         metrics = measure(self.directory, self.manifest)
         write_record(metrics, self.directory / "metrics.json")
         write_game_report(self.directory, self.manifest, metrics)
+        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
         return Outcome(self.directory, self.manifest, metrics)
 
     def _update(self, **fields: Any) -> None:
         cells = tuple(self.cells[cell.cell_id] for cell in self.manifest.cells)
-        self.manifest = self.manifest.model_copy(update={"cells": cells, **fields})
+        self.manifest = self.manifest.model_copy(update={"cells": cells, "record_sha256": None, **fields})
         write_record(self.manifest, self.directory / EXPERIMENT_FILE)
 
     def _jobs(self) -> list[Job]:
@@ -353,37 +354,28 @@ def _first_manifest(
     data = {str(seed): experiment.timelines(seed) for seed in settings.seeds}
     first = data[str(settings.seeds[0])]
     variants = [_variant(experiment, variant, registry, first) for variant in settings.providers]
-    roles = role_records(settings)
     shown = settings.model_dump(mode="json", exclude={"output", "data", "executor", "providers", "roles"})
-    decisive = settings.model_dump(
-        mode="json", exclude={"output", "data", "executor", "providers", "roles", "limits", "doctor"}
-    )
-    hashes = {
-        "bench": canonical_hash(decisive),
-        "data": canonical_hash({seed: one.data_hash for seed, one in data.items()}),
-        "roles": canonical_hash([role.model_dump(mode="json") for role in roles]),
-        "providers": canonical_hash([variant.label for variant in variants]),
-        **{f"provider {variant.label}": variant.config_hash for variant in variants},
-    }
     directory = settings.directory / experiment_id
-    return ExperimentManifest(
+    manifest = ExperimentManifest(
         experiment_id=experiment_id,
         created_at=created,
         versions=version_record(
             registry.selected(experiment.config(settings.providers[0])), variants[0].provider
         ),
         bench={**shown, "providers": [variant.label for variant in settings.providers]},
-        hashes=hashes,
-        data={seed: _data(one) for seed, one in data.items()},
-        roles=roles,
+        hashes={},
+        data={seed: data_record(one) for seed, one in data.items()},
+        roles=role_records(settings),
         variants=tuple(variants),
         cells=tuple(
             open_record(_job(experiment, spec, directory, experiment_id)) for spec in experiment.cells()
         ),
     )
+    return manifest.model_copy(update={"hashes": manifest.parts()})
 
 
-def _data(data: TimelineSet) -> DataRecord:
+def data_record(data: TimelineSet) -> DataRecord:
+    """What a manifest says of timelines."""
     return DataRecord(
         timeline=data.name,
         name=data.data_name,

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from memory.bench.canonical import canonical_hash
 from memory.bench.manifest import (
     CheckRecord,
     DataRecord,
@@ -119,6 +120,8 @@ class CellRecord(_Record):
     """Time by phase; of a process that was killed, up to its last whole session."""
     wall_ms: float | None = None
     """From beginning to end of the process that ended it."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """SHA-256, hex, of its files by name."""
 
 
 class VariantRecord(_Record):
@@ -221,6 +224,34 @@ class ExperimentManifest(_Record):
     """All cells, in the order they are begun."""
     runs: tuple[RunRecord, ...] = ()
     """Processes that worked on it, the first and each that resumed it."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """SHA-256, hex, of files beside this one by name; those of cells stand with them."""
+    record_sha256: str | None = None
+    """Of everything else in here, as canonical JSON; null until it has ended."""
+
+    def parts(self) -> dict[str, str]:
+        """``hashes``, computed anew from what else is in here."""
+        decisive = {
+            name: value for name, value in self.bench.items() if name not in ("limits", "doctor", "providers")
+        }
+        return {
+            "bench": canonical_hash(decisive),
+            "data": canonical_hash({seed: one.sha256 for seed, one in self.data.items()}),
+            "roles": canonical_hash([role.model_dump(mode="json") for role in self.roles]),
+            "providers": canonical_hash([variant.label for variant in self.variants]),
+            **{f"provider {variant.label}": variant.config_hash for variant in self.variants},
+        }
+
+    def outcome(self) -> Literal["completed", "failed", "stopped"]:
+        """``status``, as its cells and providers tell it."""
+        statuses = {cell.status for cell in self.cells}
+        if any(variant.error for variant in self.variants) or statuses & {"failed", "died"}:
+            return "failed"
+        return "completed" if statuses == {"completed"} else "stopped"
+
+    def own_hash(self) -> str:
+        """``record_sha256``, computed anew."""
+        return canonical_hash(self.model_dump(mode="json", exclude={"record_sha256"}))
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

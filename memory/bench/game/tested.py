@@ -14,10 +14,10 @@ from memory.bench.timeline import Beat, PreferenceTruth, TestSession
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError
 from memory.contract.events import MemoryEvent, Message
-from memory.contract.receipts import RetrieveResult
+from memory.contract.receipts import ConsistencyModel, RetrieveResult
 from memory.contract.requests import AdapterMode
 
-__all__ = ["Tested", "Told", "play_test"]
+__all__ = ["Tested", "Told", "counts_as_known", "play_test"]
 
 Told = tuple[int, str, str]
 """A turn that was written: number of its session, event id, what the user said in lower case."""
@@ -44,6 +44,13 @@ async def play_test(
     return await Tested(dealings, persona_id, test, told).play()
 
 
+def counts_as_known(state: str, consistency: ConsistencyModel, score_unknown: bool) -> bool:
+    """Whether answers of a memory in this state count: it is ready, need not be waited for, or never says."""
+    if state == "not_offered":
+        return consistency == "immediate" or score_unknown
+    return state == "ready" or (state == "unknown" and score_unknown)
+
+
 class Tested:
     """A test session while it is played."""
 
@@ -65,8 +72,7 @@ class Tested:
             if self._settings.read_only:  # a switch that fails leaves the slot read-only all the same
                 await self._switch(AdapterMode(read_only=True, reason="test_session"))
             before = self._fingerprint()
-            for beat in self._test.script.beats:
-                await self._beat(beat, readiness, known)
+            await self.judged(readiness, known)
             if self._settings.read_only:
                 await self._offer()
             after = self._fingerprint()
@@ -89,6 +95,17 @@ class Tested:
             **({"texts": self._texts} if self._table.keep_texts else {}),
         }
 
+    async def judged(self, readiness: str, known: bool) -> tuple[list[BeatRecord], list[dict[str, str]]]:
+        """The requests alone: what they are worth, and what was said and shown.
+
+        Args:
+            readiness: the memory's state as they begin.
+            known: whether they count.
+        """
+        for beat in self._test.script.beats:
+            await self._beat(beat, readiness, known)
+        return self._records, self._texts
+
     async def _switch(self, mode: AdapterMode) -> None:
         with self._table.timed("mode"):
             await self._slot.set_mode(mode)
@@ -101,20 +118,20 @@ class Tested:
         """State of the memory, and whether its answers count."""
         waiting = self._slot.capability(SupportsReadiness)
         if waiting is None:
-            known = self._slot.traits.consistency == "immediate"
-            if not known:
+            if self._slot.traits.consistency != "immediate":
                 self._warnings.append("writes become retrievable later, and the provider cannot say when")
-            return "not_offered", known or self._settings.score_unknown
+            return "not_offered", self._counts("not_offered")
         with self._table.timed("wait"):
             answer = await waiting.wait_until_ready(self._dealings.scope, self._settings.wait_timeout_s)
         why = f": {answer.detail}" if answer.detail else ""
         if answer.state == "failed":
             raise Stopped(f"the backend failed to process what was written, so no test session counts{why}")
-        if answer.state == "ready":
-            return "ready", True
-        self._warnings.append(f"a test session began while readiness was {answer.state}{why}")
-        scored = answer.state == "unknown" and self._settings.score_unknown
-        return answer.state, scored
+        if answer.state != "ready":
+            self._warnings.append(f"a test session began while readiness was {answer.state}{why}")
+        return answer.state, self._counts(answer.state)
+
+    def _counts(self, state: str) -> bool:
+        return counts_as_known(state, self._slot.traits.consistency, self._settings.score_unknown)
 
     async def _beat(self, beat: Beat, readiness: str, known: bool) -> None:
         script, session_id = self._test.script, self._test.session_id

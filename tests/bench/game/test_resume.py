@@ -18,9 +18,10 @@ from memory.bench.game.cellrun import Job, run_job
 from memory.bench.game.experiment import Outcome, begin, resume
 from memory.bench.game.manifest import CellRecord, read_experiment
 from memory.bench.game.record import PlayJournal
+from memory.bench.verify import verify
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
-TIMES = {"timings", "wall_ms", "resumed", "scope", "native_scope", "warnings"}
+TIMES = {"timings", "wall_ms", "resumed", "scope", "native_scope", "warnings", "files"}
 
 
 class Killed(BaseException):
@@ -91,6 +92,7 @@ def test_a_run_that_ended_anywhere_goes_on_to_the_same(
     assert stored_events(done) == stored_events(whole)
     assert set(stored_events(done).values()) == {1}
     assert sum(cell.resumed for cell in done.manifest.cells) <= 1
+    assert verify(directory).deviations == ()
     assert len(done.manifest.runs) == 2
     assert done.manifest.runs[0].ended_at is None
 
@@ -102,6 +104,7 @@ sys.path.insert(0, {here!r})
 from game_support import matrix
 from memory.bench.game.experiment import begin
 from memory.bench.game.record import PlayJournal
+from memory.bench.verify import verify
 
 real, written = PlayJournal.add, [0]
 def add(self, kind, **row):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -56,17 +55,12 @@ def test_requests_to_an_unready_memory_are_counted_and_said(
             ), name
 
 
-def test_an_experiment_verifies_until_a_verdict_or_the_page_is_touched(tmp_path: Path) -> None:
+def test_an_experiment_verifies_until_the_page_is_touched(tmp_path: Path) -> None:
     outcome = play(tmp_path, "static_profile", "full_history")
     assert verify(outcome.directory).deviations == ()
     outcome.report.write_text(outcome.report.read_text(encoding="utf-8") + "<!-- -->", encoding="utf-8")
-    results = next(outcome.directory.glob("cells/*/results.jsonl"))
-    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    for row in rows:
-        row["fit_first"] = not row["fit_first"]
-    results.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    told = {one.where.split(":")[0].split(",")[0] for one in verify(outcome.directory).deviations}
-    assert told == {"metrics.json", "report.html"}
+    (told,) = verify(outcome.directory).deviations
+    assert told.where.startswith("report.html")
 
 
 def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:

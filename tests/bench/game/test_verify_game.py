@@ -1,0 +1,290 @@
+"""An experiment that was left alone verifies; in one of which any one value was changed, the change is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from game_support import SIZE, lines, matrix, play
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memory import ConfigError
+from memory.bench.game.experiment import begin, measure, resume
+from memory.bench.game.manifest import read_experiment, write_record
+from memory.bench.game.report import write_game_report
+from memory.bench.rundir import file_hashes
+from memory.bench.verify import Verified, verify
+from memory.contract.errors import BackendRejected
+from memory.plugins.registry import MemoryAdapterRegistry
+
+CELL = "cells/02-s7-r1-p1"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    size = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
+    return play(tmp_path_factory.mktemp("kept"), "no_memory", "full_history", game=size).directory
+
+
+@pytest.fixture
+def copy(kept: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(kept, tmp_path / kept.name)
+
+
+def told(found: Verified) -> str:
+    return "\n".join(f"{one.where}: {one.recorded} / {one.computed}" for one in found.deviations)
+
+
+def rewritten(file: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    rows = lines(file)
+    change(rows)
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+
+
+def covered_up(directory: Path) -> None:
+    """What whoever changed a cell's files would do so that nobody sees it: each hash, figure and page anew."""
+    manifest = read_experiment(directory)
+    cells = []
+    for cell in manifest.cells:
+        place = directory / "cells" / cell.cell_id
+        cells.append(cell.model_copy(update={"files": file_hashes(place)}))
+        write_record(cells[-1], place / "cell.json")
+    manifest = manifest.model_copy(update={"cells": tuple(cells)})
+    manifest = manifest.model_copy(update={"record_sha256": manifest.own_hash()})
+    write_record(manifest, directory / "experiment.json")
+    metrics = measure(directory, manifest)
+    write_record(metrics, directory / "metrics.json")
+    write_game_report(directory, manifest, metrics)
+
+
+def test_an_experiment_that_was_left_alone_agrees_with_itself(kept: Path) -> None:
+    found = verify(kept)
+    assert found.deviations == ()
+    assert found.unchecked == ("stores: a provider's own files are not covered",)
+    assert len(found.checked) == 6
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"keep_texts": False},
+        {"cs": [], "score_unknown": True},
+        {"game": {**SIZE, "sessions": 10, "tests": 2, "attributes": 4, "language": "zh"}, "replicates": 2},
+        {"memory": {"token_counter": "game_counter:count"}},
+    ],
+    ids=["no texts", "other settings", "Chinese, twice", "a counter of its own"],
+)
+def test_other_experiments_agree_too(tmp_path: Path, more: dict[str, Any]) -> None:
+    size = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
+    done = play(tmp_path, "simple_rag", "rolling_summary", **{"game": size, **more})
+    found = verify(done.directory)
+    assert found.deviations == ()
+    why = {"keep_texts": "texts were not kept", "memory": "the counter is not memslot's own"}
+    assert [text for name, text in why.items() if name in more and text in " ".join(found.unchecked)] == [
+        text for name, text in why.items() if name in more
+    ]
+
+
+def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path: Path) -> None:
+    experiment = matrix(tmp_path, "no_memory", "full_history", "oracle_ipas")
+
+    class Refusing(MemoryAdapterRegistry):
+        def create(self, config: Any, **more: Any) -> Any:
+            adapter, written = super().create(config, **more), [0]
+            real = adapter.record_event
+
+            async def record_event(event: Any) -> Any:
+                written[0] += 1
+                if written[0] > 12:
+                    raise BackendRejected("the disk says no", sent=False)
+                return await real(event)
+
+            if config.provider == "full_history":
+                adapter.record_event = record_event  # type: ignore[method-assign]
+            return adapter
+
+    failed = begin(experiment, registry=Refusing())
+    assert failed.manifest.status == "failed"
+    assert verify(failed.directory).deviations == ()
+    again = resume(experiment, failed.directory)
+    assert [cell.resumed for cell in again.manifest.cells] == [0, 1, 0]
+    assert verify(failed.directory).deviations == ()
+
+
+def _beats(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    return (beat for row in rows for beat in row.get("beats", ()))
+
+
+def verdict(place: Path) -> None:
+    """Of every request that did not suit, that it did."""
+    for name, each in (("results.jsonl", list), ("journal.jsonl", _beats)):
+        rewritten(place / name, lambda rows, each=each: [_well(row) for row in each(rows)] and None)  # type: ignore[misc]
+
+
+def _well(row: dict[str, Any]) -> None:
+    if row["fit_first"] is False:
+        row.update(first="current", last="current", fit_first=True, fit_last=True, turns=1)
+
+
+def answer(place: Path) -> None:
+    """Of one request, what the assistant replied."""
+    reply = "Certainly. I act without checking back."
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        next(row for row in rows if "user" in row)["reply"] = reply
+
+    rewritten(place / "texts.jsonl", change)
+    rewritten(
+        place / "journal.jsonl",
+        lambda rows: change([text for row in rows for text in row.get("texts", ())]),
+    )
+
+
+def section(place: Path) -> None:
+    """Of one request, what the memory showed."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        row = next(row for row in rows if row.get("context"))
+        row["context"] = row["context"][:40]
+
+    rewritten(place / "texts.jsonl", change)
+    rewritten(
+        place / "journal.jsonl",
+        lambda rows: change([text for row in rows for text in row.get("texts", ())]),
+    )
+
+
+def trace(place: Path) -> None:
+    """Of one retrieval, its tokens."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        next(row for row in rows if row["probe_id"] is not None)["token_count"] += 1
+
+    rewritten(place / "traces.jsonl", change)
+
+
+def written(place: Path) -> None:
+    """Of one write, that it was stored."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        next(row for row in rows if row["operation"] == "record_event")["consistency"] = "queued"
+
+    rewritten(place / "traces.jsonl", change)
+
+
+def call_less(place: Path) -> None:
+    """One retrieval less."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        rows.remove(next(row for row in rows if row["operation"] == "retrieve"))
+
+    rewritten(place / "traces.jsonl", change)
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (verdict, ("results.jsonl", "journal.jsonl, test_", "fit_first", "turns")),
+        (answer, ("journal.jsonl, test_", "reply")),
+        (section, ("texts.jsonl", "tokens")),
+        (trace, ("traces.jsonl", "tokens")),
+        (written, ("journal.jsonl", "traces.jsonl")),
+        (call_less, ("turns", "traces.jsonl")),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_what_was_changed_and_covered_up_is_named(
+    copy: Path, change: Callable[[Path], None], names: tuple[str, ...]
+) -> None:
+    change(copy / CELL)
+    assert f"{CELL}/" in told(verify(copy))
+    covered_up(copy)
+    named = told(verify(copy))
+    assert any(name in named for name in names), named or "nothing was found"
+    assert CELL in named
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("metrics.json", '"scored": 1', '"scored": 2'),
+        ("report.html", "full_history", "full_hist0ry"),
+        ("experiment.json", '"provider": null', '"provider": "openai"'),
+    ],
+)
+def test_a_figure_a_page_and_a_manifest_that_were_changed_are_named(
+    copy: Path, name: str, old: str, new: str
+) -> None:
+    text = (copy / name).read_text("utf-8")
+    assert old in text
+    (copy / name).write_text(text.replace(old, new, 1), "utf-8")
+    assert name in told(verify(copy))
+
+
+def test_a_file_that_is_missing_is_named(copy: Path) -> None:
+    for file in sorted(one for one in (copy / CELL).iterdir() if one.is_file() and one.name != ".lock"):
+        content = file.read_bytes()
+        file.unlink()
+        assert file.name in told(verify(copy)), file.name
+        file.write_bytes(content)
+    (copy / "report.html").unlink()
+    assert "report.html" in told(verify(copy))
+    (copy / "metrics.json").unlink()
+    with pytest.raises(ConfigError, match=r"metrics\.json is missing or damaged"):
+        verify(copy)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from leaves(item, (*path, place))
+    else:
+        yield path
+
+
+def flipped(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return "x" if value is None else f"{value}x"
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_whichever_value_is_changed_it_is_named(kept: Path, copy: Path, data: st.DataObject) -> None:
+    files = sorted(
+        path.relative_to(kept)
+        for path in kept.rglob("*")
+        if path.suffix in (".json", ".jsonl") and "store" not in path.parts
+    )
+    name = data.draw(st.sampled_from(files))
+    text = (kept / name).read_text("utf-8")
+    rows = [json.loads(row) for row in text.splitlines()] if name.suffix == ".jsonl" else [json.loads(text)]
+    number = data.draw(st.integers(0, len(rows) - 1))
+    place = data.draw(st.sampled_from(list(leaves(rows[number]))))
+    at = rows[number]
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = flipped(at[place[-1]])
+    (copy / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    try:
+        try:
+            named = told(verify(copy))
+        except ConfigError as error:
+            named = str(error)
+    finally:
+        shutil.copyfile(kept / name, copy / name)
+    assert str(name) in named, f"{name}, row {number + 1}, {place}: {named or 'nothing was found'}"
