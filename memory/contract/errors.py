@@ -7,7 +7,8 @@
     │   └── IsolationError        a backend answered with a row of another scope; the row is never shown
     ├── ReadOnlyError             a destructive call arrived while the slot is read-only
     ├── LifecycleError            the slot is closed, or is used from another event loop
-    ├── JournalError              the journal cannot be opened or written; nothing was sent
+    ├── StoreError                a file of memslot's own cannot be opened, read or written
+    │   └── JournalError          the journal; nothing was sent
     ├── CapabilityNotSupported    the adapter does not offer the capability asked for
     ├── PluginError
     │   ├── PluginNotFound        no plugin of that name
@@ -52,6 +53,7 @@ __all__ = [
     "PluginNotFound",
     "ReadOnlyError",
     "ScopeError",
+    "StoreError",
     "normalise_error",
 ]
 
@@ -90,7 +92,11 @@ class LifecycleError(MemslotError):
     """The slot is closed, not opened, or used from another event loop than the one that opened it."""
 
 
-class JournalError(MemslotError):
+class StoreError(MemslotError):
+    """A file of memslot's own cannot be opened, read or written. Names the file and the fix."""
+
+
+class JournalError(StoreError):
     """The journal cannot be opened or written; where it was a write, nothing was kept and nothing was sent."""
 
 

@@ -11,6 +11,7 @@ from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter
 from memory.plugins.config import JournalSettings, MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.slot.host_store import HOST_FILE
 from memory.slot.journal import Journal
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import TraceSink
@@ -52,6 +53,7 @@ def build_slot(
     return MemorySlot(
         adapter,
         journal=open_journal(journal, data_dir or settings.data_dir) if journal else None,
+        host_file=(data_dir or settings.data_dir) / HOST_FILE,
         scope=scope or settings.memory.scope,
         budget=settings.memory.budget,
         deadlines=settings.memory.deadlines,

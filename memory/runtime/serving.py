@@ -22,6 +22,7 @@ from memory.plugins.redaction import DataPath, Public
 from memory.runtime.policy import TurnMemory, TurnPolicy
 from memory.runtime.signals import end_at_signals
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
+from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 
 __all__ = ["ServeSettings", "TokenSettings", "answer", "serve"]
@@ -77,6 +78,9 @@ class ServeSettings(PluginOptions):
     """``name`` and ``description`` of the agent, told at a session's start."""
     transcripts: DataPath | None = None
     """Directory whose files a client may name as ``transcriptPath``. Default: none is read."""
+    keep: bool = True
+    """Keep what clients say of single memories, and where sessions left off, in ``memory.data_dir``, so that a
+    restart finds it. Without, it is gone when the process ends."""
     longest_prompt: int = Field(default=200_000, gt=0)
     """Characters of a prompt or memory."""
     max_body_bytes: int = Field(default=2_000_000, gt=0)
@@ -139,12 +143,15 @@ async def answer(
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
     async with TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory, AsyncExitStack() as stack:
+        store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
+        stack.callback(store.close)
         server = RuntimeAdapterServer(
             memory,
             tokens=settings.scopes(slot.scope),
             isolate=settings.isolate,
             settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
             limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
+            store=store,
             secrets_exec=settings.secrets_exec,
         )
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda one: one.name):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, repeat
@@ -27,7 +27,8 @@ from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.journal_file import Durability, OpenFiles, connect, explained
+from memory.slot.journal_file import JOURNAL
+from memory.slot.sqlite_file import Durability, OpenFiles, connect, explained, scope_key
 
 __all__ = ["Durability", "Journal", "JournalEntry", "JournalStatus"]
 
@@ -94,8 +95,8 @@ class Journal:
         self._since_checkpoint = 0
         self._guard = threading.Lock()
         self._max_pages: int | None = None
-        self._db = connect(path, durability)
-        self._files = OpenFiles(path)
+        self._db = connect(path, durability, JOURNAL)
+        self._files = OpenFiles(path, JOURNAL)
         self._page_size: int = self._db.execute("PRAGMA page_size").fetchone()[0]
         if max_mb is not None:
             self._max_pages = max_mb * 1024 * 1024 // self._page_size
@@ -139,7 +140,7 @@ class Journal:
 
     def backlog(self, scope: MemoryScope | None = None) -> int:
         """How many events wait for their delivery, of one scope or of all."""
-        return sum(self._backlog.values()) if scope is None else self._backlog.get(_key(scope), 0)
+        return sum(self._backlog.values()) if scope is None else self._backlog.get(scope_key(scope), 0)
 
     async def append(self, events: Sequence[MemoryEvent]) -> list[JournalEntry | None]:
         """Make events durable before they are sent: all or none.
@@ -159,26 +160,26 @@ class Journal:
             (receipt.status, receipt.model_copy(update={"trace": None}).model_dump_json(), receipt.event_id)
             for receipt in receipts
         ]
-        await self._run(lambda: self._record(_key(scope), rows))
+        await self._run(lambda: self._record(scope_key(scope), rows))
 
     async def failed(self, scope: MemoryScope, event_ids: Sequence[str], error: str, *, final: bool) -> None:
         """A delivery failed and the events are not stored; ``final`` where the backend refused them for good."""
         status = "rejected" if final else "waiting"
-        await self._run(lambda: self._failed(_key(scope), event_ids, error, status))
+        await self._run(lambda: self._failed(scope_key(scope), event_ids, error, status))
 
     async def waiting(self, scope: MemoryScope, limit: int = 100) -> list[JournalEntry]:
         """The events of a scope that wait for their delivery, oldest first."""
         where = f"scope = ? AND {_OPEN} ORDER BY seq LIMIT ?"
-        return await self._run(lambda: self._read(where, (_key(scope), limit)))
+        return await self._run(lambda: self._read(where, (scope_key(scope), limit)))
 
     async def find(self, scope: MemoryScope, event_id: str) -> JournalEntry | None:
         """The event of a scope by its id."""
-        found = await self._run(lambda: self._read(_THIS, (_key(scope), event_id)))
+        found = await self._run(lambda: self._read(_THIS, (scope_key(scope), event_id)))
         return found[0] if found else None
 
     async def reset(self, scope: MemoryScope) -> bool:
         """The scope was reset: nothing of before is delivered or replayed any more. Whether anything is kept."""
-        key = _key(scope)
+        key = scope_key(scope)
 
         def mark() -> bool:
             with self._db:
@@ -218,7 +219,7 @@ class Journal:
     ) -> Iterator[JournalEntry]:
         """The past in the order of recording, read ``size`` at a time; what was reset only where asked for."""
         where = "seq > ?" + ("" if reset else " AND status != 'reset'") + (" AND scope = ?" if scope else "")
-        more: tuple[Any, ...] = (_key(scope),) if scope else ()
+        more: tuple[Any, ...] = (scope_key(scope),) if scope else ()
         while True:
             position = after
             page = self._sync(
@@ -232,14 +233,15 @@ class Journal:
     def count(self, scope: MemoryScope, *, until: int) -> int:
         """How many events of a scope stand at or before a ``seq``, without what was reset."""
         where = "SELECT count(*) FROM events WHERE scope = ? AND seq <= ? AND status != 'reset'"
-        found: int = self._sync(lambda: self._db.execute(where, (_key(scope), until)).fetchone()[0])
+        found: int = self._sync(lambda: self._db.execute(where, (scope_key(scope), until)).fetchone()[0])
         return found
 
     def sample(self, scope: MemoryScope, size: int) -> list[JournalEntry]:
         """At most ``size`` events of a scope, spread evenly over its past."""
         seqs = self._sync(
             lambda: self._db.execute(
-                "SELECT seq FROM events WHERE scope = ? AND status != 'reset' ORDER BY seq", (_key(scope),)
+                "SELECT seq FROM events WHERE scope = ? AND status != 'reset' ORDER BY seq",
+                (scope_key(scope),),
             ).fetchall()
         )
         chosen = [seq for (seq,) in seqs[:: max(1, -(-len(seqs) // size))]]
@@ -250,7 +252,7 @@ class Journal:
         """How far the replay of a scope to ``target`` has come, as a ``seq``; 0 before its first event."""
         row = self._sync(
             lambda: self._db.execute(
-                "SELECT seq FROM replays WHERE target = ? AND scope = ?", (target, _key(scope))
+                "SELECT seq FROM replays WHERE target = ? AND scope = ?", (target, scope_key(scope))
             ).fetchone()
         )
         return row[0] if row else 0
@@ -260,7 +262,7 @@ class Journal:
 
         def note() -> bool:
             with self._db:
-                row = (target, _key(scope))
+                row = (target, scope_key(scope))
                 added = self._db.execute("INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", row).rowcount
             return not added
 
@@ -272,7 +274,7 @@ class Journal:
         def keep() -> None:
             with self._db:
                 self._db.execute(
-                    "INSERT OR REPLACE INTO replays VALUES (?, ?, ?)", (target, _key(scope), seq)
+                    "INSERT OR REPLACE INTO replays VALUES (?, ?, ?)", (target, scope_key(scope), seq)
                 )
 
         self._sync(keep)
@@ -309,7 +311,7 @@ class Journal:
                 self._db.executemany("DELETE FROM replays WHERE scope = ?", found)
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._files = OpenFiles(self.path)
+            self._files = OpenFiles(self.path, JOURNAL)
             self._count()
             return scopes
 
@@ -353,7 +355,7 @@ class Journal:
         try:
             return call()
         except sqlite3.Error as error:
-            raise explained(self.path, error) from error
+            raise explained(self.path, error, JOURNAL) from error
 
     def _append(
         self, events: Sequence[MemoryEvent], statuses: Sequence[JournalStatus] = ()
@@ -364,7 +366,7 @@ class Journal:
         new: dict[str, int] = {}
         with self._db:
             for event, status in zip(events, statuses or repeat("waiting"), strict=False):
-                key = _key(event.scope)
+                key = scope_key(event.scope)
                 known = self._read(_THIS, (key, event.event_id))
                 if known and known[0].event.messages != event.messages:
                     raise InputError(
@@ -432,11 +434,6 @@ class Journal:
                 f"{self.path.name}: max_mb is reached and nothing in it is delivered; bring the backend back, or "
                 "raise memory.journal.max_mb"
             )
-
-
-def _key(scope: MemoryScope) -> str:
-    fields: Mapping[str, Any] = scope.model_dump(exclude_none=True)
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 def _entry(row: tuple[Any, ...]) -> JournalEntry:

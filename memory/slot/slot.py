@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+import anyio.to_thread
 
 from memory.contract.adapter import (
     AdapterTraits,
@@ -43,6 +46,7 @@ from memory.slot.capabilities import guard
 from memory.slot.delivery import Delivery
 from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
+from memory.slot.host_store import reset_host_file
 from memory.slot.journal import Journal
 from memory.slot.rendering import Rendering
 from memory.slot.rules import Deadlines, Rules, Span
@@ -69,6 +73,7 @@ class MemorySlot:
         neutral_sections: context sections name neither backend nor scope, so that no model can tell them by that.
         idle_scopes: scopes of :meth:`for_scope` kept set up while nobody uses them.
         journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
+        host_file: what hosts keep beside the memory, see :mod:`memory.slot.host_store`; goes with a scope's reset.
 
     A slot belongs to the event loop that first uses it. Use it as ``async with slot:``, or call
     :meth:`aclose` yourself.
@@ -84,11 +89,13 @@ class MemorySlot:
         token_counter: TokenCounter | None = None,
         trace_sink: TraceSink | None = None,
         journal: Journal | None = None,
+        host_file: Path | None = None,
         neutral_sections: bool = False,
         idle_scopes: int = 256,
     ) -> None:
         self.backend_name = adapter.backend_name
         self.scope = scope
+        self.host_file = host_file
         self.budget = budget or ContextBudget()
         self.deadlines = deadlines or Deadlines()
         self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
@@ -287,6 +294,10 @@ class MemorySlot:
                 span, self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope), ResetReceipt
             )
             kept = await self._delivery.reset(scope)
+            if self.host_file is not None:
+                kept += await anyio.to_thread.run_sync(
+                    reset_host_file, self.host_file, self.backend_name, scope
+                )
             return receipt.model_copy(update={"left": (*receipt.left, *kept)}) if kept else receipt
 
         with rules.span("reset_scope", scope) as span:

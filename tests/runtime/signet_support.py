@@ -14,6 +14,7 @@ from memory import MemoryScope, MemorySlot
 from memory.adapter import BaseAdapter
 from memory.runtime.policy import TurnMemory, TurnPolicy
 from memory.runtime.signet.server import RuntimeAdapterServer
+from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
 
 BASE = MemoryScope(run_id="r", persona_id="ada")
@@ -57,12 +58,22 @@ class Daemon:
 
 @asynccontextmanager
 async def daemon(
-    backend: BaseAdapter | None = None, policy: TurnPolicy | None = None, **options: Any
+    backend: BaseAdapter | None = None,
+    policy: TurnPolicy | None = None,
+    host_file: Path | None = None,
+    **options: Any,
 ) -> AsyncIterator[Daemon]:
     adapter = backend or FakeBackend()
     policy = policy or TurnPolicy(exclude_session=True)
-    async with MemorySlot(adapter, scope=BASE) as slot, TurnMemory(slot, policy) as memory:
-        server = RuntimeAdapterServer(memory, **options)
+    async with (
+        MemorySlot(adapter, scope=BASE, host_file=host_file) as slot,
+        TurnMemory(slot, policy) as memory,
+    ):
+        store = HostStore(slot.backend_name, host_file)
+        server = RuntimeAdapterServer(memory, store=store, **options)
         transport = httpx.ASGITransport(server.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3850") as http:
-            yield Daemon(server, http, adapter)
+            try:
+                yield Daemon(server, http, adapter)
+            finally:
+                store.close()

@@ -162,3 +162,26 @@ def test_whose_memory_it_is_must_be_said(tmp_path: Path) -> None:
 def test_other_commands_need_no_token(tmp_path: Path) -> None:
     config = write(tmp_path, {"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]})
     assert CliRunner().invoke(app, ["config", "show", str(config)]).exit_code == 0
+
+
+def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:
+    config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
+    labels = {"type": "rule", "tags": "home,tea", "importance": 0.9, "pinned": True, "who": "ada"}
+    body = {"content": "the pot is blue", "idempotencyKey": "k", **labels}
+    with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
+        kept = http.post("/api/memory/remember", json=body).json()["id"]
+        patch = {"importance": 0.7, "reason": "less so"}
+        assert http.patch(f"/api/memory/{kept}", json=patch).json()["newVersion"] == 2
+        before = http.get("/api/memories").json()
+        assert http.get("/health/ready").json()["labels"] == "kept in hosts.db"
+    with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
+        after = http.get("/api/memories").json()
+        assert after == before
+        (row,) = after["memories"]
+        wanted = {**labels, "pinned": 1, "importance": 0.7, "version": 2, "content": "the pot is blue"}
+        assert {name: row[name] for name in wanted} == wanted
+        assert http.post("/api/memory/remember", json=body).json()["id"] == kept, "its key is known"
+        found = http.post("/api/memory/recall", json={"query": "pot", "tags": "tea"}).json()["results"]
+        assert [one["id"] for one in found] == [kept]
+        wrong = http.patch(f"/api/memory/{kept}", json={**patch, "if_version": 1})
+        assert wrong.status_code == 409

@@ -266,7 +266,9 @@ def test_an_adapter_is_a_runtime_adapter() -> None:
 @pytest.fixture
 async def routes() -> AsyncIterator[set[str]]:
     async with daemon() as signet:
-        yield {f"{method} {route.path}" for route in signet.server.app.routes for method in route.methods}
+        yield {
+            f"{method} {route.path_format}" for route in signet.server.app.routes for method in route.methods
+        }
 
 
 async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:

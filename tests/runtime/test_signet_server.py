@@ -18,6 +18,7 @@ from memory.runtime.policy import TurnMemory, TurnPolicy
 from memory.runtime.signet.server import Limits, RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
 from memory.runtime.signet.sessions import Caller, Sessions
+from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
 
 pytestmark = pytest.mark.anyio
@@ -344,8 +345,8 @@ async def test_long_projects_do_not_meet(signet: Daemon) -> None:
 
 
 def test_a_name_made_to_look_like_a_long_ones_hash_does_not_meet_it() -> None:
-    sessions = Sessions(("project", "agent"))
-    caller = Caller("local", BASE)
+    sessions = Sessions(("project", "agent"), HostStore("fake"))
+    caller = Caller(BASE)
     long = sessions.scope(caller, "p" * 600).agent_id
     assert long is not None
     project, agent = long.split("|")
@@ -414,7 +415,7 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
 async def test_every_route_but_health_asks_for_the_token() -> None:
     async with daemon(tokens=TOKENS) as signet:
         for route in signet.server.app.routes:
-            path = route.path.replace("{item_id}", "x").replace("{key}", "x")
+            path = route.path.replace("{item_id:path}", "x").replace("{key}", "x")
             for method in route.methods - {"HEAD"}:
                 open_to_all = path in ("/health", "/health/ready", "/openapi.json")
                 for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic of-ada"}):

@@ -1,23 +1,19 @@
-"""What the daemon's protocol knows of a memory and no backend keeps: type, tags, importance, pinned, version.
-
-Kept in this process, bounded; after a restart a memory has the defaults, and version 1.
-"""
+"""What the daemon's protocol knows of a memory and no backend keeps: type, tags, importance, pinned, version."""
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from memory.contract.scope import MemoryScope
 from memory.runtime.items import Item
+from memory.slot.host_store import HostStore
 
 __all__ = ["Book", "Note", "labelled", "tags_of"]
 
-_MOST = 20_000
 _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
 
 
@@ -41,6 +37,10 @@ class Note:
     def created(self) -> str | None:
         """As the protocol writes it."""
         return self.created_at.isoformat().replace("+00:00", "Z") if self.created_at else None
+
+    def kept(self) -> dict[str, Any]:
+        """JSON-ready, whole."""
+        return {**asdict(self), "created_at": self.created_at.isoformat() if self.created_at else None}
 
     def short(self) -> dict[str, Any]:
         """As session-start lists it."""
@@ -96,49 +96,54 @@ class Note:
 
 
 class Book:
-    """Notes by scope and id, and what was remembered under a key of the client's own."""
+    """Notes by scope and id, and what was remembered under a key of the client's own.
 
-    def __init__(self) -> None:
-        self._notes: OrderedDict[tuple[MemoryScope, str], Note] = OrderedDict()
-        self._keys: OrderedDict[tuple[MemoryScope, str], Note] = OrderedDict()
+    Args:
+        store: keeps them.
+
+    What is read is a copy: :meth:`put` keeps what was changed in it. Where the store cannot be used, everything
+    raises :class:`StoreError`.
+    """
+
+    def __init__(self, store: HostStore) -> None:
+        self.store = store
 
     def get(self, scope: MemoryScope, item_id: str) -> Note | None:
-        return self._notes.get((scope, item_id))
+        return _note(self.store.get("note", scope, item_id))
 
     def put(self, scope: MemoryScope, note: Note, key: str | None = None) -> Note:
         """Keep a note, and find it again by the client's key."""
-        self._kept(self._notes, (scope, note.id), note)
+        self.store.put("note", scope, [(note.id, note.kept())])
         if key is not None:
-            self._kept(self._keys, (scope, key), note)
+            self.store.put("key", scope, [(key, {"id": note.id})])
         return note
 
     def by_key(self, scope: MemoryScope, key: str) -> Note | None:
-        return self._keys.get((scope, key))
+        known = self.store.get("key", scope, key)
+        return self.get(scope, known["id"]) if known else None
 
-    def of_item(self, scope: MemoryScope, item: Item, number: int = 0) -> Note:
-        """The note of a memory that was just seen; a new one where there was none."""
-        item_id = item.id or f"unnamed-{number}"
-        note = self._notes.get((scope, item_id))
-        if note is None:
-            note = Note(item_id, item.content, created_at=item.timestamp)
-            if item.id:
-                self.put(scope, note)
-        note.content = item.content
-        return note
+    def of_items(self, scope: MemoryScope, items: Iterable[Item]) -> list[Note]:
+        """The notes of memories that were just seen, new ones where there were none; without what was deleted."""
+        notes, new = [], []
+        for number, item in enumerate(items):
+            note = self.get(scope, item.id) if item.id else None
+            if note is None or note.content != item.content:
+                note = note or Note(item.id or f"unnamed-{number}", "", created_at=item.timestamp)
+                note.content = item.content if not note.deleted else ""
+                new += [note] if item.id and not note.deleted else []
+            notes.append(note)
+        self.store.put("note", scope, [(note.id, note.kept()) for note in new])
+        return notes
+
+    def forget(self, scope: MemoryScope, note: Note) -> None:
+        """A memory was deleted: its id stays, lest it be shown while a backend still finds it; no word does."""
+        gone = Note(note.id, "", version=note.version, deleted=True)
+        self.store.put("note", scope, [(gone.id, gone.kept())])
 
     def listed(self, scope: MemoryScope) -> list[Note]:
         """Those of a scope, newest first."""
-        return [
-            one for (owner, _), one in reversed(self._notes.items()) if owner == scope and not one.deleted
-        ]
-
-    @staticmethod
-    def _kept(
-        notes: OrderedDict[tuple[MemoryScope, str], Note], key: tuple[MemoryScope, str], note: Note
-    ) -> None:
-        notes[key] = note
-        if len(notes) > _MOST:
-            notes.popitem(last=False)
+        notes = (_note(kept) for kept in self.store.all("note", scope))
+        return [one for one in notes if one is not None and not one.deleted]
 
 
 def tags_of(given: Any) -> str | None:
@@ -162,3 +167,10 @@ def _moment(given: Any) -> datetime | None:
     except ValueError:
         return None
     return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
+
+
+def _note(kept: dict[str, Any] | None) -> Note | None:
+    if kept is None:
+        return None
+    made = kept["created_at"]
+    return Note(**{**kept, "created_at": datetime.fromisoformat(made) if made else None})

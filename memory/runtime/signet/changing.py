@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
 
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
 from memory.contract.receipts import NativeMutationReceipt
@@ -17,6 +21,7 @@ from memory.runtime.signet.sessions import Caller
 __all__ = ["Changes"]
 
 _ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
+_READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}
 _LABELS = ("type", "tags", "importance", "pinned")
 
 
@@ -31,6 +36,7 @@ class Changes:
         self._service = service
         self._book = service.book
         self._slot = service.memory.slot
+        self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
 
     async def get(self, caller: Caller, item_id: str) -> dict[str, Any]:
         """``GET /api/memory/:id``"""
@@ -40,7 +46,7 @@ class Changes:
         return note.row()
 
     def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
-        """``GET /api/memories``: what this process stored or served, newest first."""
+        """``GET /api/memories``: what was stored or served here, newest first."""
         try:
             limit, offset = int(query.get("limit", 100)), int(query.get("offset", 0))
         except ValueError:
@@ -82,6 +88,14 @@ class Changes:
         content = _text(patch, "content")
         if content is None and not any(patch.get(name) is not None for name in _LABELS):
             return {"id": item_id, "status": "invalid_request", "error": "there is nothing to change"}
+        if self._slot.read_only:
+            return _READ_ONLY | {"id": item_id}
+        async with self._alone(scope, item_id):
+            return await self._patched(scope, item_id, patch, content)
+
+    async def _patched(
+        self, scope: MemoryScope, item_id: str, patch: Mapping[str, Any], content: str | None
+    ) -> dict[str, Any]:
         note = await self._known(scope, item_id)
         if note is None:
             return {"id": item_id, "status": "not_found"}
@@ -94,6 +108,7 @@ class Changes:
             note.content = content
         self._relabel(note, patch)
         note.version += 1
+        self._book.put(scope, note)
         return {
             "id": item_id,
             "status": "updated",
@@ -104,6 +119,10 @@ class Changes:
 
     async def forgotten(self, scope: MemoryScope, item_id: str, *, force: bool) -> dict[str, Any]:
         """One memory deleted; what went wrong stands in ``status``."""
+        async with self._alone(scope, item_id):
+            return await self._deleted(scope, item_id, force)
+
+    async def _deleted(self, scope: MemoryScope, item_id: str, force: bool) -> dict[str, Any]:
         note = await self._known(scope, item_id)
         if note is None:
             return {"id": item_id, "status": "not_found"}
@@ -112,7 +131,9 @@ class Changes:
         failed = await self._natively(scope, note, "forget", "")
         if failed:
             return failed
-        note.deleted, note.version = True, note.version + 1
+        note.version += 1
+        self._book.forget(scope, note)
+        await anyio.to_thread.run_sync(self._service.sessions.forget_words, scope)
         return {
             "id": item_id,
             "status": "deleted",
@@ -148,6 +169,10 @@ class Changes:
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _alone(self, scope: MemoryScope, item_id: str) -> anyio.Lock:
+        """Of two changes of one memory the second sees what the first has made of it."""
+        return self._locks.setdefault((scope, item_id), anyio.Lock())
+
     async def _candidates(
         self, caller: Caller, scope: MemoryScope, body: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
@@ -175,7 +200,7 @@ class Changes:
         ]
 
     async def _known(self, scope: MemoryScope, item_id: str) -> Note | None:
-        """The memory as it is now, where the backend can tell, else as this process last saw it."""
+        """The memory as it is now, where the backend can tell, else as it was last seen here."""
         note = self._book.get(scope, item_id)
         if note is not None and note.deleted:
             return None
@@ -183,7 +208,7 @@ class Changes:
         if "get" not in items.offered:
             return note
         item = await items.get(item_id)
-        return None if item is None else self._book.of_item(scope, item)
+        return None if item is None else self._book.of_items(scope, [item])[0]
 
     async def _natively(
         self, scope: MemoryScope, note: Note, what: str, content: str
@@ -198,7 +223,7 @@ class Changes:
         except CapabilityNotSupported as error:
             return {"id": note.id, "status": "not_supported", "error": str(error)}
         if receipt.status == "skipped_read_only":
-            return {"id": note.id, "status": "read_only", "error": "this memory is read-only"}
+            return _READ_ONLY | {"id": note.id}
         if receipt.status == "unknown":
             return {"id": note.id, "status": "unknown", "error": "the backend did not answer"}
         return None

@@ -129,6 +129,18 @@ class AdapterClient(RuntimeAdapter):
         """``POST /api/hooks/session-end``; what is extracted is never counted at once."""
         return await self._hook("session-end", params, SessionEndResult)
 
+    async def checkpoint(self, params: SessionEndParams) -> bool:
+        """``POST /api/hooks/session-checkpoint-extract`` on the way: whether anything was new."""
+        if not params.session_key:
+            raise InputError("SessionEndParams.session_key: is missing; a checkpoint belongs to a session")
+        answer = await self._hook("session-checkpoint-extract", params, SessionEndResult)
+        return answer.queued
+
+    async def bypass(self, session_key: str, enabled: bool = True) -> bool:
+        """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again; what holds now."""
+        path = f"/api/sessions/{quote(session_key, safe='')}/bypass"
+        return (await self._call("POST", path, {"enabled": enabled})).get("bypassed") is True
+
     async def on_pre_compaction(self, params: PreCompactionParams) -> PreCompactionResult:
         """``POST /api/hooks/pre-compaction``"""
         return await self._hook("pre-compaction", params, PreCompactionResult)
@@ -157,6 +169,19 @@ class AdapterClient(RuntimeAdapter):
         if answer.get("saved") is not True and not isinstance(found, str):
             raise self._nonsense("/api/hooks/remember", "it does not say whether it was saved")
         return found if isinstance(found, str) else None
+
+    async def store(self, content: str, **fields: Any) -> dict[str, Any]:
+        """``POST /api/memory/remember``, as plugins store: the new memory's row, with its ``id``.
+
+        Args:
+            content: the text.
+            fields: ``type``, ``tags``, ``importance``, ``pinned``, ``who``.
+        """
+        path = "/api/memory/remember"
+        answer = await self._call("POST", path, {"content": content, **fields})
+        if not isinstance(answer.get("id"), str):
+            raise self._nonsense(path, "it names no memory")
+        return answer
 
     async def recall(self, query: str, **fields: Any) -> list[dict[str, Any]]:
         """``POST /api/memory/recall``; the daemon's rows. Of the filters only ``who`` isolates.

@@ -44,9 +44,9 @@ class Limits:
 class _Tokens:
     """Which token is whose; compared in constant time, kept as hashes."""
 
-    by_hash: Mapping[bytes, tuple[str, MemoryScope]] = field(repr=False)
+    by_hash: Mapping[bytes, MemoryScope] = field(repr=False)
 
-    def find(self, header: str) -> tuple[str, MemoryScope] | None:
+    def find(self, header: str) -> MemoryScope | None:
         kind, _, token = header.partition(" ")
         if kind.lower() != "bearer":
             return None
@@ -68,12 +68,7 @@ class Callers:
 
     def __init__(self, tokens: Mapping[str, MemoryScope], own: MemoryScope | None) -> None:
         self._own = own
-        self._tokens = _Tokens(
-            {
-                sha256(token.encode()).digest(): (f"token-{number}", scope)
-                for number, (token, scope) in enumerate(tokens.items())
-            }
-        )
+        self._tokens = _Tokens({sha256(token.encode()).digest(): scope for token, scope in tokens.items()})
 
     @property
     def by_token(self) -> bool:
@@ -83,8 +78,7 @@ class Callers:
     @property
     def scopes(self) -> tuple[MemoryScope, ...]:
         """The memories that callers may be given."""
-        known = tuple(scope for _, scope in self._tokens.by_hash.values())
-        return known or ((self._own,) if self._own else ())
+        return tuple(self._tokens.by_hash.values()) or ((self._own,) if self._own else ())
 
     def of(self, request: Request) -> Caller:
         """Who sent a request.
@@ -104,11 +98,11 @@ class Callers:
             if not is_loopback(request.url.hostname or ""):
                 raise Refused(403, "without tokens only requests to a loopback address are answered")
             assert self._own is not None
-            return Caller("local", self._own, client, path)
-        found = self._tokens.find(request.headers.get("authorization", ""))
-        if found is None:
+            return Caller(self._own, client, path)
+        scope = self._tokens.find(request.headers.get("authorization", ""))
+        if scope is None:
             raise Refused(401, "a bearer token is required")
-        return Caller(found[0], found[1], client, path)
+        return Caller(scope, client, path)
 
 
 async def body_of(request: Request, limits: Limits) -> Body:

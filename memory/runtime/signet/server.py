@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 import anyio
+import anyio.to_thread
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -29,6 +30,7 @@ from memory.contract.errors import (
     MemslotError,
     ReadOnlyError,
     ScopeError,
+    StoreError,
 )
 from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
@@ -39,6 +41,7 @@ from memory.runtime.signet.http import Body, Callers, Limits, Mounted, body_of, 
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import Refused, ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Sessions
+from memory.slot.host_store import HOST_FILE, HostStore
 
 __all__ = ["Limits", "RuntimeAdapterServer"]
 
@@ -52,6 +55,7 @@ _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
     (ReadOnlyError, 403),
     (CapabilityNotSupported, 501),
     (BackendError, 503),
+    (StoreError, 503),
 )
 
 
@@ -64,6 +68,8 @@ class RuntimeAdapterServer:
         isolate: what divides a caller's memory into scopes of their own.
         settings: identity, transcripts.
         limits: sizes, times and concurrency.
+        store: keeps what clients say of single memories, and where sessions left off; None keeps it in this
+            process alone. Whoever opened it closes it.
         secrets_exec: what may be run at ``secrets/exec``, by callers with a token; None runs nothing.
 
     Raises:
@@ -79,6 +85,7 @@ class RuntimeAdapterServer:
         isolate: tuple[Literal["project", "agent"], ...] = ("project", "agent"),
         settings: ServiceSettings | None = None,
         limits: Limits | None = None,
+        store: HostStore | None = None,
         secrets_exec: SecretsExecSettings | None = None,
     ) -> None:
         if not tokens and memory.slot.scope is None:
@@ -90,7 +97,8 @@ class RuntimeAdapterServer:
         self._commands = None if secrets_exec is None else SecretCommands(secrets_exec)
         self.memory = memory
         self.limits = limits or Limits()
-        self.service = SignetService(memory, Sessions(isolate), settings)
+        self.store = store or HostStore(memory.slot.backend_name)
+        self.service = SignetService(memory, Sessions(isolate, self.store), self.store, settings)
         self._changes = Changes(self.service)
         self._callers = Callers(tokens or {}, memory.slot.scope)
         self._started = time.monotonic()
@@ -152,6 +160,7 @@ class RuntimeAdapterServer:
             "session-start": (service.session_start, types.SessionStartParams),
             "user-prompt-submit": (service.prompt_submit, types.PromptSubmitParams),
             "session-end": (service.session_end, types.SessionEndParams),
+            "session-checkpoint-extract": (service.checkpoint_extract, types.SessionEndParams),
             "pre-compaction": (service.pre_compaction, types.PreCompactionParams),
             "compaction-complete": (service.compaction_complete, types.CompactionCompleteParams),
         }
@@ -164,9 +173,9 @@ class RuntimeAdapterServer:
             ("POST", "/api/memory/remember", self._remember),
             ("POST", "/api/memory/modify", self._modify),
             ("POST", "/api/memory/forget", self._forget),
-            ("GET", "/api/memory/{item_id}", self._get),
-            ("PATCH", "/api/memory/{item_id}", self._patch),
-            ("DELETE", "/api/memory/{item_id}", self._delete),
+            ("GET", "/api/memory/{item_id:path}", self._get),
+            ("PATCH", "/api/memory/{item_id:path}", self._patch),
+            ("DELETE", "/api/memory/{item_id:path}", self._delete),
             ("GET", "/api/memories", self._list),
             ("GET", "/api/sessions", self._sessions),
             ("POST", "/api/sessions/{key}/bypass", self._bypass),
@@ -241,7 +250,7 @@ class RuntimeAdapterServer:
         return _one(await self._changes.forgotten(scope, item_id, force=query.get("force") in ("1", "true")))
 
     async def _list(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
-        return self._changes.listed(caller, request.query_params)
+        return await anyio.to_thread.run_sync(self._changes.listed, caller, request.query_params)
 
     async def _sessions(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
         rows = [
@@ -294,7 +303,12 @@ class RuntimeAdapterServer:
         turns = self.memory.status()
         told = {"status": health.status, "backend": health.backend_name}
         told |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
-        return JSONResponse(told, 503 if health.status == "unavailable" else 200)
+        told["labels"] = f"kept in {HOST_FILE}" if self.store.durable else "kept until this process ends"
+        try:
+            self.store.check()
+        except StoreError as error:
+            told |= {"status": "unavailable", "labels": str(error)}
+        return JSONResponse(told, 503 if told["status"] == "unavailable" else 200)
 
 
 def _named(hook: Callable[[Caller, Body], Awaitable[dict[str, Any]]], name: str) -> Handler:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,14 @@ from pydantic.alias_generators import to_camel
 from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import InputError, MemslotError
 from memory.contract.events import Message
+from memory.contract.formatting import clean_text, wrap_section
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime.items import Item, MemoryItems
 from memory.runtime.policy import Recall, TurnMemory
 from memory.runtime.signet.book import Book, Note, labelled, tags_of
 from memory.runtime.signet.sessions import Caller, Conflict, Session, Sessions
+from memory.runtime.signet.transcripts import transcript_in, turns_of
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     CompactionResult,
@@ -33,6 +34,7 @@ from memory.runtime.signet.types import (
     SessionStartResult,
     read,
 )
+from memory.slot.host_store import HostStore
 from memory.slot.view import RecallFields
 
 __all__ = ["Refused", "ServiceSettings", "SignetService"]
@@ -45,7 +47,6 @@ GUIDELINES = """Summarize this session focusing on:
 
 Be concise but complete. Write in the first person, from the agent's perspective."""
 _OPENING = "What is known about the user and this project?"
-_TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _WRITTEN = ("committed", "queued", "pending")
 
 
@@ -85,6 +86,7 @@ class SignetService:
     Args:
         memory: the slot as hosts use it.
         sessions: who is in which conversation.
+        store: keeps what the protocol knows of single memories.
         settings: see :class:`ServiceSettings`.
 
     Every hook takes the caller and the request's body, answers JSON-ready, and raises :class:`Refused`,
@@ -92,12 +94,16 @@ class SignetService:
     """
 
     def __init__(
-        self, memory: TurnMemory, sessions: Sessions, settings: ServiceSettings | None = None
+        self,
+        memory: TurnMemory,
+        sessions: Sessions,
+        store: HostStore,
+        settings: ServiceSettings | None = None,
     ) -> None:
         self.memory = memory
         self.sessions = sessions
         self.settings = settings or ServiceSettings()
-        self.book = Book()
+        self.book = Book(store)
 
     async def session_start(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
@@ -106,11 +112,16 @@ class SignetService:
         if session.bypassed:
             return {"inject": "", "memories": [], "bypassed": True}
         recall = await self._recall(session, self._checked(params.context) or _OPENING)
+        notes = self._notes(session, recall)
+        section = "\n".join(filter(None, (self._checkpoint(session), recall.section)))
+        resumed, session.resumed = session.resumed, False
+        self.sessions.keep(caller, session)
         return SessionStartResult(
             identity=dict(self.settings.identity),
-            memories=[note.short() for note in self._notes(session, recall)],
-            inject=recall.section,
-            stable_system_prompt=recall.section,
+            memories=[note.short() for note in notes],
+            inject=section,
+            stable_system_prompt=section,
+            session_known=resumed,
             warnings=_warnings(recall),
         ).to_wire()
 
@@ -125,6 +136,7 @@ class SignetService:
             return {"inject": "", "memoryCount": 0, "bypassed": True}
         recall = await self._recall(session, said)
         kept = await self._record(session, said, params)
+        self.sessions.keep(caller, session)
         count = len(recall.result.included) if recall.result else 0
         warnings = _warnings(recall)
         if not kept:
@@ -142,16 +154,24 @@ class SignetService:
         if not params.session_key and isinstance(body.get("sessionId"), str):
             params = params.model_copy(update={"session_key": body["sessionId"]})
         session = self._entered(caller, params)
-        self.sessions.end(caller, params.session_key)
         if session.bypassed:
+            self.sessions.end(caller, session)
             return {"memoriesSaved": 0, "bypassed": True}
-        transcript, warnings = params.transcript, []
-        if transcript is None and params.transcript_path:
-            transcript = self._file(params.transcript_path)
-            if transcript is None:
-                warnings.append("transcriptPath is not read here: configure a directory of transcripts")
-        queued = await self._record_transcript(session, transcript or "")
+        queued, warnings = await self._record_transcript(session, params)
+        self.sessions.end(caller, session)
         return SessionEndResult(queued=queued, warnings=warnings).to_wire()
+
+    async def checkpoint_extract(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+        """``POST /api/hooks/session-checkpoint-extract``: record what is new in a transcript."""
+        params = read(SessionEndParams, body)
+        if not params.harness or not params.session_key:
+            raise Refused(400, "harness and sessionKey are required")
+        session = self._entered(caller, params)
+        if session.bypassed:
+            return {"skipped": True}
+        queued, warnings = await self._record_transcript(session, params)
+        self.sessions.keep(caller, session)
+        return {"queued": queued, "warnings": warnings} if queued or warnings else {"skipped": True}
 
     async def pre_compaction(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/hooks/pre-compaction``: what the host's model is asked to keep."""
@@ -183,16 +203,20 @@ class SignetService:
         session.epoch += 1
         note = Note(_id_of(receipt), summary, "session_summary", importance=0.8)
         self.book.put(session.scope, note)
+        session.summary, session.words = note.id, []
+        self.sessions.keep(caller, session)
         return CompactionResult(success=receipt.status in _WRITTEN, memory_id=note.id).to_wire()
 
     def bypass(self, caller: Caller, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again."""
-        session = next((one for one in self.sessions.of(caller) if one.key == key), None)
+        under_way = (one for one in self.sessions.of(caller) if one.key == key)
+        session = next(under_way, None) or self.sessions.find(caller, key)
         if session is None:
             raise Refused(404, "Session not found")
         if not isinstance(body.get("enabled"), bool):
             raise Refused(400, "enabled must be true or false")
         session.bypassed = bool(body["enabled"])
+        self.sessions.keep(caller, session)
         return {"key": key, "bypassed": session.bypassed}
 
     async def remember(self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False) -> Note:
@@ -219,6 +243,7 @@ class SignetService:
             project=body.get("project") if isinstance(body.get("project"), str) else None,
         )
         kept = {"type": note.type, "tags": note.tags, "who": note.who}
+        self.book.store.check()  # before there is a memory whose labels could not be kept
         receipt = await MemoryItems(self.memory.slot, scope).store(
             content, metadata={name: one for name, one in kept.items() if one}
         )
@@ -230,7 +255,7 @@ class SignetService:
         return self.book.put(scope, note, key)
 
     async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Memories for a question, filtered by what this process knows of them."""
+        """Memories for a question, filtered by what is kept beside them."""
         query = self._checked(body.get("query") or body.get("keywordQuery"))
         if not query:
             raise Refused(400, "query is required")
@@ -247,8 +272,7 @@ class SignetService:
         found = await MemoryItems(self.memory.slot, scope).search(query, limit * 5 if filters else limit)
         rows: list[dict[str, Any]] = []
         least = body.get("min_score")
-        for number, item in enumerate(found):
-            note = self.book.of_item(scope, item, number)
+        for item, note in zip(found, self.book.of_items(scope, found), strict=True):
             low = isinstance(least, (int, float)) and item.score is not None and item.score < least
             if not note.deleted and not low and note.matches(filters):
                 rows.append(note.found(item.score))
@@ -302,61 +326,51 @@ class SignetService:
 
     def _notes(self, session: Session, recall: Recall) -> list[Note]:
         entries = recall.result.context_entries if recall.result else ()
-        seen = [
-            self.book.of_item(session.scope, Item.of(entry), number) for number, entry in enumerate(entries)
-        ]
+        seen = self.book.of_items(session.scope, map(Item.of, entries))
         return [note for note in seen if not note.deleted]
+
+    def _checkpoint(self, session: Session) -> str:
+        """Where a session that is taken up again left off, as a section that no memory is made of."""
+        if not session.resumed:
+            return ""
+        summary = self.book.get(session.scope, session.summary) if session.summary else None
+        lines = [f"Summary: {summary.content}"] if summary and not summary.deleted else []
+        lines += [f"- {clean_text(one)}" for one in session.words]
+        label = session.scope.label
+        return wrap_section("checkpoint", label, ["Where this session left off:", *lines]) if lines else ""
 
     async def _record(self, session: Session, said: str, params: PromptSubmitParams) -> bool:
         """The last answer, where the client tells it, and the prompt, in the order they were said."""
         answer = self._checked(params.last_assistant_message)
         messages: list[Message] = []
-        if answer and answer != session.last_assistant:
+        if answer and session.is_new(answer):
             messages.append(Message(role="assistant", content=answer))
-            session.last_assistant = answer
         messages.append(Message(role="user", content=said))
         session.heard += 1
         return await self._write(session, messages)
 
-    async def _record_transcript(self, session: Session, transcript: str) -> bool:
-        """Of a session whose prompts were heard, only the last answer is new."""
-        said = list(_turns(transcript))
+    async def _record_transcript(self, session: Session, params: SessionEndParams) -> tuple[bool, list[str]]:
+        """What of a transcript was not recorded; of a session whose prompts were heard, its last answer at most."""
+        transcript, warnings = params.transcript, []
+        if transcript is None and params.transcript_path:
+            transcript = transcript_in(self.settings.transcripts, params.transcript_path)
+            if transcript is None:
+                warnings.append("transcriptPath is not read here: configure a directory of transcripts")
+        said = turns_of(transcript or "")
+        new = said[session.read :]
         if session.heard:
-            said = [
-                one for one in said[-1:] if one.role == "assistant" and one.content != session.last_assistant
-            ]
-        return bool(said) and await self._write(session, said)
+            new = [one for one in said[-1:] if one.role == "assistant" and session.is_new(one.content)]
+        session.read = len(said)
+        return bool(new) and await self._write(session, new), warnings
 
     async def _write(self, session: Session, messages: list[Message]) -> bool:
+        session.said(messages)
         try:
             return await self.memory.record_turn(
                 session_id=session.session_id, scope=session.scope, messages=messages
             )
         except InputError:  # nothing but recalled context was said
             return True
-
-    def _file(self, path: str) -> str | None:
-        """A transcript below the configured directory, or None."""
-        if self.settings.transcripts is None:
-            return None
-        try:
-            file = Path(path).resolve(strict=True)
-            if not file.is_relative_to(self.settings.transcripts.resolve()) or not file.is_file():
-                return None
-            with file.open("rb") as opened:
-                return opened.read(5_000_000).decode("utf-8", "replace")
-        except (OSError, ValueError):
-            return None
-
-
-def _turns(transcript: str) -> list[Message]:
-    """``User: ...`` and ``Assistant: ...`` paragraphs as messages."""
-    parts = _TURN.split(transcript.encode("utf-8", "replace").decode())[1:]
-    return [
-        Message(role="user" if role == "User" else "assistant", content=text.strip())
-        for role, text in zip(parts[::2], parts[1::2], strict=True)
-        if text.strip()
-    ]
 
 
 def _id_of(receipt: WriteReceipt) -> str:

@@ -110,12 +110,13 @@ class CompactionCompleteParams(SessionParams):
 
 
 class SessionStartResult(Wire):
-    """What the first prompt of a session is given."""
+    """What the first prompt of a session is given; ``session_known`` where it is taken up again."""
 
     identity: dict[str, Any] = Field(default_factory=dict)
     memories: list[dict[str, Any]] = Field(default_factory=list)
     inject: str = ""
     stable_system_prompt: str | None = None
+    session_known: bool = False
     bypassed: bool = False
     warnings: list[str] = Field(default_factory=list)
 

@@ -1,0 +1,189 @@
+"""What hosts keep of a scope beside its memory: labels of single memories, and where conversations left off.
+
+One SQLite file that several processes may use at once, or, without a file, this process's own. No backend keeps
+these things; they go when their scope is reset, and what is taken out is overwritten on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memory.contract.errors import StoreError
+from memory.contract.scope import MemoryScope
+from memory.slot.sqlite_file import Layout, OpenFiles, connect, explained, scope_key
+
+__all__ = ["HOST_FILE", "HostStore", "reset_host_file"]
+
+T = TypeVar("T")
+Row = tuple[str, Mapping[str, Any]]
+
+HOST_FILE = "hosts.db"
+_LAYOUT = Layout(
+    what="host store",
+    application_id=0x6D656D68,
+    version=1,
+    alone=False,
+    tables="""
+CREATE TABLE IF NOT EXISTS kept (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    id TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one ON kept (kind, owner, id);
+CREATE INDEX IF NOT EXISTS age ON kept (kind, seq);
+CREATE INDEX IF NOT EXISTS scopes ON kept (scope);
+""",
+)
+_PRUNED_EVERY = 256
+
+
+class HostStore:
+    """JSON objects by kind, owner and id.
+
+    Args:
+        memory: name of the backend; what is kept beside one is not shown beside another.
+        path: the file; its directory is made. None keeps everything in this process alone.
+        most: objects of one kind; the oldest go first.
+
+    Raises:
+        StoreError: the file is damaged, another's, or of another version.
+    """
+
+    def __init__(self, memory: str, path: Path | None = None, *, most: int = 100_000) -> None:
+        self.path = path
+        self._memory = memory
+        self._most = most
+        self._puts = 0
+        self.closed = False
+        self._guard = threading.Lock()
+        if path is None:
+            self._db = sqlite3.connect(":memory:", check_same_thread=False)
+            self._db.executescript(_LAYOUT.tables)
+            self._files = None
+        else:
+            self._db = connect(path, "process", _LAYOUT)
+            self._files = OpenFiles(path, _LAYOUT)
+
+    @property
+    def durable(self) -> bool:
+        """Whether a restart finds what is kept."""
+        return self.path is not None
+
+    def close(self) -> None:
+        """Give the file back. Idempotent."""
+        with self._guard:
+            self.closed = True
+            self._db.close()
+
+    def check(self) -> None:
+        """Whether what is put is kept.
+
+        Raises:
+            StoreError: the file was removed, replaced or emptied, or the store is closed.
+        """
+        self._do(lambda: self._db.execute("SELECT 1 FROM kept LIMIT 1").fetchone())
+
+    def get(self, kind: str, owner: MemoryScope, name: str) -> dict[str, Any] | None:
+        """One object, or None."""
+        where = "SELECT value FROM kept WHERE kind = ? AND owner = ? AND id = ?"
+        row = self._do(lambda: self._db.execute(where, (kind, self._key(owner), name)).fetchone())
+        return None if row is None else self._read(row[0])
+
+    def all(self, kind: str, owner: MemoryScope) -> list[dict[str, Any]]:
+        """Every object of an owner, newest first."""
+        where = "SELECT value FROM kept WHERE kind = ? AND owner = ? ORDER BY seq DESC"
+        rows = self._do(lambda: self._db.execute(where, (kind, self._key(owner))).fetchall())
+        return [self._read(value) for (value,) in rows]
+
+    def put(
+        self, kind: str, owner: MemoryScope, rows: Iterable[Row], scope: MemoryScope | None = None
+    ) -> None:
+        """Keep objects, all or none, in place of those of the same name; an object keeps its age.
+
+        Args:
+            kind, owner: with the name, what finds it again.
+            rows: name and object, JSON-ready.
+            scope: with whose reset they go; by default the owner's.
+        """
+        key, home = self._key(owner), self._key(scope or owner)
+        values = [(kind, key, name, home, json.dumps(value, ensure_ascii=False)) for name, value in rows]
+
+        def keep() -> None:
+            with self._db:
+                self._db.executemany(
+                    "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, ?, ?, ?, ?) "
+                    "ON CONFLICT (kind, owner, id) DO UPDATE SET scope = excluded.scope, value = excluded.value",
+                    values,
+                )
+                self._puts += 1
+                if self._puts % _PRUNED_EVERY == 0:
+                    last = "SELECT seq FROM kept WHERE kind = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2"
+                    self._db.execute(
+                        f"DELETE FROM kept WHERE kind = ?1 AND seq <= ({last})", (kind, self._most)
+                    )
+
+        if values:
+            self._do(keep)
+
+    def drop(self, kind: str, owner: MemoryScope) -> None:
+        """Take out every object of an owner, and leave nothing of them on the disk. Flushes to it."""
+        self._erase("kind = ? AND owner = ?", kind, self._key(owner))
+
+    def reset(self, scope: MemoryScope) -> None:
+        """The scope was reset: nothing that goes with it is kept any more, nor left on the disk."""
+        self._erase("scope = ?1 OR owner = ?1", self._key(scope))
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _erase(self, where: str, *values: str) -> None:
+        def erase() -> None:
+            with self._db:
+                self._db.execute(f"DELETE FROM kept WHERE {where}", values)
+            # A log keeps what was there before.
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+        self._do(erase)
+
+    def _do(self, call: Callable[[], T]) -> T:
+        with self._guard:
+            if self.closed:
+                raise StoreError(f"{HOST_FILE}: the host store is closed")
+            try:
+                if self._files is not None:
+                    self._files.check()
+                return call()
+            except sqlite3.Error as error:
+                raise explained(self.path or Path(HOST_FILE), error, _LAYOUT) from error
+
+    def _read(self, value: str) -> dict[str, Any]:
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise StoreError(f"{HOST_FILE}: damaged; restore it, or remove it to begin a new one") from error
+        return dict(found)
+
+    def _key(self, scope: MemoryScope) -> str:
+        return f"{self._memory} {scope_key(scope)}"
+
+
+def reset_host_file(path: Path, memory: str, scope: MemoryScope) -> tuple[str, ...]:
+    """:meth:`HostStore.reset` of a file, where there is one; what stays in it all the same."""
+    if not path.exists():
+        return ()
+    try:
+        store = HostStore(memory, path)
+        try:
+            store.reset(scope)
+        finally:
+            store.close()
+    except StoreError as error:
+        return (f"what hosts keep beside it: {error}",)
+    return ()

@@ -1,0 +1,159 @@
+"""A SQLite file of memslot's own: its tables, and never an empty one where there was a full one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from memory.contract.errors import StoreError
+from memory.contract.scope import MemoryScope
+
+__all__ = ["Durability", "Layout", "OpenFiles", "connect", "explained", "scope_key"]
+
+Durability = Literal["process", "machine"]
+_BUSY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What kind of file it is.
+
+    Attributes:
+        what: for messages, such as ``journal``.
+        application_id: SQLite's mark of what a file is for.
+        version: of the tables.
+        tables: statements that make them; repeatable where the file is shared.
+        lacked: a repeatable statement for what first files of this version lack.
+        alone: whether one process owns the file; else several use it at once.
+        full: what a full disk means for what was to be kept.
+        error: raised where the file cannot be used.
+    """
+
+    what: str
+    application_id: int
+    version: int
+    tables: str
+    lacked: str = ""
+    alone: bool = True
+    full: str = "nothing was kept"
+    error: type[StoreError] = StoreError
+
+
+class OpenFiles:
+    """The files of an open store, as they were: SQLite would go on writing to one that nobody can open again."""
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self._layout = layout
+        self._log = path.with_name(f"{path.name}-wal")
+        self._seen: dict[Path, os.stat_result | None] = dict.fromkeys((path, self._log))
+        self.check()
+
+    def check(self) -> None:
+        """Look at them again.
+
+        Raises:
+            StoreError: one was removed, replaced or emptied.
+        """
+        for path, before in self._seen.items():
+            try:
+                there = path.stat()
+            except FileNotFoundError:
+                there = None
+            # The log of a shared file is emptied by whoever folds it into the file.
+            full = before is not None and before.st_size > 0 and (self._layout.alone or path != self._log)
+            if before is not None and (
+                there is None or not os.path.samestat(there, before) or (full and not there.st_size)
+            ):
+                raise self._layout.error(
+                    f"{path.name}: removed, replaced or emptied while it was open; restore it and start again"
+                )
+            self._seen[path] = there
+
+
+def connect(path: Path, durability: Durability, layout: Layout) -> sqlite3.Connection:
+    """Open a file, made where there is none.
+
+    Raises:
+        StoreError: as ``layout.error``: it is another's, of another version, damaged, or in use.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made_by = time.monotonic() + (0.0 if layout.alone else _BUSY_S)
+        while path.exists() and not path.stat().st_size:
+            if time.monotonic() >= made_by:
+                raise layout.error(
+                    f"{path.name}: emptied from outside, or cut short when it was made; "
+                    "remove it to begin a new one"
+                )
+            time.sleep(0.01)  # another process may be about to make it
+        db = sqlite3.connect(path, check_same_thread=False, timeout=0.0 if layout.alone else _BUSY_S)
+    except (OSError, sqlite3.Error) as error:
+        raise explained(path, error, layout) from error
+    try:
+        _open(db, path, durability, layout)
+    except sqlite3.Error as error:
+        db.close()
+        raise explained(path, error, layout) from error
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: Layout) -> None:
+    if layout.alone:
+        # Held from the first statement to the end of the process: a second one is refused here, not half-way.
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    db.execute("PRAGMA secure_delete = ON")
+    application, version, tables = (
+        db.execute(statement).fetchone()[0]
+        for statement in (
+            "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master",
+        )
+    )  # fmt: skip
+    if tables and application != layout.application_id:
+        raise layout.error(f"{path.name}: this SQLite file is no {layout.what} of memslot; give another path")
+    if tables and version != layout.version:
+        raise layout.error(
+            f"{path.name}: a {layout.what} of version {version}; this memslot reads version {layout.version}"
+        )
+    db.execute("PRAGMA journal_mode = WAL")
+    if layout.alone:
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # it flushes; done on a thread instead
+    db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'machine' else 'NORMAL'}")
+    if not tables:
+        db.executescript(
+            f"BEGIN IMMEDIATE; {layout.tables} {layout.lacked}; "
+            f"PRAGMA application_id = {layout.application_id}; PRAGMA user_version = {layout.version}; COMMIT;"
+        )
+        return
+    if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+        raise layout.error(
+            f"{path.name}: the {layout.what} is damaged; restore it, or export what can be read"
+        )
+    if layout.lacked:
+        db.execute(layout.lacked)
+
+
+def explained(path: Path, error: Exception, layout: Layout) -> StoreError:
+    """What SQLite or the system said of a file, as one sentence."""
+    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        why = f"another process has this {layout.what} open; give each process its own"
+    elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        why = f"damaged, or no {layout.what} of memslot ({name})"
+    elif name.startswith("SQLITE_FULL"):
+        why = f"the disk is full; {layout.full}"
+    else:
+        why = f"the {layout.what} cannot be used ({name})"
+    return layout.error(f"{path.name}: {why}")
+
+
+def scope_key(scope: MemoryScope) -> str:
+    """A scope as a text that no other scope has, and that can be read again."""
+    return json.dumps(scope.model_dump(exclude_none=True), sort_keys=True, separators=(",", ":"))

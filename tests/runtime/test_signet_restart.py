@@ -1,0 +1,219 @@
+"""What the Signet server keeps beside a memory: labels, and where sessions left off; over ends and restarts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from signet_support import BASE, Daemon, daemon
+
+from memory import AdapterMode, MemorySlot
+from memory.testing import FakeBackend
+from memory.testing.fake_store import FakeNativeStore
+
+pytestmark = pytest.mark.anyio
+WORD = "zanzibar"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Any:
+    """Begins a server over one native store and one host file; used again, it is a restart."""
+    native = FakeNativeStore()
+
+    def start() -> AbstractAsyncContextManager[Daemon]:
+        return daemon(FakeBackend(native), host_file=tmp_path / "hosts.db")
+
+    return start
+
+
+@pytest.fixture
+async def signet(started: Any) -> AsyncIterator[Daemon]:
+    async with started() as opened:
+        yield opened
+
+
+def on_disk(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.glob("hosts.db*"))
+
+
+async def spoken(signet: Daemon, key: str, *texts: str) -> None:
+    for text in texts:
+        await signet.hook("user-prompt-submit", sessionKey=key, userMessage=text, project="/p")
+    await signet.settled()
+
+
+async def test_a_session_that_ended_is_resumed_where_it_left_off(signet: Daemon) -> None:
+    first = await signet.hook("session-start", sessionKey="s", project="/p")
+    assert (first["sessionKnown"], first["inject"]) == (False, "")
+    await spoken(signet, "s", "My bike is red.", "Now we paint the fence.")
+    await signet.hook("session-end", sessionKey="s")
+    again = await signet.hook("session-start", sessionKey="s", project="/p", context="something else")
+    assert again["sessionKnown"]
+    assert "Where this session left off:\n- user: My bike is red.\n- user: Now we paint" in again["inject"]
+    assert again["inject"].startswith('<memory-context backend="checkpoint"'), (
+        "so that no memory is made of it"
+    )
+    # What was said before its end is not shown by the host any more, so it is recalled.
+    found = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="red bike?", project="/p")
+    assert "My bike is red." in found["inject"]
+    # The checkpoint is given once, and to this project's sessions alone.
+    repeated = await signet.hook("session-start", sessionKey="s", project="/p", context="something else")
+    other = await signet.hook("session-start", sessionKey="s", project="/other")
+    assert not repeated["sessionKnown"]
+    assert (other["sessionKnown"], other["inject"]) == (False, "")
+
+
+async def test_a_session_goes_on_after_the_server_was_started_again(started: Any) -> None:
+    async with started() as signet:
+        await spoken(signet, "s", "My bike is red.")
+        await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of wheels.")
+        await spoken(signet, "s", "My car is blue.")
+        await signet.post("/api/sessions/quiet/bypass", {"enabled": True})
+    async with started() as signet:
+        same = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="bike? car?", project="/p")
+        assert "My bike is red." in same["inject"], "said before the compaction"
+        assert "My car is blue." not in same["inject"], "the host still shows it"
+        again = await signet.hook("session-start", sessionKey="s", project="/p")
+        assert "Summary: We spoke of wheels.\n- user: My car is blue." in again["inject"]
+
+
+async def test_a_bypassed_session_stays_so(started: Any) -> None:
+    async with started() as signet:
+        await signet.hook("session-start", sessionKey="s")
+        await signet.post("/api/sessions/s/bypass", {"enabled": True})
+    async with started() as signet:
+        assert (await signet.hook("user-prompt-submit", sessionKey="s", userMessage="tea"))["bypassed"]
+        assert (await signet.post("/api/sessions/s/bypass", {"enabled": False}))[0] == 200
+        spoken = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="tea")
+        assert not spoken["bypassed"]
+
+
+async def test_a_tool_without_a_project_still_means_the_one_its_client_works_on(started: Any) -> None:
+    async with started() as signet:
+        await signet.hook("session-start", project="/tea")
+        await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    async with started() as signet:
+        _, found = await signet.post("/api/memory/recall", {"query": "pot"})
+        assert [one["content"] for one in found["results"]] == ["the pot is blue"]
+
+
+async def test_a_checkpoint_on_the_way_records_what_is_new_in_the_transcript(signet: Daemon) -> None:
+    extract = partial(signet.hook, "session-checkpoint-extract", sessionKey="s")
+    first = "User: My bike is red.\nAssistant: Noted, red.\n"
+    assert (await extract(transcript=first))["queued"]
+    assert await extract(transcript=first) == {"skipped": True}
+    assert (await extract(transcript=f"{first}User: My car is blue.\n"))["queued"]
+    await signet.hook("session-end", sessionKey="s", transcript=f"{first}User: My car is blue.\n")
+    await signet.settled()
+    texts = [row.text for row in signet.backend.store.rows.values()]  # type: ignore[attr-defined]
+    assert texts == ["My bike is red.", "Noted, red.", "My car is blue."]
+    status, answer = await signet.post("/api/hooks/session-checkpoint-extract", {"harness": "t"})
+    assert (status, answer["error"]) == (400, "harness and sessionKey are required")
+
+
+# -- what is taken out is gone ----------------------------------------------------------------------------
+
+
+async def test_a_forgotten_memory_leaves_no_word_beside_it(signet: Daemon, tmp_path: Path) -> None:
+    await spoken(signet, "s", f"I sailed to {WORD}.")
+    _, stored = await signet.post("/api/memory/remember", {"content": f"{WORD} trip", "tags": WORD})
+    await signet.post("/api/memory/recall", {"query": WORD})
+    assert WORD.encode() in on_disk(tmp_path)
+    _, found = await signet.post("/api/memory/recall", {"query": WORD})
+    forget = {"ids": [one["id"] for one in found["results"]], "mode": "execute", "reason": "asked"}
+    assert (await signet.post("/api/memory/forget", forget))[1]["deleted"] == 2
+    assert stored["id"] in forget["ids"]
+    assert WORD.encode() not in on_disk(tmp_path)
+    again = await signet.hook("session-start", sessionKey="s", project="/p", context="x")
+    assert WORD not in again["inject"]
+
+
+async def test_what_is_kept_goes_with_the_reset_of_its_scope(signet: Daemon, tmp_path: Path) -> None:
+    await signet.post("/api/memory/remember", {"content": f"{WORD} trip"})
+    await signet.hook("user-prompt-submit", sessionKey="s", userMessage=f"I sailed to {WORD}.")
+    await signet.settled()
+    receipt = await signet.memory.slot.reset_scope(BASE)
+    assert receipt.left == ()
+    assert WORD.encode() not in on_disk(tmp_path)
+    assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
+
+
+async def test_a_reset_that_cannot_reach_it_says_what_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.db"
+    file.write_bytes(b"\0" * 4096)
+    async with MemorySlot(FakeBackend(), scope=BASE, host_file=file) as slot:
+        (left,) = (await slot.reset_scope(BASE)).left
+    assert left.startswith("what hosts keep beside it: hosts.db: damaged")
+
+
+# -- attacks ----------------------------------------------------------------------------------------------
+
+
+async def test_of_two_changes_of_one_version_one_is_a_conflict(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
+    signet.backend.store.latency_s = 0.01  # type: ignore[attr-defined]
+    answers: list[int] = []
+
+    async def patch(text: str) -> None:
+        body = {"content": text, "reason": "r", "if_version": 1}
+        answers.append((await signet.send("PATCH", f"/api/memory/{stored['id']}", body))[0])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(patch, "sencha")
+        tasks.start_soon(patch, "oolong")
+    assert sorted(answers) == [200, 409]
+
+
+async def test_read_only_labels_stay_as_they_are(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
+    await signet.memory.slot.set_mode(AdapterMode(read_only=True))
+    body = {"importance": 0.9, "reason": "r"}
+    assert (await signet.send("PATCH", f"/api/memory/{stored['id']}", body))[0] == 403
+
+
+async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(
+    signet: Daemon, tmp_path: Path
+) -> None:
+    await signet.post("/api/memory/remember", {"content": "tea"})
+    (tmp_path / "hosts.db").unlink()
+    rows = len(signet.backend.store.rows)  # type: ignore[attr-defined]
+    for method, path, body in (
+        ("POST", "/api/memory/remember", {"content": "more tea"}),
+        ("GET", "/api/memories", None),
+        ("POST", "/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "x", "sessionKey": "n"}),
+    ):
+        status, answer = await signet.send(method, path, body)
+        assert status == 503, path
+        assert answer["error"].startswith("hosts.db: removed, replaced or emptied while it was open")
+    assert len(signet.backend.store.rows) == rows, "nothing is stored whose labels cannot be kept"  # type: ignore[attr-defined]
+    status, ready = await signet.send("GET", "/health/ready")
+    assert (status, ready["status"]) == (503, "unavailable")
+    assert ready["labels"].startswith("hosts.db: removed")
+
+
+async def test_without_a_file_health_says_that_it_lives_in_this_process() -> None:
+    async with daemon() as signet:
+        assert (await signet.send("GET", "/health/ready"))[1]["labels"] == "kept until this process ends"
+
+
+async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.db"
+    async with daemon(FakeBackend(name="one"), host_file=file) as signet:
+        await signet.post("/api/memory/remember", {"content": "tea"})
+    async with daemon(FakeBackend(name="two"), host_file=file) as signet:
+        assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
+
+
+async def test_an_id_may_hold_a_slash(signet: Daemon) -> None:
+    status, answer = await signet.send("PATCH", "/api/memory/turn%2F0", {"content": "x", "reason": "r"})
+    assert (status, answer["id"], answer["status"]) == (404, "turn/0", "not_found")
