@@ -76,6 +76,7 @@ class TurnReport:
         rounds: completions asked for.
         took_ms: from receiving to the last token.
         before_model_ms: of these, until the model was asked.
+        failure: what the model's provider raised; None where it raised nothing.
     """
 
     output: AgentOutput
@@ -85,6 +86,7 @@ class TurnReport:
     rounds: int = 0
     took_ms: float = 0.0
     before_model_ms: float = 0.0
+    failure: Exception | None = None
 
 
 class AgentSession:
@@ -159,6 +161,7 @@ class AgentSession:
         conversation = [*self.history, said]
         results: list[ToolResult] = []
         gone: ChannelClosed | None = None
+        failure: Exception | None = None
         rounds, content, error = 0, "", None
         try:
             while True:
@@ -181,6 +184,7 @@ class AgentSession:
             gone = closed
         except Exception as problem:
             # Of a third party's provider, anything; what ours raise holds no text.
+            failure = problem
             told = str(problem) if isinstance(problem, MemslotError) else type(problem).__name__
             error = f"the model gave no answer: {told}"
             log.warning("%s", error)
@@ -191,7 +195,7 @@ class AgentSession:
         recorded = await self._record(said, conversation[len(self.history) + 1 :])
         self.history = conversation if output.error is None else [*self.history, said]
         self._opening = ""
-        self.last = TurnReport(output, recall, research, recorded, rounds, took_ms, before_ms)
+        self.last = TurnReport(output, recall, research, recorded, rounds, took_ms, before_ms, failure)
         if gone is not None:
             raise gone
         return self.last

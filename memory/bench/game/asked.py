@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from memory.bench.game.conversation import Conversation
 from memory.bench.game.record import BeatRecord
 from memory.bench.game.roles import Exchange, Verdict
 from memory.bench.game.table import Dealings
@@ -24,10 +25,9 @@ from memory.bench.timeline import (
     Script,
     TestSession,
 )
-from memory.contract.errors import BackendError
 from memory.contract.receipts import RetrieveResult
 
-__all__ = ["Asked", "ask_probes", "with_options"]
+__all__ = ["Asked", "ask_probes"]
 
 _LETTER = re.compile(r"\(([a-z])\)")
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,12 +53,12 @@ async def ask_probes(
     return await Asked(dealings, persona_id, after, probes).play()
 
 
-def with_options(probe: Probe, truth: ChoiceTruth) -> str:
-    """A question as it is put, with its answers lettered from a."""
+def _lettered(truth: ChoiceTruth) -> str:
+    """Given answers, lettered from a."""
     lines = [
         f"({chr(ord('a') + number)}) {' '.join(text.split())}" for number, text in enumerate(truth.options)
     ]
-    return "\n".join([probe.query, *lines, "Answer with the letter of the reply that suits me best."])
+    return "\n".join([*lines, "Answer with the letter of the reply that suits me best."])
 
 
 class Asked(Tested):
@@ -74,16 +74,21 @@ class Asked(Tested):
     async def _beat(self, beat: Beat, readiness: str, known: bool) -> None:
         probe = self._probes[beat.beat_id]
         script = Script("", probe.scenario, probe.context, _WHEN, ())
-        error: str | None = None
-        fields: dict[str, Any] = {}
-        try:
-            with self._table.asking(probe.probe_id):
-                result = await self._dealings.recall(probe.query, probe.session_id, script)
-        except BackendError as failure:
-            error = self._dealings.failed(failure)
+        conversation = Conversation(
+            self._dealings, self._persona_id, probe.session_id, script, turns=self._skipped
+        )
+        truth, fields = probe.truth, dict[str, Any]()
+        answer = truth.answer if isinstance(truth, EvidenceTruth) else None
+        if isinstance(truth, ChoiceTruth):
+            result, error = await self._turn(conversation, probe.probe_id, probe.query, _lettered(truth))
+            fields = {} if error else _chosen(truth, self._earlier[-1].reply)
+        elif answer is not None and self._table.roles.answers:
+            result, error = await self._turn(conversation, probe.probe_id, probe.query)
+            fields = {} if error else await self._judged(script, probe, answer)
         else:
-            self._note_retrieval(result)
-            fields = {**self._found(probe, result), **await self._answered(probe, result, script)}
+            result, error = await self._retrieved(conversation, probe)
+        if result is not None:
+            fields = {**self._found(probe, result), **fields}
         status = "failed" if error else "scored" if known else "not_ready"
         if status == "scored" and fields.pop("unreadable", False):
             status = "unreadable"
@@ -120,21 +125,18 @@ class Asked(Tested):
             measured["relevant"] = tuple(bool(gold & ids) for ids in named)
         return measured
 
-    async def _answered(self, probe: Probe, result: RetrieveResult, script: Script) -> dict[str, Any]:
-        truth = probe.truth
-        if isinstance(truth, ChoiceTruth):
-            reply = await self._ask(with_options(probe, truth), probe, result, script)
-            letters = set(_LETTER.findall(reply))
-            if len(letters) != 1 or ord(letter := letters.pop()) - ord("a") >= len(truth.options):
-                return {"turns": 1, "unreadable": True}
-            right = ord(letter) - ord("a") == truth.right
-            shown = "current" if right else "unknown"
-            return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}
-        answer = truth.answer if isinstance(truth, EvidenceTruth) else None
-        if answer is None or not self._table.roles.answers:
-            self._keep(probe, probe.query, "", result)
-            return {}
-        reply = await self._ask(probe.query, probe, result, script)
+    async def _retrieved(
+        self, conversation: Conversation, probe: Probe
+    ) -> tuple[RetrieveResult | None, str | None]:
+        with self._table.asking(probe.probe_id):
+            recall = await conversation.recall(probe.query)
+        if recall.result is not None:
+            self._note_retrieval(recall.result)
+            self._keep(probe.probe_id, Exchange(probe.query, ""), recall.section)
+        return recall.result, self._dealings.outcome(recall)
+
+    async def _judged(self, script: Script, probe: Probe, answer: str) -> dict[str, Any]:
+        """What the judge says of the last reply, by the reference answer."""
         beat = Beat(
             probe.probe_id,
             "other",
@@ -142,7 +144,7 @@ class Asked(Tested):
             constraint=answer,
             truth=PreferenceTruth(current=f"the reply says: {answer}"),
         )
-        verdict: Verdict = await self._dealings.judge(script, beat, [Exchange(probe.query, reply)])
+        verdict: Verdict = await self._dealings.judge(script, beat, self._earlier[-1:])
         return {
             "turns": 1,
             "fit_first": verdict.fit,
@@ -152,12 +154,11 @@ class Asked(Tested):
             "unreadable": verdict.fit is None,
         }
 
-    async def _ask(self, said: str, probe: Probe, result: RetrieveResult, script: Script) -> str:
-        reply = await self._dealings.reply(result.formatted_context, (), said, script, 1)
-        self._earlier.append(Exchange(said, reply))
-        self._keep(probe, said, reply, result)
-        return reply
 
-    def _keep(self, probe: Probe, said: str, reply: str, result: RetrieveResult) -> None:
-        shown = result.formatted_context
-        self._texts.append({"probe_id": probe.probe_id, "user": said, "reply": reply, "context": shown})
+def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
+    letters = set(_LETTER.findall(reply))
+    if len(letters) != 1 or ord(letter := letters.pop()) - ord("a") >= len(truth.options):
+        return {"turns": 1, "unreadable": True}
+    right = ord(letter) - ord("a") == truth.right
+    shown = "current" if right else "unknown"
+    return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}

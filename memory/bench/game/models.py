@@ -11,21 +11,20 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from memory.bench.game.roles import Exchange, RoleName, Situation, Verdict
+from memory.bench.game.roles import Exchange, RoleName, Verdict
 from memory.bench.timeline import Beat, Script
 from memory.contract.errors import MemslotError
 from memory.contract.events import Message, Role
-from memory.runtime.provider import CompletionOptions, Provider
+from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
 
 __all__ = [
     "CeilingReached",
     "Meter",
-    "ModelAssistant",
     "ModelJudge",
     "ModelSimulator",
     "Prompt",
@@ -115,7 +114,7 @@ class Meter:
 
 @dataclass
 class Seat:
-    """A model in a role: asked through here, so that its calls are counted and its limits hold.
+    """A model in a role: a provider that counts its calls, and for which the limits hold.
 
     Attributes:
         provider: the model.
@@ -131,46 +130,51 @@ class Seat:
     tokens: int = 0
     unread: int = 0
 
-    async def ask(self, system: str, messages: Sequence[Message]) -> str:
-        """What the model says.
+    def __post_init__(self) -> None:
+        self.id = self.provider.id
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        """What the model says, without blanks around it.
 
         Raises:
             CeilingReached: a limit is reached; nothing was asked.
             BackendError: the model does not answer.
         """
         self.meter.check()
-        options = CompletionOptions(system_prompt=system, temperature=self.temperature)
-        result = await self.provider.complete(messages, options)
+        asked = (options or CompletionOptions()).model_copy(update={"temperature": self.temperature})
+        result = await self.provider.complete(messages, asked)
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
         self.calls += 1
         self.tokens += tokens
         self.meter.add(tokens)
-        return result.content.strip()
+        said = result.content.strip()
+        self.unread += not said
+        return result.model_copy(update={"content": said})
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """The same, in one piece."""
+        yield CompletionChunk(result=await self.complete(messages, options))
+
+    async def available(self) -> bool:
+        """Whether the model's server answers."""
+        return await self.provider.available()
+
+    async def aclose(self) -> None:
+        """Nothing: whoever made the provider closes it."""
+
+    async def ask(self, system: str, messages: Sequence[Message]) -> str:
+        """What the model says to a prompt; errors as for :meth:`complete`."""
+        return (await self.complete(messages, CompletionOptions(system_prompt=system))).content
 
     def spent(self) -> dict[str, int]:
         """What it counted since it was asked last."""
         found = {"calls": self.calls, "tokens": self.tokens, "unread": self.unread}
         self.calls = self.tokens = self.unread = 0
         return found
-
-
-class ModelAssistant:
-    """The assistant that is tested: a prompt with the memory's section, the conversation, the user's words."""
-
-    def __init__(self, seat: Seat) -> None:
-        self._seat, self._prompt = seat, load_prompt("assistant")
-
-    async def reply(self, section: str, earlier: Sequence[Exchange], user: str, situation: Situation) -> str:
-        """What it says; a model that says nothing is an empty reply, shown as such."""
-        system = self._prompt.filled(
-            context=situation.context or "usual", now=f"{situation.now:%Y-%m-%d %H:%M}", section=section
-        )
-        said = await self._seat.ask(
-            system, [*_seen(earlier, "user", "assistant"), Message(role="user", content=user)]
-        )
-        if not said:
-            self._seat.unread += 1
-        return said or "(nothing)"
 
 
 class ModelSimulator:
@@ -220,7 +224,7 @@ class ModelJudge:
             said = await self._seat.ask(system, [Message(role="user", content="Your judgement, please.")])
             fit = _read(said)
             if fit is None:
-                self._seat.unread += 1
+                self._seat.unread += bool(said)  # one that says nothing is counted
             else:
                 votes[fit] += 1
         if votes[True] == votes[False]:

@@ -7,17 +7,15 @@ is read from there, so that a cell that was killed goes on where it stopped, in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from memory.bench.game.asked import ask_probes
+from memory.bench.game.conversation import Conversation, turn_event
 from memory.bench.game.roles import Exchange
 from memory.bench.game.table import Dealings, Played, PlayerSettings, Stopped, Table
 from memory.bench.game.tested import Told, play_test
 from memory.bench.timeline import Beat, Script, Session, Timeline
-from memory.contract.errors import BackendError
-from memory.contract.events import MemoryEvent, Message
+from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
@@ -114,77 +112,59 @@ class Player:
         self._clock_lost = False
 
     async def _played_session(self, number: int, session_id: str, script: Script) -> None:
-        earlier: list[Exchange] = []
+        persona_id = self._timeline.persona_id
         turns, noted = self._turns.pop(session_id, deque()), number <= self.played.sessions
+        earlier: list[Exchange] = []
+        conversation: Conversation | None = None
         for beat in script.beats:
             exchanges: list[Exchange] = []
             while True:
+                row, event = None, None
                 if turns or noted:
                     row = turns.popleft() if turns and turns[0]["beat"] == beat.beat_id else None
-                else:
-                    row = await self._turn(session_id, script, beat, earlier, exchanges)
+                elif (user := await self._dealings.say(script, beat, exchanges)) is not None:
+                    await self._remind()
+                    conversation = conversation or Conversation(
+                        self._dealings, persona_id, session_id, script, earlier
+                    )
+                    row, event = await self._turn(conversation, script, beat, exchanges, user)
                 if row is None:
                     break
-                exchanges.append(Exchange(row["user"], row["reply"]))
-                earlier.append(exchanges[-1])
-                await self._deliver(number, self._event(session_id, script, row))
+                said = Exchange(row["user"], row["reply"])
+                earlier.append(said)
+                exchanges.append(said.shown())
+                await self._deliver(
+                    number,
+                    event
+                    or turn_event(
+                        persona_id, self._scope, session_id, script, row["n"], beat.attribute, said
+                    ),
+                )
                 if beat.truth is None or row["fit"]:
                     break
 
     async def _turn(
-        self,
-        session_id: str,
-        script: Script,
-        beat: Beat,
-        earlier: list[Exchange],
-        exchanges: list[Exchange],
-    ) -> dict[str, Any] | None:
-        """One turn, noted before it is written; None where the user has nothing left to say."""
-        user = await self._dealings.say(script, beat, exchanges)
-        if user is None:
-            return None
-        await self._remind()
-        number, error, result = len(earlier) + 1, None, None
-        try:
-            result = await self._dealings.recall(user, session_id, script)
-        except BackendError as failure:
-            error = self._dealings.failed(failure)
-        section = result.formatted_context if result else ""
-        reply = await self._dealings.reply(section, earlier, user, script, number)
-        fit = None
+        self, conversation: Conversation, script: Script, beat: Beat, exchanges: list[Exchange], user: str
+    ) -> tuple[dict[str, Any], MemoryEvent]:
+        """One turn, noted before it is written."""
+        said = await conversation.turn(user, beat.attribute)
+        error, trace, fit = self._dealings.outcome(said.recall), said.recall.trace, None
         if beat.truth is not None:
-            fit = (await self._dealings.judge(script, beat, [*exchanges, Exchange(user, reply)])).fit
+            now = [*exchanges, Exchange(user, said.reply).shown()]
+            fit = (await self._dealings.judge(script, beat, now)).fit
         row = {
-            "session": session_id,
-            "n": number,
+            "session": said.event.session_id,
+            "n": conversation.turns,
             "beat": beat.beat_id,
             "user": user,
-            "reply": reply,
+            "reply": said.reply,
             "fit": fit,
-            "tokens": result.trace.token_count if result else None,
+            "tokens": trace.token_count if trace else None,
             "error": error,
-            "warnings": self._table.clean(result.trace.warnings) if result else [],
+            "warnings": self._table.clean(trace.warnings) if trace else [],
         }
         self._note("turn", **row)
-        return row
-
-    def _event(self, session_id: str, script: Script, row: Mapping[str, Any]) -> MemoryEvent:
-        beat = next(beat for beat in script.beats if beat.beat_id == row["beat"])
-        turn_id = f"{session_id}.{row['n']}"
-        return MemoryEvent(
-            event_id=f"{self._timeline.persona_id}:{turn_id}",
-            scope=self._scope,
-            session_id=session_id,
-            turn_id=turn_id,
-            timestamp=script.start + timedelta(minutes=row["n"] - 1),
-            messages=(
-                Message(role="user", content=row["user"]),
-                Message(role="assistant", content=row["reply"]),
-            ),
-            scenario=script.scenario,
-            context=script.context,
-            attribute=beat.attribute,
-        )
+        return row, said.event
 
     async def _deliver(self, number: int, event: MemoryEvent) -> None:
         """Write an event that is not known to be written, and note what became of it."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack
 
 from memory.bench.game.manifest import CellRecord, VariantRecord
 from memory.bench.game.record import PlayJournal
 from memory.bench.game.roles import Roles
-from memory.bench.game.table import Dealings, PlayerSettings, Table
+from memory.bench.game.table import Dealings, GameMemory, PlayerSettings, Table
 from memory.bench.game.tested import Told
 from memory.bench.timeline import Script, Timeline
 from memory.contract.errors import BackendError
 from memory.contract.receipts import RetrieveResult, Trace
 from memory.contract.requests import RetrieveRequest
+from memory.contract.scope import MemoryScope
+from memory.runtime.policy import Recall
 from memory.slot.slot import MemorySlot
+from memory.slot.turns import request_of
+from memory.slot.view import RecallFields
+from memory.testing import FakeBackend
 
 __all__ = ["Row", "Shown", "told_before"]
 
@@ -36,8 +41,9 @@ class Shown(Dealings):
         texts: Iterable[Row],
         retrieved: Mapping[str, Sequence[Trace]],
     ) -> None:
-        table = Table(cast(MemorySlot, None), roles, PlayJournal(Path()), asking=self._asking)
-        super().__init__(table, record.scope, PlayerSettings(budget=variant.budget))
+        # Of the slot the session loop counts tokens alone; nothing is asked of it, and nothing offered to it.
+        table = Table(MemorySlot(FakeBackend()), roles, PlayJournal(Path()), asking=self._asking)
+        super().__init__(table, record.scope, PlayerSettings(budget=variant.budget, read_only=False))
         self._retrieved, self._sections = retrieved, dict[str, deque[str]]()
         for text in texts:
             self._sections.setdefault(text["probe_id"], deque()).append(text["context"])
@@ -49,26 +55,37 @@ class Shown(Dealings):
         self._probe = probe_id
         yield
 
-    async def recall(self, user: str, session_id: str, script: Script) -> RetrieveResult:
-        """The section that was shown, with its trace.
+    def memory(self, script: Script) -> GameMemory:
+        """A memory that shows it."""
+        return _Shown(self.table.slot, self._section)
 
-        Raises:
-            BackendError: none was.
-        """
+    def _section(self, request: RetrieveRequest) -> Recall:
         sections = self._sections.get(self._probe)
         if not sections:
-            raise BackendError("nothing was shown")
+            return Recall("", failure=BackendError("nothing was shown"))
         answered = [one for one in self._retrieved.get(self._probe, ()) if one.error is None]
-        request = RetrieveRequest(
-            query=user, scope=self.scope, session_id=session_id, budget=self.settings.budget
-        )
-        trace = answered[-len(sections)]
-        return RetrieveResult(request=request, raw=None, formatted_context=sections.popleft(), trace=trace)
+        section, trace = sections[0], answered[-len(sections)]
+        sections.popleft()
+        result = RetrieveResult(request=request, raw=None, formatted_context=section, trace=trace)
+        return Recall(section, result=result)
 
-    def failed(self, error: BackendError) -> str:
+    def outcome(self, recall: Recall) -> str | None:
         """What its trace names."""
+        if recall.failure is None:
+            return None
         traces = self._retrieved.get(self._probe)
-        return (traces[-1].error if traces else None) or type(error).__name__
+        return (traces[-1].error if traces else None) or type(recall.failure).__name__
+
+
+class _Shown(GameMemory):
+    def __init__(self, slot: MemorySlot, section: Callable[[RetrieveRequest], Recall]) -> None:
+        super().__init__(slot, {})
+        self._section = section
+
+    async def recall(
+        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
+    ) -> Recall:
+        return self._section(request_of(user, session_id, self.slot.scope_or_default(scope)))
 
 
 def told_before(timeline: Timeline, rows: Iterable[Row], after: int) -> list[Told]:

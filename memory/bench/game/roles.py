@@ -1,25 +1,25 @@
 """The three roles of the game, behind seams, and the deterministic ones, which need no model.
 
-The assistant gets what any agent loop gives a model: the memory's section, the conversation so far, and what the
-user says. Nothing tells it whether it is tested.
+The assistant is a language model, or what stands in for one, behind the session loop of :mod:`memory.runtime.loop`.
+It gets the system prompt with the memory's section, and the conversation. Nothing tells it whether it is tested.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal, Protocol
 
 from memory.bench.game.language import Language
 from memory.bench.game.reading import Reader
 from memory.bench.timeline import Beat, Script
+from memory.contract.events import Message
+from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
 
 __all__ = [
     "ROLES",
-    "Assistant",
     "Exchange",
     "Judge",
     "RoleName",
@@ -28,12 +28,12 @@ __all__ = [
     "RuleJudge",
     "RuleSimulator",
     "Simulator",
-    "Situation",
     "Verdict",
 ]
 
 _OPTION = re.compile(r"^\(([a-z])\) (.*)$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+_CHANNEL = re.compile(r"through the (\w+) channel")  # as prompts/assistant.md has it
 RoleName = Literal["assistant", "simulator", "judge"]
 ROLES: tuple[RoleName, ...] = ("assistant", "simulator", "judge")
 
@@ -45,13 +45,9 @@ class Exchange:
     user: str
     reply: str
 
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """Where the assistant is addressed: through which channel, ``work`` or ``personal``, and when."""
-
-    context: str | None
-    now: datetime
+    def shown(self) -> Exchange:
+        """As it is put before a judge, a simulator and a reader: no reply is a reply that says so."""
+        return self if self.reply.strip() else Exchange(self.user, "(nothing)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +65,6 @@ class Verdict:
     shown: str | None = None
     votes: int = 1
     agreement: float = 1.0
-
-
-class Assistant(Protocol):
-    """Who is tested, with the memory it is given."""
-
-    async def reply(self, section: str, earlier: Sequence[Exchange], user: str, situation: Situation) -> str:
-        """What it says.
-
-        Args:
-            section: the memory's context section, or empty.
-            earlier: the conversation of this session so far.
-            user: what the user says now.
-            situation: where and when.
-        """
-        ...
 
 
 class Simulator(Protocol):
@@ -112,7 +93,7 @@ class Judge(Protocol):
 class Roles:
     """Who plays."""
 
-    assistant: Assistant
+    assistant: Provider
     simulator: Simulator
     judge: Judge
     answers: bool = False
@@ -120,29 +101,51 @@ class Roles:
 
 
 class RuleAssistant:
-    """Picks, for what the request calls for, the setting it can read, and acts by it.
+    """A provider that picks, for what the request calls for, the setting it can read, and acts by it.
 
-    What the user said in this session counts most, then the memory's section. It does nothing in particular where
-    it reads nothing, or where the request says that the user's own ways do not belong.
+    What the user said in this session counts most, then the memory's section in the system prompt. It does nothing
+    in particular where it reads nothing, or where the request says that the user's own ways do not belong.
     """
+
+    id = "rules"
 
     def __init__(self, language: Language) -> None:
         self._language = language
         self._reader = Reader(language)
 
-    async def reply(self, section: str, earlier: Sequence[Exchange], user: str, situation: Situation) -> str:
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
         """What it says: no model, no chance."""
-        if options := _OPTION.findall(user):
+        told, fence, section = ((options and options.system_prompt) or "").partition("<memory-context")
+        channel = _CHANNEL.search(told)
+        said = [one.content for one in messages if one.role == "user"]
+        return CompletionResult(content=self._reply(fence + section, said, channel[1] if channel else None))
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """The same, in one piece."""
+        yield CompletionChunk(result=await self.complete(messages, options))
+
+    async def available(self) -> bool:
+        """Always."""
+        return True
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _reply(self, section: str, said: Sequence[str], context: str | None) -> str:
+        if options := _OPTION.findall(said[-1]):
             return _likeliest(section, options)
         forms, reader = self._language.forms, self._reader
-        attribute, request = self._called_for([*(one.user for one in earlier), user])
+        attribute, request = self._called_for(said)
         if attribute is None:
-            return forms.replies[zlib.crc32(user.encode()) % len(forms.replies)]
+            return forms.replies[zlib.crc32(said[-1].encode()) % len(forms.replies)]
         setting: str | None = None
         if not reader.for_others(request):
-            said = [one.user for one in earlier] + [user]
-            setting = reader.own_words(said, attribute, situation.context) or reader.choose(
-                reader.read(section), attribute, situation.context
+            setting = reader.own_words(said, attribute, context) or reader.choose(
+                reader.read(section), attribute, context
             )
         shown = self._language.acted(attribute, setting) if setting else forms.neutral_reply
         return f"{forms.lead_in} {shown}"

@@ -11,10 +11,9 @@ from typing import Any, Self
 from memory.bench.game.language import language_of, load_language
 from memory.bench.game.manifest import RoleRecord
 from memory.bench.game.matrix import BenchSettings, RoleSettings
-from memory.bench.game.models import Meter, ModelAssistant, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.game.models import Meter, ModelJudge, ModelSimulator, Seat, load_prompt
 from memory.bench.game.roles import (
     ROLES,
-    Assistant,
     Judge,
     RoleName,
     Roles,
@@ -84,11 +83,9 @@ class Seats:
         self._given = providers or {}
         roles = settings.roles
         language = load_language(settings.game.language) if data.name == "game" else language_of(data)
-        assistant: Assistant = RuleAssistant(language)
+        assistant: Provider = self._seat("assistant", roles.assistant) or RuleAssistant(language)
         simulator: Simulator = RuleSimulator()
         judge: Judge = RuleJudge(language)
-        if seat := self._seat("assistant", roles.assistant):
-            assistant = ModelAssistant(seat)
         if seat := self._seat("simulator", roles.simulator):
             simulator = ModelSimulator(seat)
         if seat := self._seat("judge", roles.judge):

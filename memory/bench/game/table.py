@@ -8,23 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, cast
 
 from memory.bench.game.record import BeatRecord, PlayJournal
-from memory.bench.game.roles import Exchange, Roles, Situation, Verdict
+from memory.bench.game.roles import Exchange, Roles, Verdict
 from memory.bench.timeline import Beat, Script
 from memory.contract.errors import BackendError, MemslotError
-from memory.contract.receipts import RetrieveResult
-from memory.contract.requests import ContextBudget, RetrieveRequest
+from memory.contract.events import MemoryEvent
+from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
+from memory.runtime.policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
+from memory.slot.view import RecallFields, TurnFields
 
-__all__ = ["CsField", "Dealings", "Played", "PlayerSettings", "Stopped", "Table"]
+__all__ = ["CsField", "Dealings", "GameMemory", "Played", "PlayerSettings", "Stopped", "Table"]
 
 CsField = Literal["scenario", "context", "attribute"]
 _MOST_FAILURES = 5
 """Retrievals that may fail one after another before a cell is abandoned."""
+_POLICY = TurnPolicy(recall_s=3600, open_after=_MOST_FAILURES)  # calls have deadlines of their own
 _NUMBER = re.compile(r"\d+")
 
 
@@ -148,6 +150,45 @@ class Table:
         return [_NUMBER.sub("…", self.scrub(text)) for text in warnings]
 
 
+class GameMemory(TurnMemory):
+    """The slot as the session loop has it here. What the loop records is kept for the player.
+
+    Args:
+        slot: the memory.
+        asked: how every recall asks.
+
+    Attributes:
+        told: time, ids and CS fields of the turn that is recorded next.
+        event: what was recorded last.
+    """
+
+    told: TurnFields
+    event: MemoryEvent
+
+    def __init__(self, slot: MemorySlot, asked: RecallFields) -> None:
+        super().__init__(slot, _POLICY)
+        self._asked = asked
+
+    async def recall(
+        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
+    ) -> Recall:
+        """As any host recalls, by the matrix's budget and CS fields."""
+        fields.update(self._asked)
+        return await super().recall(user, session_id=session_id, scope=scope, **fields)
+
+    async def record_turn(
+        self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+    ) -> bool:
+        """As any host records, with the time and the ids of the timeline."""
+        fields.update(self.told)
+        return await super().record_turn(session_id=session_id, scope=scope, **fields)
+
+    async def record(self, event: MemoryEvent) -> bool:
+        """Keep what is handed over."""
+        self.event = event
+        return True
+
+
 class Dealings:
     """How a session deals with the user, the assistant, the judge and the memory; tested or not, the same.
 
@@ -166,39 +207,23 @@ class Dealings:
         with self.table.timed("simulate"):
             return await self.table.roles.simulator.say(script, beat, exchanges)
 
-    async def reply(
-        self, section: str, earlier: Sequence[Exchange], user: str, script: Script, number: int
-    ) -> str:
-        """What the assistant says, ``number`` being the turn of the session."""
-        situation = Situation(script.context, script.start + timedelta(minutes=number - 1))
-        with self.table.timed("answer"):
-            return await self.table.roles.assistant.reply(section, earlier, user, situation)
-
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         """What the judge says of the last exchange."""
         with self.table.timed("judge"):
             return await self.table.roles.judge.judge(script, beat, exchanges)
 
-    async def recall(self, user: str, session_id: str, script: Script) -> RetrieveResult:
-        """What the memory shows for what the user says.
+    def memory(self, script: Script) -> GameMemory:
+        """The memory as a session has it."""
+        cs = {name: getattr(script, name, None) for name in self.settings.cs}
+        return GameMemory(self.table.slot, cast(RecallFields, {**cs, "budget": self.settings.budget}))
 
-        Raises:
-            BackendError: it failed.
-        """
-        cs: dict[str, Any] = {
-            name: value for name in self.settings.cs if (value := getattr(script, name, None)) is not None
-        }
-        request = RetrieveRequest(
-            query=user, scope=self.scope, session_id=session_id, budget=self.settings.budget, **cs
-        )
-        with self.table.timed("retrieve"):
-            result = await self.table.slot.retrieve(request)
-        self._failures_in_a_row = 0
-        return result
-
-    def failed(self, error: BackendError) -> str:
-        """Name a failed retrieval; several in a row are raised."""
+    def outcome(self, recall: Recall) -> str | None:
+        """None of a retrieval that worked, else the failure's name; several in a row are raised."""
+        error = recall.failure
+        if error is None:
+            self._failures_in_a_row = 0
+            return None
         self._failures_in_a_row += 1
-        if self._failures_in_a_row >= _MOST_FAILURES:
+        if not isinstance(error, BackendError) or self._failures_in_a_row >= _MOST_FAILURES:
             raise error
         return type(error).__name__

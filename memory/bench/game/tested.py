@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from memory.bench.game.conversation import Conversation
 from memory.bench.game.record import BeatRecord, Shown
 from memory.bench.game.roles import Exchange, Verdict
 from memory.bench.game.table import Dealings, Stopped
 from memory.bench.timeline import Beat, PreferenceTruth, TestSession
 from memory.contract.adapter import SupportsReadiness
-from memory.contract.errors import BackendError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, RetrieveResult
 from memory.contract.requests import AdapterMode
@@ -64,6 +64,7 @@ class Tested:
         self._warnings: list[str] = []
         self._skipped = self._recalled = self._dated = self._versioned = 0
         self._shown: dict[str, Shown | None] = {}
+        self._conversation = Conversation(dealings, persona_id, test.session_id, test.script)
 
     async def play(self) -> dict[str, Any]:
         """Ready, closed, played, judged, offered, opened again."""
@@ -74,7 +75,7 @@ class Tested:
             before = self._fingerprint()
             await self.judged(readiness, known)
             if self._settings.read_only:
-                await self._offer()
+                await self._offer_artefacts()
             after = self._fingerprint()
         finally:
             if self._settings.read_only:
@@ -141,22 +142,11 @@ class Tested:
         first: RetrieveResult | None = None
         error: str | None = None
         while (user := await self._dealings.say(script, beat, exchanges)) is not None:
-            try:
-                with self._table.asking(probe_id):
-                    result = await self._dealings.recall(user, session_id, script)
-            except BackendError as failure:
-                error = self._dealings.failed(failure)
+            result, error = await self._turn(self._conversation, probe_id, user)
+            if error:
                 break
-            self._note_retrieval(result)
-            reply = await self._dealings.reply(
-                result.formatted_context, self._earlier, user, script, len(self._earlier) + 1
-            )
             first = first or result
-            exchanges.append(Exchange(user, reply))
-            self._earlier.append(exchanges[-1])
-            self._texts.append(
-                {"probe_id": probe_id, "user": user, "reply": reply, "context": result.formatted_context}
-            )
+            exchanges.append(self._earlier[-1])
             if beat.truth is None:
                 break
             verdicts.append(await self._dealings.judge(script, beat, exchanges))
@@ -184,6 +174,26 @@ class Tested:
             **({} if error or first is None else self._measured(beat.truth, first)),
         )
         self._add(record, verdicts, beat)
+
+    async def _turn(
+        self, conversation: Conversation, probe_id: str, user: str, answers: str = ""
+    ) -> tuple[RetrieveResult | None, str | None]:
+        """One turn, which is offered to the memory: what was retrieved, or why nothing was."""
+        with self._table.asking(probe_id):
+            said = await conversation.turn(user, answers=answers)
+        if self._settings.read_only:
+            await self._offer("turn", said.event)
+        error = self._dealings.outcome(said.recall)
+        if error:
+            return None, error
+        self._earlier.append(Exchange("\n".join(filter(None, (user, answers))), said.reply).shown())
+        if said.recall.result is not None:
+            self._note_retrieval(said.recall.result)
+        self._keep(probe_id, self._earlier[-1], said.recall.section)
+        return said.recall.result, None
+
+    def _keep(self, probe_id: str, said: Exchange, section: str) -> None:
+        self._texts.append({"probe_id": probe_id, "user": said.user, "reply": said.reply, "context": section})
 
     def _note_retrieval(self, result: RetrieveResult) -> None:
         trace = result.trace
@@ -214,17 +224,12 @@ class Tested:
             "shortfall": result.trace.shortfall_tokens,
         }
 
-    async def _offer(self) -> None:
-        """Hand over what a test session leaves behind, as any host would; the slot must refuse all of it."""
+    async def _offer_artefacts(self) -> None:
+        """Hand over what else a test session leaves behind, beside its turns."""
         test = self._test
-        artefacts: list[tuple[str, tuple[Message, ...]]] = [
-            ("turn", (Message(role="user", content=one.user), Message(role="assistant", content=one.reply)))
-            for one in self._earlier
-        ]
-        artefacts.append(("simulator", (Message(role="system", content=test.script.life_context or "-"),)))
         verdicts = " ".join(f"{one.beat_id}:{one.fit_first}" for one in self._records)
-        artefacts.append(("judge", (Message(role="system", content=verdicts or "-"),)))
-        for number, (kind, messages) in enumerate(artefacts, start=1):
+        artefacts = {"simulator": test.script.life_context, "judge": verdicts}
+        for number, (kind, text) in enumerate(artefacts.items(), start=self._skipped + 1):
             turn_id = f"{test.session_id}.{number}"
             event = MemoryEvent(
                 event_id=f"{self._persona_id}:{turn_id}",
@@ -232,16 +237,20 @@ class Tested:
                 session_id=test.session_id,
                 turn_id=turn_id,
                 timestamp=test.script.start + timedelta(minutes=number - 1),
-                messages=messages,
+                messages=(Message(role="system", content=text or "-"),),
                 metadata={"artefact": kind},
             )
-            with self._table.timed("refused"):
-                receipt = await self._slot.record_event(event)
-            if receipt.status != "skipped_read_only":
-                raise Stopped(
-                    f"a {kind} of a test session was written ({receipt.status}); its results do not count"
-                )
-            self._skipped += 1
+            await self._offer(kind, event)
+
+    async def _offer(self, kind: str, event: MemoryEvent) -> None:
+        """Hand an event over as any host would; the slot must refuse it."""
+        with self._table.timed("refused"):
+            receipt = await self._slot.record_event(event)
+        if receipt.status != "skipped_read_only":
+            raise Stopped(
+                f"a {kind} of a test session was written ({receipt.status}); its results do not count"
+            )
+        self._skipped += 1
 
     def _add(self, record: BeatRecord, verdicts: list[Verdict], beat: Beat) -> None:
         """Complete a record by what the judge said."""

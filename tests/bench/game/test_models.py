@@ -15,9 +15,10 @@ from memory import ConfigError
 from memory.bench.game.experiment import begin, resume
 from memory.bench.game.language import load_language
 from memory.bench.game.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt
-from memory.bench.game.roles import Exchange, RuleAssistant, Situation
+from memory.bench.game.roles import Exchange, RuleAssistant
 from memory.bench.timeline import Beat, PreferenceTruth, Script
 from memory.contract.events import Message
+from memory.runtime.loop import AgentSession
 from memory.runtime.provider import CompletionOptions, CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
 
@@ -38,26 +39,15 @@ SCRIPT = Script("At the desk.", None, "work", __import__("datetime").datetime(20
 
 
 def assistant() -> ScriptedProvider:
-    """A model that does with the prompt what the assistant by rules does with its section."""
+    """A model that does with its prompt what the assistant by rules does."""
     rules = RuleAssistant(ENGLISH)
 
     def answer(messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
-        system = options.system_prompt or ""
-        context = "work" if "the work channel" in system else "personal"
-        earlier = [
-            Exchange(user.content, reply.content)
-            for user, reply in zip(messages[:-1:2], messages[1:-1:2], strict=True)
-        ]
-        asked = rules.reply(
-            system[system.find("<memory-context") :] if "<memory-context" in system else "",
-            earlier,
-            messages[-1].content,
-            Situation(context, SCRIPT.start),
-        )
+        asked = rules.complete(messages, options)
         try:
             asked.send(None)
         except StopIteration as done:
-            said = done.value
+            said = done.value.content
         return CompletionResult(content=said, usage=Usage(input_tokens=7, output_tokens=3))
 
     return ScriptedProvider(script=answer)
@@ -113,6 +103,47 @@ def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None
     assert roles["judge"].prompt_sha256 == load_prompt("judge").sha256
     assert roles["judge"].prompt_version == 1
     assert len({role.prompt_sha256 for role in roles.values()}) == 3
+
+
+def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: dict[str, AgentSession] = {}
+    turn = AgentSession.turn
+
+    async def counted(self: AgentSession, *given: Any) -> Any:
+        sessions[self.session_key] = self
+        return await turn(self, *given)
+
+    monkeypatch.setattr(AgentSession, "turn", counted)
+    given = models()
+    done = begin(matrix(tmp_path, "full_history", game=SMALL, roles=ROLES), models=given)
+    (cell,) = done.manifest.cells
+    assert len(given["assistant"].requests) == cell.counts["turns"] + cell.counts["recalled"] > 0
+    tested = {name for name in sessions if name.startswith("test")}
+    assert len(tested) == cell.tests == 3
+    assert len(sessions) > len(tested)
+    # Nothing but the channel and the time differs in what stands before the section.
+    told = {
+        (options.system_prompt or "").partition("<memory-context")[0].split(";", 1)[1][20:].strip()
+        for _, options in given["assistant"].requests
+    }
+    assert len(told) == 1
+
+
+def test_an_assistant_that_says_nothing_is_judged_by_that_and_remembered_without_words(
+    tmp_path: Path,
+) -> None:
+    given = models()
+    given["assistant"] = ScriptedProvider(script=lambda messages, options: "  ")
+    done = begin(matrix(tmp_path, "full_history", game=SMALL, roles=ROLES), models=given)
+    (cell,) = done.manifest.cells
+    assert scores(done)["full_history"]["style fit"] == 0.0
+    assert cell.models["assistant"]["unread"] == cell.models["assistant"]["calls"] > 0
+    place = done.directory / "cells" / cell.cell_id
+    assert {text["reply"] for text in lines(place / "texts.jsonl")} == {"(nothing)"}
+    (file,) = place.glob("store/full_history/*.jsonl")
+    assert "(nothing)" not in file.read_text(encoding="utf-8")
 
 
 def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path: Path) -> None:
@@ -178,9 +209,9 @@ def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
 
 
 def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
-    given = models()
+    given, uncut = models(), models()
     whole = begin(
-        matrix(tmp_path / "whole", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES), models=models()
+        matrix(tmp_path / "whole", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES), models=uncut
     )
     limited = matrix(
         tmp_path / "cut", "no_memory", "oracle_ipas", game=SMALL, roles=ROLES, limits={"max_calls": 30}
@@ -199,6 +230,10 @@ def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
     )
     assert again.manifest.status == "completed"
     assert again.metrics.variants == whole.metrics.variants
+    # Taken up in the middle of a session, the assistant is shown the same as if it never had been left.
+    assert list(dict.fromkeys(given["assistant"].requests)) == list(
+        dict.fromkeys(uncut["assistant"].requests)
+    )
 
 
 def test_tokens_are_limited_over_all_processes(tmp_path: Path) -> None:

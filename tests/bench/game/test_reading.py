@@ -10,10 +10,13 @@ import pytest
 
 from memory import ContextBudget, MemoryScope
 from memory.bench.game.language import load_language
+from memory.bench.game.models import load_prompt
 from memory.bench.game.reading import Reader
-from memory.bench.game.roles import Exchange, RuleAssistant, Situation
+from memory.bench.game.roles import RuleAssistant
+from memory.contract.events import Message
 from memory.contract.formatting import render_section
 from memory.contract.receipts import ContextEntry
+from memory.runtime.provider import CompletionOptions
 
 ENGLISH = load_language("en")
 READER = Reader(ENGLISH)
@@ -97,9 +100,11 @@ def test_eight_times_the_text_takes_about_eight_times_the_time(piece: str) -> No
     assert spent(most) < 24 * spent(most // 8) + 0.5
 
 
-def reply(shown: str, said: str, *earlier: Exchange, context: str = "work") -> str:
-    situation = Situation(context, datetime(2026, 1, 9, tzinfo=UTC))
-    return asyncio.run(RuleAssistant(ENGLISH).reply(shown, earlier, said, situation))
+def reply(shown: str, said: str, *earlier: str, context: str = "work") -> str:
+    identity = load_prompt("assistant").filled(context=context, now="2026-01-09 00:00")
+    options = CompletionOptions(system_prompt=f"{identity}\n\n{shown}")
+    messages = [Message(role="user", content=one) for one in (*earlier, said)]
+    return asyncio.run(RuleAssistant(ENGLISH).complete(messages, options)).content
 
 
 def test_the_assistant_acts_by_what_it_reads_and_by_nothing_where_it_reads_nothing() -> None:
@@ -110,14 +115,13 @@ def test_the_assistant_acts_by_what_it_reads_and_by_nothing_where_it_reads_nothi
 
 def test_what_was_said_in_this_conversation_counts_more_than_memory() -> None:
     told = section(entry(f"{SHORT}.", 3))
-    first = Exchange(ASKED, reply(told, ASKED))
     corrected = f"That was not it. {LIST} next time."
-    second = reply(told, corrected, first)
+    second = reply(told, corrected, ASKED)
     assert ENGLISH.shown("verbosity", second) == LIST
-    later = reply(told, ASKED, first, Exchange(corrected, second))
+    later = reply(told, ASKED, ASKED, corrected)
     assert ENGLISH.shown("verbosity", later) == LIST
     complaint = ENGLISH.forms.complaint[0]
-    assert ENGLISH.shown("verbosity", reply(told, complaint, first)) == SHORT
+    assert ENGLISH.shown("verbosity", reply(told, complaint, ASKED)) == SHORT
 
 
 def test_what_is_done_for_somebody_else_is_plain() -> None:
