@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol, TextIO, runtime_checkable
 
 import anyio
@@ -23,6 +23,7 @@ __all__ = [
     "CommandLine",
     "HttpChannel",
     "UserTurn",
+    "sent",
 ]
 
 
@@ -161,6 +162,11 @@ def _line() -> str:
     return line
 
 
+def sent(output: AgentOutput) -> str:
+    """An output as a server-sent event."""
+    return f"data: {output.model_dump_json()}\n\n"
+
+
 _Reader = MemoryObjectSendStream[AgentOutput]
 
 
@@ -172,51 +178,71 @@ class HttpChannel(_Closing):
 
     Args:
         backlog: pieces of an answer kept for a slow reader; the loop waits for it beyond that.
+        patience_s: how long the loop waits for a slow reader, in seconds; then it counts as gone.
+        idle_s: the channel closes itself when no turn comes for so long; None keeps it open.
     """
 
     kind = "http"
 
-    def __init__(self, backlog: int = 1000) -> None:
+    def __init__(self, backlog: int = 1000, *, patience_s: float = 30.0, idle_s: float | None = None) -> None:
         super().__init__()
+        self._patience_s = patience_s
+        self._idle_s = idle_s
         self._turns, self._next = anyio.create_memory_object_stream[tuple[UserTurn, _Reader]](0)
         self._backlog = backlog
         self._reader: _Reader | None = None
 
     async def receive(self) -> UserTurn:
         """The turn of the next request."""
+        self.drop_reader()
         try:
-            turn, self._reader = await self._next.receive()
+            with anyio.move_on_after(self._idle_s):
+                turn, self._reader = await self._next.receive()
+                return turn
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             raise ChannelClosed from None
-        return turn
+        self.close()
+        raise ChannelClosed
 
     async def send(self, output: AgentOutput) -> None:
         """To whoever asked; for a reader that went away it is dropped, and the loop goes on."""
-        if self._reader is not None:
-            try:
+        if self._reader is None:
+            return
+        try:
+            with anyio.fail_after(self._patience_s):
                 await self._reader.send(output)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                self._reader = None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
+            self.drop_reader()
+        if not output.streaming:
+            self.drop_reader()
 
-    async def exchange(self, turn: UserTurn) -> AsyncIterator[str]:
+    def drop_reader(self) -> None:
+        """Nothing more is sent to whoever asked."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    async def exchange(self, turn: UserTurn) -> AsyncGenerator[str]:
         """Hand a turn over, and give the answer's pieces as server-sent events. A second request waits its turn.
 
         Raises:
             ChannelClosed: the session has ended.
         """
         pieces, answers = anyio.create_memory_object_stream[AgentOutput](self._backlog)
-        with pieces, answers:
+        with answers:
             try:
                 await self._turns.send((turn, pieces))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pieces.close()
                 raise ChannelClosed from None
-            async for output in answers:
-                yield f"data: {output.model_dump_json()}\n\n"
-                if not output.streaming:
-                    return
+            except BaseException:
+                pieces.close()
+                raise
+            async for output in answers:  # to its end: the loop closes it behind the last piece
+                yield sent(output)
 
     def close(self) -> None:
-        """No turn comes any more. Idempotent."""
+        """No turn comes any more; one that is being answered is answered. Idempotent."""
         super().close()
         self._turns.close()
         self._next.close()

@@ -7,23 +7,18 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from pydantic import Field
-
 from memory.contract.errors import LifecycleError, MemslotError
-from memory.contract.requests import AdapterMode, Positive
+from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
-from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.opening import open_memory
-from memory.plugins.redaction import InputFile, Public
+from memory.runtime.agent import AgentSettings
 from memory.runtime.channel import ChannelClosed, CommandLine
-from memory.runtime.loop import AgentSession, SessionSettings, TurnReport
+from memory.runtime.loop import AgentSession, TurnReport
 from memory.runtime.policy import TurnMemory, TurnPolicy
 from memory.runtime.provider import Provider
-from memory.runtime.providers import create_provider
-from memory.runtime.tools import ToolRegistry, memory_tools
 
-__all__ = ["AgentSettings", "chat"]
+__all__ = ["chat"]
 
 _HELP = """/memory            what the last turn was given, and why
 /mode read-only    keep nothing of what is said;  /mode normal  keep it again
@@ -32,33 +27,6 @@ _HELP = """/memory            what the last turn was given, and why
 /quit              leave"""
 
 _READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
-
-
-class ChatPolicy(TurnPolicy):
-    """The turn policy of a chat, which shows its conversation to the model itself."""
-
-    exclude_session: bool = True
-
-
-class AgentSettings(PluginOptions):
-    """The ``agent:`` block."""
-
-    provider: Public[str] = "scripted"
-    """``openai``, ``openai_compatible``, ``anthropic``, ``scripted``, or a plugin's."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The provider's own block."""
-    identity: str = "You are a helpful assistant. Use what you remember of the user."
-    """Who the agent is; first in the system prompt."""
-    soul: InputFile | None = None
-    """A file such as SOUL.md, shown after the identity."""
-    tools: bool = True
-    """Let the model search, store, correct and forget memories."""
-    window_tokens: Positive = 8000
-    """Of the conversation shown to the model; what is older is summarised."""
-    max_tool_rounds: Positive = 8
-    """Completions in one turn."""
-    policy: ChatPolicy = Field(default_factory=ChatPolicy)
-    """What the agent grants its memory, see ``TurnPolicy``."""
 
 
 class Chat:
@@ -124,21 +92,9 @@ class Chat:
             slot = await stack.enter_async_context(open_memory(config, scope=scope))
             policy = TurnPolicy(**dict(self._settings.policy))
             memory = await stack.enter_async_context(TurnMemory(slot, policy))
-            tools = ToolRegistry(memory_tools(slot)) if self._settings.tools else None
             before = getattr(self, "session", None)
-            soul = self._settings.soul
-            session = AgentSession(
-                self._provider,
-                memory,
-                tools,
-                session_key=before.session_key if before else session_key,
-                settings=SessionSettings(
-                    identity=self._settings.identity,
-                    soul=soul.read_text("utf-8") if soul else "",
-                    window_tokens=self._settings.window_tokens,
-                    max_tool_rounds=self._settings.max_tool_rounds,
-                ),
-            )
+            session_key = before.session_key if before else session_key
+            session = self._settings.session(self._provider, memory, session_key=session_key)
             if before:
                 session.history = before.history
                 if before.memory.slot.read_only:
@@ -247,12 +203,7 @@ async def chat(
         ConfigError, PluginError: the configuration cannot be used.
     """
     settings = config.section("agent", AgentSettings)
-    provider = create_provider(
-        settings.provider,
-        settings.options,
-        source=config.problem.source,
-        lines=config.problem.lines,
-    )
+    provider = settings.model(config)
     await Chat(config, settings, provider, channel or CommandLine(_reader()), say).run(session_key)
 
 

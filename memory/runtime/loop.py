@@ -357,8 +357,16 @@ def _with_attachments(turn: UserTurn) -> Message:
     return Message(role="user", content="\n\n".join(parts))
 
 
-async def run_session(session: AgentSession, channel: Channel) -> None:
-    """Turns of a channel, until it is closed; then end the session. A blank turn is answered by nothing."""
+async def run_session(
+    session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
+) -> None:
+    """Turns of a channel, until it is closed; then end the session. A blank turn is answered by nothing.
+
+    Args:
+        session: see :class:`AgentSession`.
+        channel: where turns come from.
+        keep: given the checkpoint after each turn, before its answer is sent whole.
+    """
     await session.start()
     try:
         while True:
@@ -366,6 +374,8 @@ async def run_session(session: AgentSession, channel: Channel) -> None:
             if not turn.content.strip() and not turn.attachments:
                 continue
             report = await session.turn(turn, channel.send)
+            if keep is not None:
+                keep(session.checkpoint())
             await channel.send(report.output)
     except ChannelClosed:
         pass

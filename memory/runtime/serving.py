@@ -19,7 +19,10 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.opening import open_memory
 from memory.plugins.redaction import DataPath, Public
+from memory.runtime.agent import AgentSettings
+from memory.runtime.conversations import Conversations
 from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime.provider import Provider
 from memory.runtime.signals import end_at_signals
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.slot.host_store import HostStore
@@ -127,12 +130,22 @@ async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[
     if not settings.tokens and not is_loopback(settings.host):
         raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
     with _listener(settings.host, settings.port) as listener:
-        async with open_memory(config) as slot:
-            await answer(slot, settings, listener, ready)
+        async with AsyncExitStack() as stack:
+            agent = None
+            if config.sections.get("agent") is not None:
+                block = config.section("agent", AgentSettings)
+                agent = block, block.model(config)
+                stack.push_async_callback(agent[1].aclose)
+            slot = await stack.enter_async_context(open_memory(config))
+            await answer(slot, settings, listener, ready, agent)
 
 
 async def answer(
-    slot: MemorySlot, settings: ServeSettings, listener: socket.socket, ready: Callable[[str], None]
+    slot: MemorySlot,
+    settings: ServeSettings,
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    agent: tuple[AgentSettings, Provider] | None = None,
 ) -> None:
     """Serve an open slot on a socket, as :func:`serve`; what waits is written when this returns."""
     try:
@@ -145,6 +158,10 @@ async def answer(
     async with TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory, AsyncExitStack() as stack:
         store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
         stack.callback(store.close)
+        conversations = None
+        if agent is not None:
+            block, provider = agent
+            conversations = await stack.enter_async_context(Conversations(provider, memory, block, store))
         server = RuntimeAdapterServer(
             memory,
             tokens=settings.scopes(slot.scope),
@@ -152,6 +169,7 @@ async def answer(
             settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
             limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
             store=store,
+            agent=conversations,
             secrets_exec=settings.secrets_exec,
         )
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda one: one.name):

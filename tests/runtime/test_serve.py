@@ -27,10 +27,11 @@ from memory.runtime.serving import serve, settings_of
 TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}
 
 
-def write(directory: Path, served: dict[str, Any], **memory: Any) -> Path:
+def write(directory: Path, served: dict[str, Any], agent: Any = None, **memory: Any) -> Path:
     given = {"condition": "full_history", "data_dir": "kept", **memory}
     file = directory / "serve.yaml"
-    file.write_text(json.dumps({"memory": given, "serve": {"port": 0, **served}}))
+    blocks = {"memory": given, "serve": {"port": 0, **served}}
+    file.write_text(json.dumps(blocks | ({"agent": agent} if agent is not None else {})))
     return file
 
 
@@ -185,3 +186,29 @@ def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:
         assert [one["id"] for one in found] == [kept]
         wrong = http.patch(f"/api/memory/{kept}", json={**patch, "if_version": 1})
         assert wrong.status_code == 409
+
+
+def test_an_agent_answers_in_pieces_and_remembers_over_a_restart(tmp_path: Path) -> None:
+    config = write(tmp_path, {}, {"provider": "scripted"}, scope={"run_id": "r", "persona_id": "ada"})
+
+    def say(url: str, content: str, key: str) -> list[dict[str, Any]]:
+        with httpx.stream(
+            "POST", f"{url}/api/chat", json={"content": content, "sessionKey": key}, timeout=60
+        ) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            return [json.loads(line[6:]) for line in answer.iter_lines() if line]
+
+    with served(config) as (url, _):
+        events = say(url, "My favourite tea is oolong.", "s")
+        assert [one["streaming"] for one in events] == [True, False]
+    with served(config) as (url, _):
+        assert "oolong" in say(url, "Which tea is my favourite?", "another")[-1]["content"]
+        with httpx.stream("POST", f"{url}/api/chat", json={"content": "Bye."}, timeout=60) as answer:
+            next(answer.iter_raw())  # and away, in the middle
+        for _ in range(600):
+            found = httpx.post(f"{url}/api/memory/recall", json={"query": "Bye."}, timeout=60).json()
+            if any(one["content"] == "Bye." for one in found["results"]):
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("the turn of a client that left is recorded")

@@ -9,14 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from importlib.metadata import version
 from typing import Any, Literal
+from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
@@ -34,6 +37,8 @@ from memory.contract.errors import (
 )
 from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
+from memory.runtime.channel import UserTurn
+from memory.runtime.conversations import Conversations
 from memory.runtime.policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
@@ -47,7 +52,7 @@ __all__ = ["Limits", "RuntimeAdapterServer"]
 
 log = logging.getLogger("memslot.signet")
 
-Handler = Callable[[Caller, Body, Request], Awaitable[dict[str, Any]]]
+Handler = Callable[[Caller, Body, Request], Awaitable[dict[str, Any] | Response]]
 _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
     (IsolationError, 500),
     (InputError, 400),
@@ -70,6 +75,7 @@ class RuntimeAdapterServer:
         limits: sizes, times and concurrency.
         store: keeps what clients say of single memories, and where sessions left off; None keeps it in this
             process alone. Whoever opened it closes it.
+        agent: answers at ``/api/chat``, entered; None answers nobody there.
         secrets_exec: what may be run at ``secrets/exec``, by callers with a token; None runs nothing.
 
     Raises:
@@ -86,6 +92,7 @@ class RuntimeAdapterServer:
         settings: ServiceSettings | None = None,
         limits: Limits | None = None,
         store: HostStore | None = None,
+        agent: Conversations | None = None,
         secrets_exec: SecretsExecSettings | None = None,
     ) -> None:
         if not tokens and memory.slot.scope is None:
@@ -99,6 +106,7 @@ class RuntimeAdapterServer:
         self.limits = limits or Limits()
         self.store = store or HostStore(memory.slot.backend_name)
         self.service = SignetService(memory, Sessions(isolate, self.store), self.store, settings)
+        self._agent = agent
         self._changes = Changes(self.service)
         self._callers = Callers(tokens or {}, memory.slot.scope)
         self._started = time.monotonic()
@@ -124,7 +132,7 @@ class RuntimeAdapterServer:
         if of_scope is not None:
             self.app.router.routes.append(Route(path, endpoint=Mounted(self.caller, self.limits, of_scope)))
 
-    async def _answer(self, handler: Handler, request: Request) -> JSONResponse:
+    async def _answer(self, handler: Handler, request: Request) -> Response:
         """One request from its caller to its answer."""
         if self._in_work >= self.limits.at_once:
             return error_answer(503, "too many requests at once; try again", {"retry-after": "1"})
@@ -134,7 +142,8 @@ class RuntimeAdapterServer:
             body = await body_of(request, self.limits)
             if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
                 return JSONResponse({"inject": "", "memories": []})
-            return JSONResponse(await handler(caller, body, request))
+            told = await handler(caller, body, request)
+            return told if isinstance(told, Response) else JSONResponse(told)
         except Refused as refused:
             return JSONResponse({**refused.more, "error": str(refused)}, refused.status)
         except MemslotError as error:
@@ -180,6 +189,7 @@ class RuntimeAdapterServer:
             ("GET", "/api/sessions", self._sessions),
             ("POST", "/api/sessions/{key}/bypass", self._bypass),
             ("POST", "/api/secrets/exec", self._secrets),
+            ("POST", "/api/chat", self._chat),
             ("GET", "/api/auth/whoami", self._whoami),
             ("GET", "/api/features", self._features),
         ):
@@ -192,7 +202,7 @@ class RuntimeAdapterServer:
     def _route(
         self, app: FastAPI, method: str, path: str, handler: Handler, model: type[types.Wire] | None = None
     ) -> None:
-        async def endpoint(request: Request) -> JSONResponse:
+        async def endpoint(request: Request) -> Response:
             return await self._answer(handler, request)
 
         extra: dict[str, Any] = {}
@@ -271,6 +281,31 @@ class RuntimeAdapterServer:
         if self._commands is None:
             raise Refused(403, "secrets/exec is off: this server runs no commands")
         return await self._commands.run(body)
+
+    async def _chat(self, caller: Caller, body: Body, _: Request) -> Response:
+        """One turn with the agent; its answer comes as server-sent events."""
+        if self._agent is None:
+            raise Refused(404, "no agent answers here: give the configuration an agent: block")
+        service, params = self.service, types.read(types.SessionParams, body)
+        content = service.checked(body.get("content"))
+        if content is None:
+            raise Refused(400, "content is required")
+        given = {name: body[name] for name in ("attachments", "metadata") if body.get(name) is not None}
+        turn = UserTurn(content=content, **given)
+        scope, key = service.scope_of(caller, body), params.session_key or uuid.uuid4().hex
+        events = self._counted(self._agent.turn(scope, key, turn, params.project or ""))
+        headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+    async def _counted(self, events: AsyncGenerator[str]) -> AsyncIterator[str]:
+        """An answer that is being streamed is a request in work."""
+        self._in_work += 1
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        finally:
+            self._in_work -= 1
 
     async def _whoami(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
         asked = self._callers.by_token

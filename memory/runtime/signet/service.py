@@ -111,7 +111,7 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"inject": "", "memories": [], "bypassed": True}
-        recall = await self._recall(session, self._checked(params.context) or _OPENING)
+        recall = await self._recall(session, self.checked(params.context) or _OPENING)
         notes = self._notes(session, recall)
         section = "\n".join(filter(None, (self._checkpoint(session), recall.section)))
         resumed, session.resumed = session.resumed, False
@@ -179,7 +179,7 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"instructions": "", "bypassed": True}
-        recall = await self._recall(session, self._checked(params.session_context) or _OPENING)
+        recall = await self._recall(session, self.checked(params.session_context) or _OPENING)
         known = "\n".join(f"- {note.content}" for note in self._notes(session, recall))
         prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
         if known:
@@ -189,7 +189,7 @@ class SignetService:
     async def compaction_complete(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/hooks/compaction-complete``: keep the summary."""
         params = read(CompactionCompleteParams, body)
-        summary = self._checked(params.summary)
+        summary = self.checked(params.summary)
         if not params.harness or not summary:
             raise Refused(400, "harness and summary are required")
         session = self._entered(caller, params)
@@ -221,10 +221,10 @@ class SignetService:
 
     async def remember(self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False) -> Note:
         """Store one memory; of two calls with one ``idempotencyKey`` the second answers as the first."""
-        content = self._checked(body.get("content"))
+        content = self.checked(body.get("content"))
         if not content or (needs_harness and not isinstance(body.get("harness"), str)):
             raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
-        scope = self._scope(caller, body)
+        scope = self.scope_of(caller, body)
         key = body.get("idempotencyKey") if isinstance(body.get("idempotencyKey"), str) else None
         if key and (known := self.book.by_key(scope, key)):
             return known
@@ -256,13 +256,13 @@ class SignetService:
 
     async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Memories for a question, filtered by what is kept beside them."""
-        query = self._checked(body.get("query") or body.get("keywordQuery"))
+        query = self.checked(body.get("query") or body.get("keywordQuery"))
         if not query:
             raise Refused(400, "query is required")
         limit = body.get("limit", 10)
         if not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= 1000:
             raise Refused(400, "limit must be a number from 1 to 1000")
-        scope = self._scope(caller, body)
+        scope = self.scope_of(caller, body)
         filters = {
             name: body[name]
             for name in ("type", "tags", "who", "pinned", "importance_min", "since", "until")
@@ -297,13 +297,13 @@ class SignetService:
                 raise Refused(400, f"{to_camel(name)} is blank or longer than {longest} characters")
         return params
 
-    def _scope(self, caller: Caller, body: Mapping[str, Any]) -> MemoryScope:
+    def scope_of(self, caller: Caller, body: Mapping[str, Any]) -> MemoryScope:
         """Of a call that begins no session: that of the one it names, else of its project."""
         params = self._sound(read(SessionParams, body))
         session = self.sessions.find(caller, params.session_key or "")
         return session.scope if session else self.sessions.scope(caller, params.project, params.agent_id)
 
-    def _checked(self, text: Any) -> str | None:
+    def checked(self, text: Any) -> str | None:
         """A text a client sent, if it is one and not blank."""
         if not isinstance(text, str) or not text.strip():
             return None
@@ -316,7 +316,7 @@ class SignetService:
     def _prompt(self, params: PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
         """What the user said, under any of the names that clients use."""
         named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
-        return next((text for one in named if (text := self._checked(one))), None)
+        return next((text for one in named if (text := self.checked(one))), None)
 
     async def _recall(self, session: Session, text: str) -> Recall:
         fields: RecallFields = (
@@ -341,7 +341,7 @@ class SignetService:
 
     async def _record(self, session: Session, said: str, params: PromptSubmitParams) -> bool:
         """The last answer, where the client tells it, and the prompt, in the order they were said."""
-        answer = self._checked(params.last_assistant_message)
+        answer = self.checked(params.last_assistant_message)
         messages: list[Message] = []
         if answer and session.is_new(answer):
             messages.append(Message(role="assistant", content=answer))
