@@ -23,6 +23,7 @@ from memory.adapter import (
     Frozen,
     IdAlphabet,
     JsonObject,
+    NotBlank,
     check_aware,
     check_text,
 )
@@ -46,12 +47,11 @@ __all__ = [
     "ValueType",
     "build_uri",
     "check_entity",
-    "check_goal",
-    "check_ref",
-    "check_summary",
     "check_uri",
+    "checked",
     "encode_uri_part",
     "fold",
+    "limited",
 ]
 
 MAX_SUMMARY_BYTES = 4096
@@ -73,12 +73,13 @@ FACT_SCOPES: tuple[FactScope, ...] = ("local", "team", "company", "public")
 _SCHEME = re.compile(r"\A[a-z][a-z0-9+.-]*://", re.I)
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _INFORMAL = re.compile(r"\A[a-z][a-z0-9+.-]*:(?!//).", re.I)
-_RELATION = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 # The node folds case and spaces, so capitals are escaped too; dots would be path segments in /v1/cards/{entity}.
 _URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
 
 
-def _limited(limit: int) -> Callable[[str], str]:
+def limited(limit: int) -> Callable[[str], str]:
+    """A check for pydantic that text is UTF-8 of at most ``limit`` bytes."""
+
     def check(value: str) -> str:
         size = len(check_text(value).encode())
         if size > limit:
@@ -88,14 +89,8 @@ def _limited(limit: int) -> Callable[[str], str]:
     return check
 
 
-def _not_blank(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be blank")
-    return value
-
-
 def _check_ref(value: str) -> str:
-    _limited(MAX_URI_BYTES)(value)
+    limited(MAX_URI_BYTES)(value)
     scheme = _SCHEME.match(value)
     if scheme is None:
         raise ValueError("is not a URI with '://'; write e.g. stigmem://node.example/agent/planner")
@@ -118,7 +113,7 @@ def _check_uri(value: str) -> str:
 def _check_entity(value: str) -> str:
     if _INFORMAL.match(value) is None:
         return _check_uri(value)
-    if value != fold(_limited(MAX_URI_BYTES)(value)) or _UNSAFE.search(value):
+    if value != fold(limited(MAX_URI_BYTES)(value)) or _UNSAFE.search(value):
         raise ValueError("holds capitals, spaces or control characters, which the node folds; fold it first")
     return value
 
@@ -128,7 +123,7 @@ def _check_source(value: str) -> str:
 
 
 def _check_relation(value: str) -> str:
-    if not _RELATION.fullmatch(_limited(MAX_URI_BYTES)(value)):
+    if not limited(MAX_URI_BYTES)(value) or _UNSAFE.search(value):
         raise ValueError("must be one word such as memory:role, without spaces")
     return value
 
@@ -138,11 +133,12 @@ Entity = Annotated[str, AfterValidator(_check_entity)]
 Ref = Annotated[str, AfterValidator(_check_ref)]
 Source = Annotated[str, AfterValidator(_check_source)]
 Relation = Annotated[str, AfterValidator(_check_relation)]
-Summary = Annotated[str, AfterValidator(_not_blank), AfterValidator(_limited(MAX_SUMMARY_BYTES))]
-Goal = Annotated[str, AfterValidator(_not_blank), AfterValidator(_limited(MAX_GOAL_BYTES))]
+Summary = Annotated[NotBlank, AfterValidator(limited(MAX_SUMMARY_BYTES))]
+Goal = Annotated[NotBlank, AfterValidator(limited(MAX_GOAL_BYTES))]
 
 
-def _checked(check: Callable[[str], str], value: str, where: str) -> str:
+def checked(check: Callable[[str], str], value: str, where: str) -> str:
+    """``value``, if ``check`` takes it; else InputError names ``where`` and the fix, as the next two do."""
     try:
         return check(value)
     except ValueError as error:
@@ -150,28 +146,13 @@ def _checked(check: Callable[[str], str], value: str, where: str) -> str:
 
 
 def check_uri(value: str, where: str = "uri") -> str:
-    """An entity or source URI the node keeps as it is. Here and below, InputError names ``where`` and the fix."""
-    return _checked(_check_uri, value, where)
+    """An entity or source URI the node keeps as it is."""
+    return checked(_check_uri, value, where)
 
 
 def check_entity(value: str, where: str = "entity") -> str:
     """As :func:`check_uri`, and informal URIs such as ``issue:proj-12``, which the node keeps as well."""
-    return _checked(_check_entity, value, where)
-
-
-def check_ref(value: str, where: str = "ref") -> str:
-    """A ref the node reads back: ``scheme://...``; capitals are allowed outside ``stigmem://``."""
-    return _checked(_check_ref, value, where)
-
-
-def check_summary(value: str, where: str = "summary") -> str:
-    """A non-blank text of at most ``MAX_SUMMARY_BYTES``."""
-    return _checked(lambda text: _limited(MAX_SUMMARY_BYTES)(_not_blank(text)), value, where)
-
-
-def check_goal(value: str, where: str = "goal") -> str:
-    """A non-blank text of at most ``MAX_GOAL_BYTES``."""
-    return _checked(lambda text: _limited(MAX_GOAL_BYTES)(_not_blank(text)), value, where)
+    return checked(_check_entity, value, where)
 
 
 def fold(value: str) -> str:
@@ -204,12 +185,12 @@ def build_uri(authority: str, kind: str, *ids: str | None) -> str:
 
 def _finite(value: float) -> float:
     try:
-        finite = math.isfinite(float(value))
+        kept = float(value)
     except OverflowError:
-        finite = False
-    if not finite:
+        kept = math.inf
+    if not math.isfinite(kept):
         raise ValueError("must be a finite number")
-    if float(value) != value:
+    if kept != value:
         raise ValueError("is too large to come back exactly, because nodes keep floats; send it as a string")
     return value
 
@@ -227,8 +208,8 @@ def _datetime(value: datetime | str) -> str:
 
 _CHECKS: Mapping[str, tuple[tuple[type, ...], str, Callable[[Any], Any] | None]] = {
     # value type -> Python's types, what to call them, further checks
-    "string": ((str,), "a str", _limited(MAX_VALUE_BYTES)),
-    "text": ((str,), "a str", _limited(MAX_VALUE_BYTES)),
+    "string": ((str,), "a str", limited(MAX_VALUE_BYTES)),
+    "text": ((str,), "a str", limited(MAX_VALUE_BYTES)),
     "number": ((int, float), "an int or a float", _finite),
     "boolean": ((bool,), "True or False", None),
     "datetime": ((datetime, str), "a datetime or an ISO 8601 string", _datetime),
@@ -265,7 +246,7 @@ class FactValue(Frozen):
 
     def body(self) -> dict[str, Any]:
         """The value as the node takes it."""
-        return {"type": self.type, "v": self.v}
+        return dict(self)
 
 
 def _check_sources(value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
@@ -303,19 +284,13 @@ class NewFact(Frozen):
 
     def body(self) -> dict[str, Any]:
         """The JSON body of ``POST /v1/facts``; optional fields only where they are set."""
-        body: dict[str, Any] = {
-            "entity": self.entity,
-            "relation": self.relation,
+        body = {
+            **dict(self),
             "value": self.value.body(),
-            "source": self.source,
-            "confidence": self.confidence,
-            "scope": self.scope,
+            "valid_until": self.valid_until and self.valid_until.isoformat(),
+            "derived_from": list(self.derived_from) or None,
         }
-        if self.valid_until is not None:
-            body["valid_until"] = self.valid_until.isoformat()
-        if self.derived_from:
-            body["derived_from"] = list(self.derived_from)
-        return body
+        return {name: value for name, value in body.items() if value is not None}
 
 
 class _Read(Frozen):
@@ -365,15 +340,12 @@ class Fact(_Read):
     sanitizer_warnings: tuple[str, ...] = ()
     sanitizer_redacted: bool = False
 
-    @field_validator("derived_from", "warnings", "sanitizer_warnings", mode="before")
+    @field_validator(
+        "derived_from", "warnings", "sanitizer_warnings", "contradicted", "sanitizer_redacted", mode="before"
+    )
     @classmethod
-    def _none_is_empty(cls, value: Any) -> Any:
-        return () if value is None else value
-
-    @field_validator("contradicted", "sanitizer_redacted", mode="before")
-    @classmethod
-    def _none_is_false(cls, value: Any) -> Any:
-        return False if value is None else value
+    def _none_is_absent(cls, value: Any, info: ValidationInfo) -> Any:
+        return cls.model_fields[info.field_name or ""].default if value is None else value
 
     @property
     def hlc_order(self) -> tuple[int, int]:

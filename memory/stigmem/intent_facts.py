@@ -327,8 +327,10 @@ def escalation_write(
             f"escalation: the envelope and its facts are over {MAX_VALUE_BYTES} bytes; "
             "set include_context to False in the policy, or give fewer facts"
         )
-    values = (("intent:escalation_of", "string", entity), ("intent:escalation_context", "text", text))
-    extra = tuple(_about(write.entity, surfaces.source, relation, kind, v) for relation, kind, v in values)
+    extra = (
+        surfaces.fact(write.entity, "intent:escalation_of", "string", entity),
+        surfaces.fact(write.entity, "intent:escalation_context", "text", text),
+    )
     return check_write(Write(write.what, write.entity, (*extra, *write.facts)))
 
 
@@ -346,17 +348,7 @@ def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: date
     if not 0 <= rule < len(envelope.deference):
         raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
     entity = build_uri(surfaces.authority, "deference", envelope.id, str(rule))
-    return _about(entity, surfaces.source, "intent:deference_timeout", "datetime", at)
-
-
-def _about(entity: str, source: str, relation: str, kind: Any, value: Any) -> NewFact:
-    return NewFact(
-        entity=entity,
-        relation=relation,
-        value=FactValue(type=kind, v=value),
-        source=source,
-        scope="company",
-    )
+    return surfaces.fact(entity, "intent:deference_timeout", "datetime", at)
 
 
 def _brief(fact: Fact) -> dict[str, Any]:

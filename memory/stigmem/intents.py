@@ -8,14 +8,23 @@ The models hold every rule of the section, because a node checks few of them: it
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from memory.adapter import AwareDatetime, Frozen, Text, check_aware
-from memory.stigmem.facts import MAX_URI_BYTES, MAX_VALUE_BYTES, FactScope, FactValue, Goal, Ref, Summary, Uri
+from memory.adapter import AwareDatetime, Frozen, NotBlank, Text, check_aware
+from memory.stigmem.facts import (
+    MAX_URI_BYTES,
+    MAX_VALUE_BYTES,
+    FactScope,
+    FactValue,
+    Goal,
+    Ref,
+    Summary,
+    Uri,
+    limited,
+)
 
 __all__ = [
     "CHANNELS",
@@ -43,23 +52,6 @@ MAX_PARTS = 100
 """Entries of one list of an envelope. Ours: the specification names no limit."""
 
 
-def _word(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be blank")
-    if len(value.encode("utf-8", "replace")) > MAX_URI_BYTES:
-        raise ValueError(f"is over {MAX_URI_BYTES} bytes of UTF-8; shorten it")
-    return value
-
-
-def _prose(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be blank; leave it out instead")
-    size = len(value.encode())
-    if size > MAX_VALUE_BYTES:
-        raise ValueError(f"is {size} bytes of UTF-8; at most {MAX_VALUE_BYTES} are allowed, so shorten it")
-    return value
-
-
 def _uuid(value: str) -> str:
     try:
         return str(uuid.UUID(value.removeprefix("intent:")))
@@ -67,8 +59,8 @@ def _uuid(value: str) -> str:
         raise ValueError("must be a UUID; leave it out to get a new one") from None
 
 
-Word = Annotated[Text, AfterValidator(_word)]
-Prose = Annotated[Text, AfterValidator(_prose)]
+Word = Annotated[NotBlank, AfterValidator(limited(MAX_URI_BYTES))]
+Prose = Annotated[NotBlank, AfterValidator(limited(MAX_VALUE_BYTES))]
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 Seconds = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 
@@ -194,7 +186,13 @@ class IntentRecord(Frozen):
     @property
     def violations(self) -> tuple[str, ...]:
         """The rules of section 4 this envelope breaks, as ``field: what is wrong``; empty for none."""
-        return tuple(_violations(self))
+        rules = {
+            "escalation: is required": self.escalation is None,
+            "handoff.fact_refs: must name at least one fact": self.handoff and not self.handoff.fact_refs,
+            "to: must name at least one recipient": not self.to,
+            "expires_at: must be after created_at": self.expires_at and self.expires_at <= self.created_at,
+        }
+        return tuple(rule for rule, broken in rules.items() if broken)
 
     def is_expired(self, now: datetime | None = None) -> bool:
         """Whether the envelope has ended at ``now`` (timezone-aware; the present moment by default)."""
@@ -230,20 +228,9 @@ class IntentEnvelope(IntentRecord):
     created_at: AwareDatetime = Field(default_factory=_now)
 
     @model_validator(mode="after")
-    def _ends_after_it_begins(self) -> Self:
-        if self.expires_at is not None and self.expires_at <= self.created_at:
-            raise ValueError("expires_at: must be after created_at")
+    def _keeps_every_rule(self) -> Self:
+        if self.violations:
+            raise ValueError(self.violations[0])
         if len(set(self.to)) != len(self.to):
             raise ValueError("to: names a recipient twice")
         return self
-
-
-def _violations(record: IntentRecord) -> Iterator[str]:
-    if record.escalation is None:
-        yield "escalation: is required"
-    if record.handoff is not None and not record.handoff.fact_refs:
-        yield "handoff.fact_refs: must name at least one fact"
-    if not record.to:
-        yield "to: must name at least one recipient"
-    if record.expires_at is not None and record.expires_at <= record.created_at:
-        yield "expires_at: must be after created_at"

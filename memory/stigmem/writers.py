@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from memory import BackendError, InputError
 from memory.adapter import normalise_error
@@ -25,6 +25,7 @@ from memory.stigmem.answers import BACKEND
 from memory.stigmem.facts import (
     MAX_GOAL_BYTES,
     MAX_SUMMARY_BYTES,
+    MAX_VALUE_BYTES,
     Fact,
     FactScope,
     FactValue,
@@ -32,12 +33,14 @@ from memory.stigmem.facts import (
     ValueType,
     build_uri,
     check_entity,
-    check_goal,
-    check_ref,
-    check_summary,
+    checked,
     fold,
+    limited,
 )
 from memory.stigmem.intents import PRIORITIES, Priority
+
+if TYPE_CHECKING:
+    from memory.stigmem.client import StigmemNode
 
 __all__ = [
     "MAX_FACT_REFS",
@@ -65,7 +68,7 @@ class _Rule:
 
     type: ValueType
     scope: FactScope = "company"
-    max_bytes: int | None = None
+    max_bytes: int = MAX_VALUE_BYTES
     values: tuple[str, ...] = ()
 
 
@@ -151,30 +154,28 @@ def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) 
     return f"of the {write.what} {write.entity} these facts exist: {present}{unsure}{absent}"
 
 
-def check_fact(fact: NewFact) -> NewFact:
+def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
     """Hold a fact to its relation's rule (12.4.5); relations without one pass.
+
+    Args:
+        where: what to call it in errors; its relation, if None.
 
     Raises:
         InputError: wrong scope, confidence below 1.0, wrong value type or size; names relation, field and fix.
     """
-    relation = fact.relation
-    rule = _RULES.get(relation)
-    if (rule or relation.startswith(_FULL_CONFIDENCE)) and fact.confidence < 1.0:
-        raise InputError(f"{relation}: confidence must be 1.0, because other agents route by this relation")
+    rule, where = _RULES.get(fact.relation), where or fact.relation
+    if (rule or fact.relation.startswith(_FULL_CONFIDENCE)) and fact.confidence < 1.0:
+        raise InputError(f"{where}: confidence must be 1.0, because other agents route by this relation")
     if rule is None:
         return fact
     if fact.scope != rule.scope:
-        raise InputError(f"{relation}: scope must be {rule.scope}, not {fact.scope}")
+        raise InputError(f"{where}: scope must be {rule.scope}, not {fact.scope}")
     if fact.value.type != rule.type:
-        raise InputError(f"{relation}: value must be of type {rule.type}, not {fact.value.type}")
+        raise InputError(f"{where}: value must be of type {rule.type}, not {fact.value.type}")
     if rule.values and fact.value.v not in rule.values:
-        raise InputError(f"{relation}: must be one of {', '.join(rule.values)}")
-    if rule.type == "text" and not fact.value.v.strip():
-        raise InputError(f"{relation}: must not be blank")
-    if rule.max_bytes is not None and (size := len(fact.value.v.encode())) > rule.max_bytes:
-        raise InputError(
-            f"{relation}: is {size} bytes of UTF-8; at most {rule.max_bytes} are allowed, so shorten it"
-        )
+        raise InputError(f"{where}: must be one of {', '.join(rule.values)}")
+    if rule.type == "text" and not checked(limited(rule.max_bytes), fact.value.v, where).strip():
+        raise InputError(f"{where}: must not be blank")
     return fact
 
 
@@ -214,48 +215,32 @@ class Surfaces:
 
     def checkout(self, task: str) -> Write:
         """The agent claimed a task."""
-        return self._lifecycle("checkout", task, ("paperclip:checkout", "in_progress"))
+        return self._write("checkout", self._task(task), ("paperclip:checkout", "in_progress", "task"))
 
     def done(self, task: str) -> Write:
         """The agent completed a task."""
-        return self._lifecycle("done", task, ("paperclip:issue_status", "done"))
+        return self._write("done", self._task(task), ("paperclip:issue_status", "done", "task"))
 
     def blocked(self, task: str, blocked_by: str | None = None) -> Write:
         """The agent is stuck on a task, if known because of another one."""
-        write = self._lifecycle("blocked", task, ("paperclip:issue_status", "blocked"))
-        if blocked_by is None:
-            return write
-        uri = self._shared("blocked_by", "issue", blocked_by)
-        if "://" not in uri:  # a node reads an informal ref back as null
-            uri = f"stigmem://{self.authority}/issue/{uri.removeprefix('issue:')}"
-        ref = self._fact(write.entity, "paperclip:blocked_by", "ref", uri)
-        return check_write(Write(write.what, write.entity, (*write.facts, ref)))
+        facts = [("paperclip:issue_status", "blocked", "task")]
+        if blocked_by is not None:
+            uri = self._task(blocked_by, "blocked_by")
+            if "://" not in uri:  # a node reads an informal ref back as null
+                uri = f"stigmem://{self.authority}/issue/{uri.removeprefix('issue:')}"
+            facts.append(("paperclip:blocked_by", uri, "blocked_by"))
+        return self._write("blocked", self._task(task), *facts)
 
-    def activity(
-        self, task: str, at: datetime | None = None, *, lifetime: timedelta = PING_LIFETIME
-    ) -> Write:
-        """The agent works on a task: a heartbeat that stays on the node (scope ``local``).
+    def activity(self, task: str, at: datetime | None = None) -> Write:
+        """The agent works on a task: a heartbeat that stays on the node (scope ``local``) and expires.
 
         Args:
             task: the task's id or URI.
             at: timezone-aware; now, if None.
-            lifetime: how long the ping counts, a positive time.
         """
-        if lifetime <= timedelta(0):
-            raise InputError("lifetime: must be positive")
         at = datetime.now(UTC) if at is None else at
-        if at.utcoffset() is None:
-            raise InputError("at: must be timezone-aware; write e.g. datetime.now(timezone.utc)")
-        entity = self._shared("task", "issue", task)
-        ping = NewFact(
-            entity=entity,
-            relation="paperclip:last_active",
-            value=FactValue(type="datetime", v=at),
-            source=self.source,
-            scope="local",
-            valid_until=at + lifetime,
-        )
-        return check_write(Write("activity", entity, (ping,)))
+        ping = ("paperclip:last_active", at, "at")
+        return self._write("activity", self._task(task), ping, valid_until=at + PING_LIFETIME)
 
     def handoff(
         self,
@@ -277,15 +262,15 @@ class Surfaces:
         refs = list(dict.fromkeys(self._fact_uri(ref) for ref in fact_refs))
         if len(refs) > MAX_FACT_REFS:
             raise InputError(f"fact_refs: holds {len(refs)} facts; at most {MAX_FACT_REFS} are allowed")
-        entity = self._minted("handoff")
-        facts = [
-            self._fact(entity, "intent:handoff_summary", "text", check_summary(_text(summary, "summary")))
-        ]
-        facts += [self._fact(entity, "intent:context_ref", "ref", ref) for ref in refs]
-        if continuation is not None:
-            facts.append(self._fact(entity, "intent:continuation", "text", continuation))
-        facts.append(self._fact(entity, "intent:handoff_to", "ref", check_ref(_text(to, "to"), "to")))
-        return check_write(Write("handoff", entity, tuple(facts)))
+        more = () if continuation is None else (("intent:continuation", continuation, "continuation"),)
+        return self._write(
+            "handoff",
+            self._minted("handoff"),
+            ("intent:handoff_summary", summary, "summary"),
+            *(("intent:context_ref", ref, "fact_refs") for ref in refs),
+            *more,
+            ("intent:handoff_to", to, "to"),
+        )
 
     def decision(self, decision: str, summary: str) -> Write:
         """The agent made a significant choice.
@@ -295,10 +280,7 @@ class Surfaces:
             summary: at most 4096 bytes of UTF-8.
         """
         entity = self._shared("decision", "decision", decision)
-        summary = check_summary(_text(summary, "summary"))
-        return check_write(
-            Write("decision", entity, (self._fact(entity, "roadmap:decision", "text", summary),))
-        )
+        return self._write("decision", entity, ("roadmap:decision", summary, "summary"))
 
     def escalation(self, to: str, goal: str, priority: Priority) -> Write:
         """The agent cannot go on without somebody else.
@@ -308,28 +290,34 @@ class Surfaces:
             goal: what could not be completed, at most 2048 bytes of UTF-8.
             priority: ``low``, ``medium``, ``high`` or ``critical``.
         """
-        if priority not in PRIORITIES:
-            raise InputError(f"priority: must be one of {', '.join(PRIORITIES)}")
-        entity = self._minted("escalation")
-        facts = (
-            self._fact(entity, "intent:goal", "text", check_goal(_text(goal, "goal"))),
-            self._fact(entity, "intent:escalate_to", "ref", check_ref(_text(to, "to"), "to")),
-            self._fact(entity, "intent:escalation", "string", priority),
+        return self._write(
+            "escalation",
+            self._minted("escalation"),
+            ("intent:goal", goal, "goal"),
+            ("intent:escalate_to", to, "to"),
+            ("intent:escalation", priority, "priority"),
         )
-        return check_write(Write("escalation", entity, facts))
 
-    def _lifecycle(self, what: str, task: str, status: tuple[str, str]) -> Write:
-        entity = self._shared("task", "issue", task)
-        return check_write(Write(what, entity, (self._fact(entity, status[0], "string", status[1]),)))
+    def fact(self, entity: str, relation: str, kind: ValueType, value: Any, **more: Any) -> NewFact:
+        """A fact of this agent, for its company unless ``more`` tells otherwise."""
+        typed = FactValue(type=kind, v=value)
+        given = {"source": self.source, "scope": "company", **more}
+        return NewFact(entity=entity, relation=relation, value=typed, **given)
 
-    def _fact(self, entity: str, relation: str, kind: ValueType, value: Any) -> NewFact:
-        return NewFact(
-            entity=entity,
-            relation=relation,
-            value=FactValue(type=kind, v=value),
-            source=self.source,
-            scope="company",
-        )
+    def _write(self, what: str, entity: str, *told: tuple[str, Any, str], **more: Any) -> Write:
+        """Facts by relation, value and the argument that errors name, of the type and scope of the relation."""
+        facts = []
+        for relation, value, where in told:
+            rule = _RULES[relation]
+            try:
+                fact = self.fact(entity, relation, rule.type, value, scope=rule.scope, **more)
+            except InputError as error:
+                raise InputError(str(error).replace("FactValue.v:", f"{where}:")) from None
+            facts.append(check_fact(fact, where))
+        return Write(what, entity, tuple(facts))
+
+    def _task(self, task: str, where: str = "task") -> str:
+        return self._shared(where, "issue", task)
 
     def _shared(self, where: str, kind: str, value: str) -> str:
         """The URI under which other agents look for a task or a decision: folded as the node folds it for all.
@@ -337,7 +325,9 @@ class Surfaces:
         A task's is informal, as Spec-19 12.4.1 and the reference hook write it: the formal one would depend on what
         each agent takes for the node's authority.
         """
-        text = fold(_text(value, where))
+        if not isinstance(value, str):
+            raise InputError(f"{where}: must be text, not {type(value).__name__}")
+        text = fold(value)
         if not text:
             raise InputError(f"{where}: must not be blank; give an id or a URI")
         if "://" not in text:
@@ -347,25 +337,15 @@ class Surfaces:
 
     def _fact_uri(self, ref: str | Fact) -> str:
         if isinstance(ref, str) and "://" in ref:
-            return check_ref(ref, "fact_refs")
+            return ref
         return self._shared("fact_refs", "fact", ref.id if isinstance(ref, Fact) else ref)
 
     def _minted(self, kind: str) -> str:
         return build_uri(self.authority, kind, str(uuid.uuid4()))
 
 
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{where}: must be text, not {type(value).__name__}")
-    return value
-
-
-class _Asserts(Protocol):
-    async def assert_fact(self, fact: NewFact) -> Fact: ...
-
-
 async def carry_out(
-    node: _Asserts, write: Write, on_fact: Callable[[Fact], None] | None = None
+    node: StigmemNode, write: Write, on_fact: Callable[[Fact], None] | None = None
 ) -> tuple[Fact, ...]:
     """Assert a write's facts in order; the first failure ends it.
 

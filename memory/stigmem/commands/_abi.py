@@ -21,18 +21,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.add_typer(_intents.app, name="intent")
 app.command()(_conformance.conformance)
 
-Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's id or URI.", show_default=False)]
-To = Annotated[
-    str, typer.Option(help="URI of the agent or user, e.g. stigmem://node/agent/b.", show_default=False)
-]
+Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's id or URI.")]
+To = Annotated[str, typer.Option(help="URI of the agent or user, e.g. stigmem://node/agent/b.")]
 _OR_STDIN = "'-' reads it from stdin."
 
 
 @app.command()
 def boot(
-    user_entity: Annotated[
-        str, typer.Argument(metavar="USER", help="URI of the user the agent works for.", show_default=False)
-    ],
+    user_entity: Annotated[str, typer.Argument(metavar="USER", help="URI of the user the agent works for.")],
     project: Annotated[
         list[str] | None, typer.Option(help="URI of a project whose constraints count; repeatable.")
     ] = None,
@@ -82,9 +78,7 @@ def done(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
 @app.command()
 def blocked(
     task: Task,
-    by: Annotated[
-        str | None, typer.Option(help="Id or URI of the task that blocks it.", show_default=False)
-    ] = None,
+    by: Annotated[str | None, typer.Option(help="Id or URI of the task that blocks it.")] = None,
     wait: Wait = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -101,13 +95,9 @@ def ping(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
 @app.command()
 def handoff(
     to: To,
-    summary: Annotated[
-        str, typer.Option(help=f"What the next agent must know, up to 4 KB. {_OR_STDIN}", show_default=False)
-    ],
-    ref: Annotated[
-        list[str] | None, typer.Option(help="Id or URI of a fact it needs; repeatable.", show_default=False)
-    ] = None,
-    continuation: Annotated[str | None, typer.Option(help="How to go on.", show_default=False)] = None,
+    summary: Annotated[str, typer.Option(help=f"What the next agent must know, up to 4 KB. {_OR_STDIN}")],
+    ref: Annotated[list[str] | None, typer.Option(help="Id or URI of a fact it needs; repeatable.")] = None,
+    continuation: Annotated[str | None, typer.Option(help="How to go on.")] = None,
     wait: Wait = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -121,13 +111,8 @@ def handoff(
 
 @app.command()
 def decide(
-    decision: Annotated[
-        str,
-        typer.Argument(metavar="DECISION", help="A slug such as use-sqlite, or a URI.", show_default=False),
-    ],
-    summary: Annotated[
-        str, typer.Option(help=f"What was decided and why, up to 4 KB. {_OR_STDIN}", show_default=False)
-    ],
+    decision: Annotated[str, typer.Argument(metavar="DECISION", help="A slug such as use-sqlite, or a URI.")],
+    summary: Annotated[str, typer.Option(help=f"What was decided and why, up to 4 KB. {_OR_STDIN}")],
     wait: Wait = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -138,9 +123,7 @@ def decide(
 @app.command()
 def escalate(
     to: To,
-    goal: Annotated[
-        str, typer.Option(help=f"What it could not complete, up to 2 KB. {_OR_STDIN}", show_default=False)
-    ],
+    goal: Annotated[str, typer.Option(help=f"What it could not complete, up to 2 KB. {_OR_STDIN}")],
     priority: Annotated[str, typer.Option(help="low, medium, high or critical.")] = "medium",
     wait: Wait = 5.0,
     as_json: AsJson = False,

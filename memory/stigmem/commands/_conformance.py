@@ -20,15 +20,13 @@ __all__ = ["conformance"]
 
 def conformance(
     vectors: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="Vectors of the Stigmem project, as JSON.", show_default=False),
+        Path | None, typer.Argument(metavar="[FILE]", help="Vectors of the Stigmem project, as JSON.")
     ] = None,
     tag: Annotated[
         str | None,
         typer.Option(
             help="Put into the vectors' entities, so that a node can be tried again; a new one if not given. "
-            "'' sends the vectors as they are.",
-            show_default=False,
+            "'' sends the vectors as they are."
         ),
     ] = None,
     expire_scope: Annotated[

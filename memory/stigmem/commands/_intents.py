@@ -27,32 +27,22 @@ app = typer.Typer(help="Intent envelopes: send them, and see which are in flight
 @app.command()
 def create(
     goal: Annotated[
-        str | None,
-        typer.Option(help="What is wanted, up to 2 KB. '-' reads it from stdin.", show_default=False),
+        str | None, typer.Option(help="What is wanted, up to 2 KB. '-' reads it from stdin.")
     ] = None,
     to: Annotated[list[str] | None, typer.Option(help="URI of a recipient; repeatable.")] = None,
     escalate_to: Annotated[
-        str | None,
-        typer.Option(help="URI of whom a recipient that cannot do it turns to.", show_default=False),
+        str | None, typer.Option(help="URI of whom a recipient that cannot do it turns to.")
     ] = None,
     priority: Annotated[
-        str | None,
-        typer.Option(help="Of an escalation: low, medium, high or critical.", show_default=False),
+        str | None, typer.Option(help="Of an escalation: low, medium, high or critical.")
     ] = None,
-    expires_in: Annotated[
-        float | None, typer.Option(help="Seconds until it is no longer in flight.", show_default=False)
-    ] = None,
-    summary: Annotated[
-        str | None, typer.Option(help="What a handoff says, up to 4 KB.", show_default=False)
-    ] = None,
+    expires_in: Annotated[float | None, typer.Option(help="Seconds until it is no longer in flight.")] = None,
+    summary: Annotated[str | None, typer.Option(help="What a handoff says, up to 4 KB.")] = None,
     ref: Annotated[
         list[str] | None, typer.Option(help="URI of a fact the handoff refers to; repeatable.")
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option(
-            help="The whole envelope as JSON; options given beside it come first.", show_default=False
-        ),
+        Path | None, typer.Option(help="The whole envelope as JSON; options given beside it come first.")
     ] = None,
     wait: Wait = 5.0,
     as_json: AsJson = False,
@@ -100,15 +90,9 @@ def create(
 
 @app.command("list")
 def list_intents(
-    to: Annotated[
-        str | None, typer.Option(help="Only those addressed to this URI.", show_default=False)
-    ] = None,
-    sender: Annotated[
-        str | None, typer.Option("--from", help="Only those from this URI.", show_default=False)
-    ] = None,
-    goal: Annotated[
-        str | None, typer.Option(help="Only those with exactly this goal.", show_default=False)
-    ] = None,
+    to: Annotated[str | None, typer.Option(help="Only those addressed to this URI.")] = None,
+    sender: Annotated[str | None, typer.Option("--from", help="Only those from this URI.")] = None,
+    goal: Annotated[str | None, typer.Option(help="Only those with exactly this goal.")] = None,
     wait: Wait = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -141,8 +125,7 @@ def list_intents(
 
 @app.command()
 def show(
-    intent: Annotated[str, typer.Argument(metavar="ID", help="As 'create' printed it.", show_default=False)],
-    wait: Wait = 5.0,
+    intent: Annotated[str, typer.Argument(metavar="ID", help="As 'create' printed it.")], wait: Wait = 5.0
 ) -> None:
     """Show one envelope as JSON."""
 

@@ -19,12 +19,10 @@ from memory.stigmem.facts import (
     FactValue,
     NewFact,
     build_uri,
-    check_goal,
-    check_ref,
-    check_summary,
     check_uri,
     encode_uri_part,
 )
+from memory.stigmem.writers import Surfaces
 
 AGENT = "stigmem://node.example/agent/a"
 GOOD = {
@@ -76,25 +74,34 @@ def test_unknown_types_and_forgotten_values_are_refused():
     assert FactValue(type="null").v is None
 
 
+def decide(summary):
+    return Surfaces(AGENT, "node").decision("d", summary)
+
+
+def escalate(goal):
+    return Surfaces(AGENT, "node").escalation(AGENT, goal, "low")
+
+
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30), st.integers(-3, 3))
 def test_the_byte_limits_count_bytes_and_not_characters(start, over):
-    for limit, check in ((MAX_SUMMARY_BYTES, check_summary), (MAX_GOAL_BYTES, check_goal)):
+    for limit, build in ((MAX_SUMMARY_BYTES, decide), (MAX_GOAL_BYTES, escalate)):
         start = "x" + start
         text = start + "é" * ((limit - len(start.encode())) // 2)
         text += "x" * (limit + over - len(text.encode()))
         size = len(text.encode())
         if size <= limit:
-            assert check(text) == text
+            assert build(text).facts[0].value.v == text
         else:
-            with pytest.raises(InputError, match=rf"is {size} bytes of UTF-8; at most {limit}"):
-                check(text, "summary")
+            where = rf"^(summary|goal): is {size} bytes of UTF-8; at most {limit}"
+            with pytest.raises(InputError, match=where):
+                build(text)
 
 
-@pytest.mark.parametrize("check", [check_summary, check_goal])
-def test_blank_summaries_and_goals_are_refused(check):
+@pytest.mark.parametrize("build", [decide, escalate])
+def test_blank_summaries_and_goals_are_refused(build):
     for blank in ("", "  ", "\n"):
-        with pytest.raises(InputError, match="must not be blank"):
-            check(blank)
+        with pytest.raises(InputError, match=r"^(summary|goal): must not be blank"):
+            build(blank)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +142,11 @@ def test_only_an_entity_may_be_informal():
 
 
 def test_refs_may_hold_capitals_outside_stigmem_only():
-    assert check_ref("https://example.org/Deck.PDF") == "https://example.org/Deck.PDF"
+    assert FactValue(type="ref", v="https://example.org/Deck.PDF").v == "https://example.org/Deck.PDF"
     with pytest.raises(InputError, match="capitals"):
         check_uri("https://example.org/Deck.PDF")
-    with pytest.raises(InputError, match=r"^to: .*capitals"):
-        check_ref("Stigmem://node/agent/A", "to")
+    with pytest.raises(InputError, match=r"^FactValue\.v: .*capitals"):
+        FactValue(type="ref", v="Stigmem://node/agent/A")
 
 
 def node_folds(uri):
