@@ -12,20 +12,21 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from memory import InputError
 from memory.adapter import BackendProtocolError
-from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, ValueType, build_uri
+from memory.stigmem.client import MAX_LIMIT
+from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, Write, check_write
 
 __all__ = [
     "GOAL",
-    "MAX_FACTS",
     "envelope_write",
     "escalation_write",
     "from_body",
@@ -36,40 +37,51 @@ __all__ = [
 ]
 
 GOAL = "intent:goal"
-MAX_FACTS = 500
-"""What one answer of a node can hold; there is no second page that is complete."""
 _COUNT = "intent:fact_count"
+_BRIEF = {"id", "entity", "relation", "value", "source", "confidence"}
 _KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation)[:/]", re.I)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
-_LISTS: Mapping[str, tuple[tuple[str, str, ValueType | None], ...]] = {
-    # field -> (attribute, relation, value type; None: the attribute is a typed value itself)
-    "constraint": (
-        ("kind", "intent:constraint:kind", "string"),
-        ("limit", "intent:constraint:limit", None),
-        ("unit", "intent:constraint:unit", "string"),
-    ),
-    "preference": (
-        ("kind", "intent:preference:kind", "string"),
-        ("value", "intent:preference:value", None),
-        ("weight", "intent:preference:weight", "number"),
-    ),
-    "deference": (
-        ("condition", "intent:deference:condition", "text"),
-        ("defer_to", "intent:deference:defer_to", "ref"),
-        ("timeout_s", "intent:deference:timeout_s", "number"),
-    ),
-    "artifacts": (
-        ("name", "intent:artifact:name", "string"),
-        ("ref", "intent:artifact:ref", "ref"),
-    ),
+_FACTS: Mapping[str, Any] = {
+    # field -> its relation and value type (None: the field is a typed value itself); a list's entries in brackets
+    "from": ("intent:from", "ref"),
+    "to": [("intent:to", "ref")],
+    "created_at": ("intent:created_at", "datetime"),
+    "expires_at": ("intent:expires_at", "datetime"),
+    "constraint": [
+        {
+            "kind": ("intent:constraint:kind", "string"),
+            "limit": ("intent:constraint:limit", None),
+            "unit": ("intent:constraint:unit", "string"),
+        }
+    ],
+    "preference": [
+        {
+            "kind": ("intent:preference:kind", "string"),
+            "value": ("intent:preference:value", None),
+            "weight": ("intent:preference:weight", "number"),
+        }
+    ],
+    "deference": [
+        {
+            "condition": ("intent:deference:condition", "text"),
+            "defer_to": ("intent:deference:defer_to", "ref"),
+            "timeout_s": ("intent:deference:timeout_s", "number"),
+        }
+    ],
+    "escalation": {
+        "escalate_to": ("intent:escalation:to", "ref"),
+        "channel": ("intent:escalation:channel", "string"),
+        "priority": ("intent:escalation:priority", "string"),
+        "include_context": ("intent:escalation:context", "boolean"),
+    },
+    "handoff": {
+        "summary": ("intent:handoff_summary", "text"),
+        "fact_refs": [("intent:context_ref", "ref")],
+        "continuation": ("intent:continuation", "text"),
+        "artifacts": [{"name": ("intent:artifact:name", "string"), "ref": ("intent:artifact:ref", "ref")}],
+    },
 }
-_ESCALATION: tuple[tuple[str, str, ValueType], ...] = (
-    ("escalate_to", "intent:escalation:to", "ref"),
-    ("channel", "intent:escalation:channel", "string"),
-    ("priority", "intent:escalation:priority", "string"),
-    ("include_context", "intent:escalation:context", "boolean"),
-)
 
 
 def names_envelope(entity: str) -> bool | None:
@@ -88,35 +100,20 @@ def _numbered(relation: str, position: int) -> str:
     return relation if position == 0 else f"{relation}:{position}"
 
 
-def _list_values(rows: Iterable[Any], field: str) -> Iterable[tuple[str, FactValue]]:
-    for position, row in enumerate(rows):
-        for attribute, relation, kind in _LISTS[field]:
-            value = getattr(row, attribute)
-            if value is not None:
-                typed = value if kind is None else FactValue(type=kind, v=value)
-                yield _numbered(relation, position), typed
-
-
-def _values(envelope: IntentEnvelope) -> Iterable[tuple[str, FactValue]]:
-    yield "intent:from", FactValue(type="ref", v=envelope.from_)
-    for position, recipient in enumerate(envelope.to):
-        yield _numbered("intent:to", position), FactValue(type="ref", v=recipient)
-    yield "intent:created_at", FactValue(type="datetime", v=envelope.created_at)
-    if envelope.expires_at is not None:
-        yield "intent:expires_at", FactValue(type="datetime", v=envelope.expires_at)
-    for field in ("constraint", "preference", "deference"):
-        yield from _list_values(getattr(envelope, field), field)
-    for attribute, relation, kind in _ESCALATION:
-        yield relation, FactValue(type=kind, v=getattr(envelope.escalation, attribute))
-    handoff = envelope.handoff
-    if handoff is not None:
-        yield "intent:handoff_summary", FactValue(type="text", v=handoff.summary)
-        for position, ref in enumerate(handoff.fact_refs):
-            yield _numbered("intent:context_ref", position), FactValue(type="ref", v=ref)
-        if handoff.continuation is not None:
-            yield "intent:continuation", FactValue(type="text", v=handoff.continuation)
-        yield from _list_values(handoff.artifacts, "artifacts")
-        yield "intent:handoff_to", FactValue(type="ref", v=envelope.to[0])
+def _values(told: Any, place: Any, position: int = 0) -> Iterator[tuple[str, FactValue]]:
+    """What a part of an envelope holds, by the relations of its place in ``_FACTS``."""
+    if told is None:
+        return
+    if isinstance(place, list):
+        for number, row in enumerate(told):
+            yield from _values(row, place[0], number)
+    elif isinstance(place, dict):
+        for name, inner in place.items():
+            yield from _values(told[name], inner, position)
+    else:
+        relation, kind = place
+        value = FactValue(**told) if kind is None else FactValue(type=kind, v=told)
+        yield _numbered(relation, position), value
 
 
 def envelope_write(envelope: IntentEnvelope, authority: str) -> Write:
@@ -126,11 +123,13 @@ def envelope_write(envelope: IntentEnvelope, authority: str) -> Write:
         InputError: it makes more facts than one answer can hold.
     """
     entity = build_uri(authority, "intent", envelope.id)
-    values = list(_values(envelope))
+    values = list(_values(envelope.model_dump(by_alias=True), _FACTS))
+    if envelope.handoff is not None:
+        values.append(("intent:handoff_to", FactValue(type="ref", v=envelope.to[0])))
     total = len(values) + 2
-    if total > MAX_FACTS:
+    if total > MAX_LIMIT:
         raise InputError(
-            f"IntentEnvelope: makes {total} facts; a node returns at most {MAX_FACTS} at once, so shorten its lists"
+            f"IntentEnvelope: makes {total} facts; a node returns at most {MAX_LIMIT} at once, so shorten its lists"
         )
     values += [(_COUNT, FactValue(type="number", v=total)), (GOAL, FactValue(type="text", v=envelope.goal))]
     facts = tuple(
@@ -160,59 +159,39 @@ def from_facts(facts: Iterable[Fact]) -> IntentRecord | None:
     # Anyone may say something about an envelope; what it is, only its sender says.
     by_relation = {fact.relation: fact for fact in facts if fact.source == goal.source}
     count = by_relation.get(_COUNT)
-    told = _plain(count) if count is not None else "an unknown number of"
+    told = count.value.v if count is not None else "an unknown number of"
     if told != len(by_relation):
         raise BackendProtocolError(
             f"stigmem: the envelope {goal.entity} is not whole: {len(by_relation)} of {told} facts can be read"
         )
-    body: dict[str, Any] = {
+    body = {
         "id": goal.entity.rsplit("/", 1)[-1],
-        "from": _plain(by_relation.get("intent:from")),
-        "to": _sequence(by_relation, "intent:to"),
-        "goal": _plain(goal),
+        "goal": goal.value.v,
         "scope": goal.scope,
-        "created_at": _plain(by_relation.get("intent:created_at")),
-        "expires_at": _plain(by_relation.get("intent:expires_at")),
-        "escalation": {name: _plain(by_relation.get(relation)) for name, relation, _ in _ESCALATION},
-        "handoff": _handoff(by_relation),
-        **{field: _rows(by_relation, field) for field in ("constraint", "preference", "deference")},
+        "to": [],
+        **_told(by_relation, _FACTS),
     }
     return _record(body, goal.entity)
 
 
-def _plain(fact: Fact | None) -> Any:
-    return None if fact is None else fact.value.v
+_ABSENT: Any = MappingProxyType({})
 
 
-def _sequence(by_relation: Mapping[str, Fact], relation: str) -> list[Any]:
-    found: list[Any] = []
-    while (fact := by_relation.get(_numbered(relation, len(found)))) is not None:
-        found.append(fact.value.v)
-    return found
-
-
-def _rows(by_relation: Mapping[str, Fact], field: str) -> list[dict[str, Any]]:
-    columns = _LISTS[field]
-    rows: list[dict[str, Any]] = []
-    while _numbered(columns[0][1], len(rows)) in by_relation:
-        row: dict[str, Any] = {}
-        for attribute, relation, kind in columns:
-            fact = by_relation.get(_numbered(relation, len(rows)))
-            if fact is not None:
-                row[attribute] = _typed(fact.value) if kind is None else _whole(fact.value.v)
-        rows.append(row)
-    return rows
-
-
-def _handoff(by_relation: Mapping[str, Fact]) -> dict[str, Any] | None:
-    if "intent:handoff_summary" not in by_relation:
-        return None
-    return {
-        "summary": _plain(by_relation["intent:handoff_summary"]),
-        "fact_refs": _sequence(by_relation, "intent:context_ref"),
-        "continuation": _plain(by_relation.get("intent:continuation")),
-        "artifacts": _rows(by_relation, "artifacts"),
-    }
+def _told(by_relation: Mapping[str, Fact], place: Any, position: int = 0) -> Any:
+    """The part of an envelope that :func:`_values` would make these facts of."""
+    if isinstance(place, list):
+        rows: list[Any] = []
+        while (row := _told(by_relation, place[0], len(rows))) is not _ABSENT:
+            rows.append(row)
+        return rows or _ABSENT
+    if isinstance(place, dict):
+        parts = {name: _told(by_relation, inner, position) for name, inner in place.items()}
+        return {name: part for name, part in parts.items() if part is not _ABSENT} or _ABSENT
+    relation, kind = place
+    fact = by_relation.get(_numbered(relation, position))
+    if fact is None:
+        return _ABSENT
+    return _typed(fact.value) if kind is None else _whole(fact.value.v)
 
 
 def native_body(envelope: IntentEnvelope) -> dict[str, Any]:
@@ -230,15 +209,13 @@ def from_body(body: Mapping[str, Any]) -> IntentRecord:
     Raises:
         BackendProtocolError: a field is missing or does not hold what section 4 says.
     """
-    known = {name: body[name] for name in _FIELDS if name in body}
+    names = [field.alias or name for name, field in IntentRecord.model_fields.items()]
+    known = {name: body[name] for name in names if name in body}
     for field, name in (("constraint", "limit"), ("preference", "value")):
         rows = known.get(field)
         if isinstance(rows, list):
             known[field] = [_retyped(row, name) for row in rows]
     return _record(known, str(body.get("id")))
-
-
-_FIELDS = tuple(field.alias or name for name, field in IntentRecord.model_fields.items())
 
 
 def _retyped(row: Any, name: str) -> Any:
@@ -250,13 +227,9 @@ def _retyped(row: Any, name: str) -> Any:
 
 def _typed(value: StoredValue) -> dict[str, Any]:
     v: Any = value.v
-    if isinstance(v, str):
-        if value.type == "number":
-            v = _number(v)
-        elif value.type == "boolean":
-            v = {"true": True, "false": False}.get(v, v)
-        elif value.type == "null":
-            v = None
+    if isinstance(v, str) and value.type in ("number", "boolean", "null"):
+        with suppress(ValueError, RecursionError):
+            v = None if value.type == "null" else json.loads(v)
     return {"type": value.type, "v": v}
 
 
@@ -265,29 +238,14 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def _record(body: Mapping[str, Any], entity: str) -> IntentRecord:
     try:
         record = IntentRecord(**body)
     except InputError as error:
         raise BackendProtocolError(f"stigmem: the envelope {entity} cannot be read: {error}") from error
-    return record.model_copy(update={"id": _bare(record.id)})
-
-
-def _bare(intent_id: str) -> str:
-    """``intent:<uuid>``, the node's form, as the UUID of section 4; any other id as it is."""
-    try:
-        return str(uuid.UUID(intent_id.removeprefix("intent:")))
-    except ValueError:
-        return intent_id
+    with suppress(ValueError):  # the node's own form of a UUID; any other id stays as it is
+        record = record.model_copy(update={"id": str(uuid.UUID(record.id.removeprefix("intent:")))})
+    return record
 
 
 def escalation_write(
@@ -316,11 +274,13 @@ def escalation_write(
     if policy.include_context:
         context: dict[str, Any] = {
             "envelope": envelope.body(),
-            "facts": [_brief(fact) for facts in referred.values() for fact in facts],
+            "facts": [
+                fact.model_dump(mode="json", include=_BRIEF) for facts in referred.values() for fact in facts
+            ],
             "not_found": [ref for ref, facts in referred.items() if not facts],
         }
     else:
-        context = {"envelope_id": envelope.id, "query": {"entity": entity, "limit": MAX_FACTS}}
+        context = {"envelope_id": envelope.id, "query": {"entity": entity, "limit": MAX_LIMIT}}
     text = json.dumps(context, ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > MAX_VALUE_BYTES:
         raise InputError(
@@ -349,7 +309,3 @@ def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: date
         raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
     entity = build_uri(surfaces.authority, "deference", envelope.id, str(rule))
     return surfaces.fact(entity, "intent:deference_timeout", "datetime", at)
-
-
-def _brief(fact: Fact) -> dict[str, Any]:
-    return fact.model_dump(mode="json", include={"id", "entity", "relation", "value", "source", "confidence"})

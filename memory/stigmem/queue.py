@@ -14,6 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -119,7 +120,7 @@ class WriteQueue:
         self._closed = False
         self._abandoning = False
         self._thread: threading.Thread | None = None
-        self._open: dict[int, tuple[Write, Ticket]] = {}
+        self._open: dict[Ticket, Write] = {}
         self._node: StigmemNode | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -133,7 +134,7 @@ class WriteQueue:
             newly_full, self._full = not room and not self._full, not room
             if room:
                 ticket = Ticket(write.what, write.entity, "queued")
-                self._open[id(ticket)] = (write, ticket)
+                self._open[ticket] = write
                 self._facts += len(write.facts)
                 self._count(accepted=1, waiting=1)
                 self._jobs.put((write, ticket))
@@ -189,16 +190,13 @@ class WriteQueue:
     def _abandon(self, thread: threading.Thread) -> None:
         """Cancel the write under way and end those behind it."""
         self._abandoning = True
-        loop = self._loop
-        if loop is not None:
-            try:
-                loop.call_soon_threadsafe(self._cancel)
-            except RuntimeError:
-                pass  # the loop has just ended, and every write with it
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has just ended, and every write with it
+                self._loop.call_soon_threadsafe(self._cancel)
         thread.join(_CANCEL_GRACE_S)
         # A thread that hangs in a system call finishes nothing itself.
-        for write, ticket in list(self._open.values()):
-            self._finish(write, ticket, "abandoned")
+        for ticket in list(self._open):
+            self._finish(ticket, "abandoned")
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -219,22 +217,21 @@ class WriteQueue:
 
     async def _send(self, write: Write, ticket: Ticket) -> None:
         if self._abandoning:
-            self._finish(write, ticket, "abandoned")
+            self._finish(ticket, "abandoned")
             return
         self._task = asyncio.current_task()
         try:
             self._node = self._node or self._open_node()
             await carry_out(self._node, write, ticket._add)
         except MemslotError as error:
-            self._finish(write, ticket, "failed", error)
+            self._finish(ticket, "failed", error)
         except asyncio.CancelledError:
-            self._finish(write, ticket, "abandoned")
+            self._finish(ticket, "abandoned")
         except Exception as error:
             # What nobody foresaw must cost one write, not the thread and with it every write to come.
-            unforeseen = BackendError(f"stigmem: {type(error).__name__} in a write")
-            self._finish(write, ticket, "failed", unforeseen)
+            self._finish(ticket, "failed", BackendError(f"stigmem: {type(error).__name__} in a write"))
         else:
-            self._finish(write, ticket, "written")
+            self._finish(ticket, "written")
         finally:
             self._task = None
 
@@ -243,24 +240,20 @@ class WriteQueue:
             with anyio.move_on_after(_CANCEL_GRACE_S):
                 await self._node.aclose()
 
-    def _finish(
-        self, write: Write, ticket: Ticket, state: WriteState, error: MemslotError | None = None
-    ) -> None:
+    def _finish(self, ticket: Ticket, state: WriteState, error: MemslotError | None = None) -> None:
         with self._lock:
-            if self._open.pop(id(ticket), None) is None:
+            write = self._open.pop(ticket, None)
+            if write is None:
                 return
             self._facts -= len(write.facts)
             self._count(waiting=-1, **{state: 1})
         if error is not None:
-            log.log(_level(error), "stigmem: %s not written: %s", write.what, error)
+            # 12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning.
+            silent = isinstance(error, BackendError) and "status" not in error.diagnostics
+            level = logging.WARNING if silent else logging.ERROR
+            log.log(level, "stigmem: %s not written: %s", ticket.what, error)
         ticket._end(state, error)
 
     def _count(self, **changes: int) -> None:
         now = {name: getattr(self._counts, name) + change for name, change in changes.items()}
         self._counts = replace(self._counts, **now)
-
-
-def _level(error: MemslotError) -> int:
-    """12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning."""
-    silent = isinstance(error, BackendError) and "status" not in error.diagnostics
-    return logging.WARNING if silent else logging.ERROR

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from intent_samples import AGENT, BOSS, ENVELOPES, READER, SENDER, fields, full
 
 from memory.contract.errors import BackendProtocolError, InputError
+from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import MAX_GOAL_BYTES, MAX_SUMMARY_BYTES, MAX_VALUE_BYTES, Fact
 from memory.stigmem.intent_facts import (
     GOAL,
-    MAX_FACTS,
     envelope_write,
     escalation_write,
     from_body,
@@ -246,10 +246,18 @@ def test_facts_that_make_no_envelope_are_a_protocol_error(relation, value):
         from_facts(rows)
 
 
+def test_a_goal_and_a_count_alone_make_no_envelope():
+    rows = stored(envelope_write(full(), "node.example"))
+    goal, count = (next(row for row in rows if row.relation == one) for one in (GOAL, "intent:fact_count"))
+    count = count.model_copy(update={"value": count.value.model_copy(update={"v": 2})})
+    with pytest.raises(BackendProtocolError, match=r"cannot be read: IntentRecord\.from: is required"):
+        from_facts([goal, count])
+
+
 def test_an_envelope_too_large_for_one_answer_is_refused():
     rules = [{"condition": "c", "defer_to": BOSS, "timeout_s": 1}] * MAX_PARTS
     limits = [{**BUDGET, "unit": "EUR"}] * MAX_PARTS
-    with pytest.raises(InputError, match=rf"at most {MAX_FACTS} at once"):
+    with pytest.raises(InputError, match=rf"at most {MAX_LIMIT} at once"):
         envelope_write(IntentEnvelope(**fields(deference=rules, constraint=limits)), "node.example")
 
 
