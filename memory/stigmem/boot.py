@@ -16,7 +16,6 @@ from memory.stigmem.rendering import render_context
 
 __all__ = ["BootContext", "ContextPulls", "probe"]
 
-_REQUIRED_OF_A_NODE = ("version", "node_id", "node_url", "auth", "federation")
 _ESCALATIONS = 10
 _HANDOFFS_IN_DETAIL = 10
 _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})
@@ -136,9 +135,7 @@ async def probe(node: StigmemNode) -> NodeInfo:
         BackendError: it cannot be reached, or leaves out a field that 12.3.1 requires.
     """
     info = await node.well_known()
-    absent = [name for name in _REQUIRED_OF_A_NODE if getattr(info, name) is None]
+    absent = ", ".join(name for name, told in vars(info).items() if told is None)
     if absent:
-        raise BackendProtocolError(
-            f"stigmem: the node does not state {', '.join(absent)}", backend_name="stigmem"
-        )
+        raise BackendProtocolError(f"stigmem: the node does not state {absent}", backend_name="stigmem")
     return info

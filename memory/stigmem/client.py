@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 from memory import InputError
-from memory.adapter import JsonHttp, bearer, check_url
-from memory.stigmem.answers import BACKEND, mapping, rows
-from memory.stigmem.facts import Fact, FactScope, NewFact
+from memory.adapter import BackendProtocolError, JsonHttp, bearer, check_url, route
+from memory.stigmem.facts import BACKEND, Fact, FactScope, NewFact
 
-__all__ = ["MAX_LIMIT", "NodeInfo", "StigmemNode"]
+__all__ = ["MAX_LIMIT", "NodeInfo", "Query", "StigmemNode", "expect"]
+
+T = TypeVar("T")
 
 MAX_LIMIT = 500
 """The most rows a node returns at once; there is no second page, because its cursor loses rows."""
 
-_NODE_FIELDS = ("version", "node_id", "node_url", "auth", "federation")
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 # A fact sent twice is the same fact, by its content id.
 _IDEMPOTENT_POSTS = frozenset({"/v1/facts", "/v1/recall"})
 
@@ -46,6 +47,34 @@ class NodeInfo:
     auth: str | None
     federation: str | None
     raw: Mapping[str, Any]
+
+
+class Query(TypedDict, total=False):
+    """What ``GET /v1/facts`` is narrowed by; None counts as absent.
+
+    ``min_confidence`` is 0 to 1, by default 0; ``after`` an ISO time, for facts stored later by the node's clock.
+    """
+
+    entity: str | None
+    relation: str | None
+    source: str | None
+    scope: FactScope | None
+    min_confidence: float | None
+    include_contradicted: bool
+    include_expired: bool
+    after: str | None
+
+
+def expect(kind: type[T], answer: Any, where: str) -> T:
+    """An answer, or a part of it, known to be a JSON object (``dict``) or list.
+
+    Raises:
+        BackendProtocolError: it is something else; names ``where``.
+    """
+    if not isinstance(answer, kind):
+        told = "an object" if kind is dict else "a list"
+        raise BackendProtocolError(f"{BACKEND}: {where} did not answer with {told}", backend_name=BACKEND)
+    return answer
 
 
 class StigmemNode:
@@ -92,58 +121,36 @@ class StigmemNode:
 
     async def well_known(self) -> NodeInfo:
         """``GET /.well-known/stigmem``; needs no key."""
-        raw = mapping(await self.request("GET", "/.well-known/stigmem"), "/.well-known/stigmem")
+        raw = await self.object("GET", "/.well-known/stigmem")
+        names = (field.name for field in fields(NodeInfo) if field.name != "raw")
         return NodeInfo(
-            **{name: None if raw.get(name) is None else str(raw[name]) for name in _NODE_FIELDS}, raw=raw
+            **{name: None if raw.get(name) is None else str(raw[name]) for name in names}, raw=raw
         )
 
     async def me(self) -> dict[str, Any]:
         """``GET /v1/me``: ``entity_uri``, ``permissions``, ``tenant_id`` of the key."""
-        return mapping(await self.request("GET", "/v1/me"), "/v1/me")
+        return await self.object("GET", "/v1/me")
 
     # -- facts ------------------------------------------------------------------------------------------
 
     async def assert_fact(self, fact: NewFact) -> Fact:
         """``POST /v1/facts``. The same content again gives the record that is already there, unchanged."""
-        return Fact(**mapping(await self.request("POST", "/v1/facts", json=fact.body()), "/v1/facts"))
+        return Fact(**await self.object("POST", "/v1/facts", json=fact.body()))
 
-    async def query(
-        self,
-        *,
-        entity: str | None = None,
-        relation: str | None = None,
-        source: str | None = None,
-        scope: FactScope | None = None,
-        min_confidence: float | None = None,
-        include_contradicted: bool = False,
-        include_expired: bool = False,
-        after: str | None = None,
-        limit: int = MAX_LIMIT,
-    ) -> list[Fact]:
+    async def query(self, *, limit: int = MAX_LIMIT, **narrowed: Unpack[Query]) -> list[Fact]:
         """``GET /v1/facts``, newest first. One page: narrow the question where more than ``limit`` may match.
 
         Args:
-            min_confidence: 0 to 1; the node's default is 0.
-            after: ISO time; facts stored later by the node's clock.
             limit: 1 to 500 rows.
+            narrowed: as :class:`Query` says.
         """
         if not 1 <= limit <= MAX_LIMIT:
             raise InputError(
                 f"limit: must be from 1 to {MAX_LIMIT}; the node has no second page that is complete"
             )
-        params = {
-            "entity": entity,
-            "relation": relation,
-            "source": source,
-            "scope": scope,
-            "min_confidence": min_confidence,
-            "include_contradicted": include_contradicted,
-            "include_expired": include_expired,
-            "after": after,
-            "limit": limit,
-        }
-        answer = mapping(await self.request("GET", "/v1/facts", params=params), "/v1/facts")
-        return [Fact(**mapping(row, "/v1/facts")) for row in rows(answer, "facts", "/v1/facts")]
+        answer = await self.object("GET", "/v1/facts", params={**narrowed, "limit": limit})
+        rows = expect(list, answer.get("facts"), "facts of GET /v1/facts")
+        return [Fact(**expect(dict, row, "a fact of GET /v1/facts")) for row in rows]
 
     async def recall(
         self,
@@ -172,26 +179,30 @@ class StigmemNode:
             "include_neighbors": False,
         }
         body = {name: value for name, value in body.items() if value is not None}
-        answer = mapping(await self.request("POST", "/v1/recall", json=body), "/v1/recall")
-        for row in rows(answer, "facts", "/v1/recall"):
-            mapping(mapping(row, "/v1/recall").get("fact"), "/v1/recall")
+        answer = await self.object("POST", "/v1/recall", json=body)
+        for hit in expect(list, answer.get("facts"), "facts of POST /v1/recall"):
+            expect(
+                dict, expect(dict, hit, "a hit of POST /v1/recall").get("fact"), "a fact of POST /v1/recall"
+            )
         return answer
 
     async def get_fact(self, fact_id: str) -> Fact:
         """``GET /v1/facts/{id}``, by id or ``sha256:`` content id."""
-        path = f"/v1/facts/{_segment(fact_id)}"
-        return Fact(**mapping(await self.request("GET", path), "/v1/facts/{id}"))
+        return Fact(**await self.object("GET", f"/v1/facts/{_segment(fact_id)}"))
 
     async def provenance(self, fact_id: str) -> dict[str, Any]:
         """``GET /v1/facts/{id}/provenance``: ``fact_id``, ``cid``, ``derived_from``."""
-        path = f"/v1/facts/{_segment(fact_id)}/provenance"
-        return mapping(await self.request("GET", path), "/v1/facts/{id}/provenance")
+        return await self.object("GET", f"/v1/facts/{_segment(fact_id)}/provenance")
 
     # -- any route --------------------------------------------------------------------------------------
 
+    async def object(self, method: Method, path: str, **sent: Any) -> dict[str, Any]:
+        """As :meth:`request`, and the answer is an object; BackendProtocolError otherwise."""
+        return expect(dict, await self.request(method, path, **sent), f"{method} {route(path)}")
+
     async def request(
         self,
-        method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"],
+        method: Method,
         path: str,
         *,
         params: Mapping[str, Any] | None = None,

@@ -29,6 +29,7 @@ from memory.adapter import (
 )
 
 __all__ = [
+    "BACKEND",
     "FACT_SCOPES",
     "LAST_RESORT_SOURCE",
     "MAX_GOAL_BYTES",
@@ -53,6 +54,9 @@ __all__ = [
     "fold",
     "limited",
 ]
+
+BACKEND = "stigmem"
+"""Names the node in errors."""
 
 MAX_SUMMARY_BYTES = 4096
 """Handoff and decision summaries, in bytes of UTF-8 (Spec-19 12.4.2, 12.4.3)."""

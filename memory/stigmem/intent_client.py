@@ -12,7 +12,6 @@ from urllib.parse import quote, unquote, urlsplit
 
 from memory import BackendError, InputError
 from memory.adapter import BackendProtocolError, BackendRejected, normalise
-from memory.stigmem.answers import mapping
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Fact, FactScope, build_uri
 from memory.stigmem.intent_facts import (
@@ -139,13 +138,13 @@ class IntentClient:
     async def _submit_natively(self, envelope: IntentEnvelope) -> IntentReceipt:
         entity = f"intent:{envelope.id}"
         try:
-            answer = await self._node.request("POST", "/v1/intents", json=native_body(envelope))
+            answer = await self._node.object("POST", "/v1/intents", json=native_body(envelope))
         except BackendError as error:
             uncertain = error.ambiguous or error.diagnostics.get("status") == 409
             if not uncertain or not await self._was_stored(entity, envelope):
                 raise
             return IntentReceipt(entity, "native", existed=True)
-        ids = mapping(answer, "/v1/intents").get("fact_ids")
+        ids = answer.get("fact_ids")
         return IntentReceipt(entity, "native", tuple(map(str, ids if isinstance(ids, list) else ())))
 
     async def _was_stored(self, entity: str, envelope: IntentEnvelope) -> bool:
@@ -181,12 +180,11 @@ class IntentClient:
 
     async def _get_natively(self, entity: str) -> IntentRecord | None:
         try:
-            answer = await self._node.request("GET", f"/v1/intents/{quote(entity, safe=':')}")
+            return from_body(await self._node.object("GET", f"/v1/intents/{quote(entity, safe=':')}"))
         except BackendRejected as error:
             if error.diagnostics.get("status") == 404:
                 return None
             raise
-        return from_body(mapping(answer, "/v1/intents/{id}"))
 
     async def in_flight(
         self,

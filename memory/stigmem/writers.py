@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from memory import BackendError, InputError
 from memory.adapter import normalise_error
-from memory.stigmem.answers import BACKEND
 from memory.stigmem.facts import (
+    BACKEND,
     MAX_GOAL_BYTES,
     MAX_SUMMARY_BYTES,
     MAX_VALUE_BYTES,

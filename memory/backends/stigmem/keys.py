@@ -22,8 +22,7 @@ import anyio
 from memory import BackendError, ConfigError
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected
 from memory.backends.stigmem.ids import AUTHORITY, ScopeIds
-from memory.stigmem.answers import mapping
-from memory.stigmem.client import StigmemNode
+from memory.stigmem.client import StigmemNode, expect
 
 __all__ = ["TenantKeys"]
 
@@ -113,7 +112,7 @@ class TenantKeys:
             "description": f"memslot {ids.name} {_process()}",
         }
         try:
-            return str(mapping(await admin.request("POST", _ROUTE, json=body), f"POST {_ROUTE}").get("id"))
+            return str((await admin.object("POST", _ROUTE, json=body)).get("id"))
         except BackendRejected as error:
             if error.diagnostics.get("status") != 409:
                 raise
@@ -136,12 +135,8 @@ class TenantKeys:
 
 
 async def _listed(node: StigmemNode) -> list[dict[str, Any]]:
-    found = await node.request("GET", _ROUTE)
-    if not isinstance(found, list):
-        raise BackendProtocolError(
-            f"stigmem: GET {_ROUTE} did not answer with a list", backend_name="stigmem"
-        )
-    return [mapping(key, f"GET {_ROUTE}") for key in found]
+    found = expect(list, await node.request("GET", _ROUTE), f"GET {_ROUTE}")
+    return [expect(dict, key, f"a key of GET {_ROUTE}") for key in found]
 
 
 def _process() -> str:
