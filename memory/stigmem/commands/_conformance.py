@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.plugins.console import AsJson, print_json
+from memory.plugins.console import AsJson, print_json, print_table, say
 from memory.stigmem.commands._shared import Wait, within
 
 if TYPE_CHECKING:
@@ -56,13 +56,16 @@ def conformance(
 
     rows = within(wait, run)
 
-    from memory.stigmem.conformance.run import Status, render_table
+    from memory.stigmem.conformance.run import Status
 
     counts = {status.value: sum(row.status is status for row in rows) for status in Status}
     if as_json:
         print_json({"counts": counts, "vectors": [_as_json(row) for row in rows]})
     else:
-        typer.echo(render_table(rows))
+        told = [(row.id, row.group + " (ours)" * row.ours, row.status.value, row.why) for row in rows]
+        print_table(("vector", "set", "result", "why"), told)
+        total = ", ".join(f"{count} {status}" for status, count in counts.items())
+        say(f"{len(rows)} vectors: {total}")
     if counts["failed"]:
         raise typer.Exit(1)
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from memory import BackendError, InputError
 from memory.stigmem.client import StigmemNode
-from memory.stigmem.conformance.wire import Problem, Row, outcome
+from memory.stigmem.conformance.wire import Problem, Row, outcome, require
 from memory.stigmem.facts import FACT_SCOPES, NewFact, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
 
@@ -55,13 +55,10 @@ async def _arrives(node: StigmemNode, write: Write, relations: frozenset[str]) -
     except BackendError as error:
         raise Problem(str(error)) from error
     missing = sorted(relations - {fact.relation for fact in found})
-    if missing:
-        raise Problem(f"{', '.join(missing)} cannot be read after the event")
-    sent = {(fact.relation, fact.value.v) for fact in write.facts}
-    if not sent <= {(fact.relation, fact.value.v) for fact in found}:
-        raise Problem("a value is not what was sent")
-    if any(fact.confidence != 1.0 for fact in found):
-        raise Problem("a fact's confidence is not 1.0")
+    require(not missing, f"{', '.join(missing)} cannot be read after the event")
+    sent, read = ({(fact.relation, fact.value.v) for fact in facts} for facts in (write.facts, found))
+    require(sent <= read, "a value is not what was sent")
+    require(all(fact.confidence == 1.0 for fact in found), "a fact's confidence is not 1.0")
 
 
 async def _is_caught(node: StigmemNode, spoil: Callable[[NewFact], list[NewFact]]) -> None:
@@ -81,8 +78,7 @@ async def _is_caught(node: StigmemNode, spoil: Callable[[NewFact], list[NewFact]
             found = await node.query(entity=write.entity)
         except BackendError as error:
             raise Problem(str(error)) from error
-        if found:
-            raise Problem(f"{name}: a refused write left facts behind")
+        require(not found, f"{name}: a refused write left facts behind")
 
 
 def _other_scopes(fact: NewFact) -> list[NewFact]:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from memory.stigmem.conformance.wire import NotRun, Problem, Row, Wire, outcome
+from memory.stigmem.conformance.wire import NotRun, Row, Wire, listed, outcome, require
 from memory.stigmem.facts import FactScope, FactValue, NewFact, build_uri
 
 __all__ = ["DECAY_IDS", "SYNTHESIS_IDS", "decay_rows", "synthesis_rows"]
@@ -25,14 +25,16 @@ _BELOW = 5e-7
 
 async def _store(
     wire: Wire,
-    entity: str,
     confidence: float,
     scope: FactScope,
     *,
+    entity: str = "",
     relation: str = "memory:role",
     text: str = "one",
     **more: Any,
-) -> None:
+) -> str:
+    """Assert a fact about an entity, by default a new one, and return the entity."""
+    entity = entity or build_uri(_AUTHORITY, "subject", str(uuid.uuid4()))
     fact = NewFact(
         entity=entity,
         relation=relation,
@@ -42,19 +44,12 @@ async def _store(
         confidence=confidence,
     )
     (await wire.send("POST", "/v1/facts", json={**fact.body(), **more})).expect_status(201)
+    return entity
 
 
 async def _live(wire: Wire, entity: str, scope: FactScope) -> list[dict[str, Any]]:
     answer = await wire.send("GET", "/v1/facts", params={"entity": entity, "scope": scope})
-    answer.expect_status(200)
-    facts = answer.object().get("facts")
-    if not isinstance(facts, list):
-        raise Problem("has no list of facts")
-    return facts
-
-
-def _entity() -> str:
-    return build_uri(_AUTHORITY, "subject", str(uuid.uuid4()))
+    return listed(answer.expect_status(200).object(), "facts")
 
 
 # -- decay --------------------------------------------------------------------------------------------------
@@ -66,51 +61,46 @@ async def _sweep(wire: Wire, scope: FactScope, **params: Any) -> dict[str, Any]:
 
 
 async def _decay_confidence_reduction(wire: Wire) -> None:
-    low, high = _entity(), _entity()
-    await _store(wire, low, _BELOW, "team")
-    await _store(wire, high, 0.9, "team")
+    low, high = await _store(wire, _BELOW, "team"), await _store(wire, 0.9, "team")
     await _sweep(wire, "team", min_confidence=_FLOOR)
-    if any(fact.get("confidence", 0) >= _BELOW for fact in await _live(wire, low, "team")):
-        raise Problem("the fact below the floor is as live as before")
-    if [fact.get("confidence") for fact in await _live(wire, high, "team")] != [0.9]:
-        raise Problem("the fact above the floor has changed")
+    require(
+        not any(fact.get("confidence", 0) >= _BELOW for fact in await _live(wire, low, "team")),
+        "the fact below the floor is as live as before",
+    )
+    require(
+        [fact.get("confidence") for fact in await _live(wire, high, "team")] == [0.9],
+        "the fact above the floor has changed",
+    )
 
 
 async def _decay_retraction(wire: Wire) -> None:
-    entity = _entity()
-    await _store(wire, entity, 1.0, "public")
+    entity = await _store(wire, 1.0, "public")
     await _sweep(wire, "public", ttl_seconds=0)
-    if any(fact.get("confidence", 0) > 0 for fact in await _live(wire, entity, "public")):
-        raise Problem("the fact is live though older than the TTL")
+    require(
+        not any(fact.get("confidence", 0) > 0 for fact in await _live(wire, entity, "public")),
+        "the fact is live though older than the TTL",
+    )
 
 
 async def _decay_scope_filter(wire: Wire) -> None:
-    entity = _entity()
-    await _store(wire, entity, _BELOW, "public")
+    entity = await _store(wire, _BELOW, "public")
     await _sweep(wire, "team", min_confidence=_FLOOR)
-    if not await _live(wire, entity, "public"):
-        raise Problem("a sweep of scope team retired a fact of scope public")
+    require(await _live(wire, entity, "public"), "a sweep of scope team retired a fact of scope public")
 
 
 async def _decay_dry_run(wire: Wire) -> None:
-    entity = _entity()
-    await _store(wire, entity, _BELOW, "team")
+    entity = await _store(wire, _BELOW, "team")
     told = await _sweep(wire, "team", min_confidence=_FLOOR, dry_run="true")
-    if not await _live(wire, entity, "team"):
-        raise Problem("the dry run retired the fact")
+    require(await _live(wire, entity, "team"), "the dry run retired the fact")
     would = told.get("scanned", told.get("dry_run_would_retract"))
-    if not isinstance(would, int) or would < 1:
-        raise Problem("the dry run does not count the fact")
-    if told.get("decayed", told.get("facts_retracted")) != 0:
-        raise Problem("the dry run claims to have written")
+    require(isinstance(would, int) and would >= 1, "the dry run does not count the fact")
+    require(told.get("decayed", told.get("facts_retracted")) == 0, "the dry run claims to have written")
 
 
 async def _decay_exempt(wire: Wire) -> None:
-    entity = _entity()
-    await _store(wire, entity, _BELOW, "team", relation="stigmem:received_from")
+    entity = await _store(wire, _BELOW, "team", relation="stigmem:received_from")
     await _sweep(wire, "team", min_confidence=_FLOOR)
-    if not await _live(wire, entity, "team"):
-        raise Problem("a fact of the stigmem: namespace was retired")
+    require(await _live(wire, entity, "team"), "a fact of the stigmem: namespace was retired")
 
 
 # -- synthesis ----------------------------------------------------------------------------------------------
@@ -131,10 +121,7 @@ async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = Non
             raise NotRun("the node has GET /v1/scopes/{scope}/synthesize, which takes no min_confidence")
         answer = await wire.send("GET", "/v1/scopes/public/synthesize", params={"limit": _MOST})
         name = "facts"
-    answer.expect_status(200)
-    entries = answer.object().get(name)
-    if not isinstance(entries, list):
-        raise Problem(f"has no list of {name}")
+    entries = listed(answer.expect_status(200).object(), name)
     mine = [entry for entry in entries if entry.get("entity") == entity]
     if not mine and len(entries) >= _MOST:
         raise NotRun(f"scope public holds {_MOST} facts or more, and the node returns no further ones")
@@ -142,39 +129,38 @@ async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = Non
 
 
 async def _synthesis_basic(wire: Wire) -> None:
-    entity = _entity()
+    entity = ""
     for relation, confidence in (("memory:b", 0.97), ("memory:a", 1.0), ("memory:c", 0.95)):
-        await _store(wire, entity, confidence, "public", relation=relation)
+        entity = await _store(wire, confidence, "public", relation=relation, entity=entity)
     found = [(entry.get("relation"), entry.get("confidence")) for entry in await _synthesis(wire, entity)]
-    if found != [("memory:a", 1.0), ("memory:b", 0.97), ("memory:c", 0.95)]:
-        raise Problem("the entries are not the three facts by descending confidence")
+    require(
+        found == [("memory:a", 1.0), ("memory:b", 0.97), ("memory:c", 0.95)],
+        "the entries are not the three facts by descending confidence",
+    )
 
 
 async def _synthesis_contradicted(wire: Wire) -> None:
-    entity = _entity()
-    for text in ("one", "two"):
-        await _store(wire, entity, 1.0, "public", text=text)
-    await _store(wire, entity, 1.0, "public", relation="memory:undisputed")
+    entity = await _store(wire, 1.0, "public")
+    await _store(wire, 1.0, "public", text="two", entity=entity)
+    await _store(wire, 1.0, "public", relation="memory:undisputed", entity=entity)
     entries = await _synthesis(wire, entity)
     flags = {(entry.get("relation"), entry.get("contradicted")) for entry in entries}
-    if flags != {("memory:role", True), ("memory:undisputed", False)}:
-        raise Problem("contradicted is not told for the two values, or told for the undisputed one")
+    require(
+        flags == {("memory:role", True), ("memory:undisputed", False)},
+        "contradicted is not told for the two values, or told for the undisputed one",
+    )
 
 
 async def _synthesis_min_confidence(wire: Wire) -> None:
-    entity = _entity()
-    await _store(wire, entity, 1.0, "public", relation="memory:sure")
-    await _store(wire, entity, 0.3, "public", relation="memory:unsure")
+    entity = await _store(wire, 1.0, "public", relation="memory:sure")
+    await _store(wire, 0.3, "public", relation="memory:unsure", entity=entity)
     relations = [entry.get("relation") for entry in await _synthesis(wire, entity, 0.8)]
-    if relations != ["memory:sure"]:
-        raise Problem("min_confidence does not leave the sure fact alone")
+    require(relations == ["memory:sure"], "min_confidence does not leave the sure fact alone")
 
 
 async def _synthesis_empty(wire: Wire) -> None:
-    entity = _entity()
-    await _store(wire, entity, 1.0, "public", valid_until="2020-01-01T00:00:00+00:00")
-    if await _synthesis(wire, entity):
-        raise Problem("an entity with an expired fact alone has an entry")
+    entity = await _store(wire, 1.0, "public", valid_until="2020-01-01T00:00:00+00:00")
+    require(not await _synthesis(wire, entity), "an entity with an expired fact alone has an entry")
 
 
 _Vector = Callable[[Wire], Awaitable[None]]

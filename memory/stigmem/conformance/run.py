@@ -1,7 +1,6 @@
-"""Conformance vectors against a node, and a table of what came out, id by id (Spec-19 12.7).
+"""Conformance vectors against a node, and what came out, id by id (Spec-19 12.7).
 
     rows = await run_conformance("http://127.0.0.1:8765", load_vectors("vectors.json"))
-    print(render_table(rows))
 
 Two sources of vectors. Those of the Stigmem project are data the caller brings: the sets of its Python SDK
 (ASSERT, QUERY, NODE_INFO, LINT) and its numbered conformance files. The DECAY and SYNTHESIS sets that Spec-19
@@ -16,8 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,16 +30,15 @@ from memory.stigmem.conformance.gate import gate_rows
 from memory.stigmem.conformance.own import decay_rows, synthesis_rows
 from memory.stigmem.conformance.vectors import (
     Context,
-    Problem,
     check_expectations,
     check_facts,
     check_findings,
     filled,
     retagged,
 )
-from memory.stigmem.conformance.wire import Deviation, NotRun, Row, Status, Wire, outcome
+from memory.stigmem.conformance.wire import Deviation, NotRun, Row, Status, Wire, outcome, require
 
-__all__ = ["KNOWN_DEVIATIONS", "Row", "Status", "load_vectors", "render_table", "run_conformance"]
+__all__ = ["KNOWN_DEVIATIONS", "Row", "Status", "load_vectors", "run_conformance"]
 
 _HIDDEN = Deviation(
     "no fact is returned",
@@ -146,26 +143,22 @@ async def _given_rows(
 
 async def _assert(wire: Wire, vector: Mapping[str, Any]) -> None:
     answer = await wire.send("POST", "/v1/facts", json=filled(vector["request"]))
-    answer.expect_status(vector["expected_status"])
-    body = answer.object()
-    if "expected_value_type" in vector and body.get("value", {}).get("type") != vector["expected_value_type"]:
-        raise Problem(f"value.type is not {vector['expected_value_type']}")
-    if "expected_confidence" in vector and body.get("confidence") != vector["expected_confidence"]:
-        raise Problem(f"confidence is not {vector['expected_confidence']}")
+    body = answer.expect_status(vector["expected_status"]).object()
+    told = {"value_type": body.get("value", {}).get("type"), "confidence": body.get("confidence")}
+    for name, found in told.items():
+        wanted = vector.get(f"expected_{name}", found)
+        require(found == wanted, f"{name.replace('_', '.')} is not {wanted}")
 
 
 async def _query(wire: Wire, vector: Mapping[str, Any]) -> None:
     answer = await wire.send("GET", "/v1/facts", params=vector["params"])
-    answer.expect_status(200)
-    check_facts(answer.object(), vector)
+    check_facts(answer.expect_status(200).object(), vector)
 
 
 async def _node_info(wire: Wire, vector: Mapping[str, Any]) -> None:
-    answer = await wire.send("GET", "/.well-known/stigmem")
-    answer.expect_status(200)
-    missing = [name for name in vector["expected_fields"] if name not in answer.object()]
-    if missing:
-        raise Problem(f"has no {', '.join(missing)}")
+    body = (await wire.send("GET", "/.well-known/stigmem")).expect_status(200).object()
+    missing = [name for name in vector["expected_fields"] if name not in body]
+    require(not missing, f"has no {', '.join(missing)}")
 
 
 async def _lint(wire: Wire, vector: Mapping[str, Any]) -> None:
@@ -218,26 +211,3 @@ async def _prepare(
     await _prepare(wire, earlier, by_id, context)
     await wire.send(earlier["method"], earlier["path"], json=filled(earlier["body"]))
     context.done.add(earlier["id"])
-
-
-def render_table(rows: Iterable[Row]) -> str:
-    """The rows as text, one line each, and a last line that counts them. Nothing is left out."""
-    rows = list(rows)
-    widths = [max([len(text), *(len(pick(row)) for row in rows)]) for text, pick in _COLUMNS]
-    lines = [_line([text for text, _ in _COLUMNS], widths), _line(["-" * width for width in widths], widths)]
-    lines += [_line([pick(row) for _, pick in _COLUMNS], widths) for row in rows]
-    counts = Counter(row.status for row in rows)
-    total = ", ".join(f"{counts[status]} {status.value}" for status in Status)
-    return "\n".join([*lines, "", f"{len(rows)} vectors: {total}"])
-
-
-_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("vector", lambda row: row.id),
-    ("set", lambda row: f"{row.group} (ours)" if row.ours else row.group),
-    ("result", lambda row: row.status.value),
-    ("why", lambda row: row.why),
-)
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from memory.stigmem.conformance.wire import Answer, NotRun, Problem
+from memory.stigmem.conformance.wire import Answer, NotRun, Problem, listed, require
 
 __all__ = ["Context", "Problem", "check_expectations", "check_facts", "check_findings", "filled", "retagged"]
 
@@ -97,32 +97,23 @@ def _tagged(value: str, tag: str, key: str) -> str:
 
 def check_facts(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """The SDK's QUERY expectations."""
-    facts = body.get("facts")
-    if not isinstance(facts, list):
-        raise Problem("has no list of facts")
-    if expected.get("expect_non_empty") and not facts:
-        raise Problem("no fact is returned")
+    facts = listed(body, "facts")
+    require(facts or not expected.get("expect_non_empty"), "no fact is returned")
     for name in expected.get("expect_fields", ()):
-        if any(name not in fact for fact in facts):
-            raise Problem(f"a fact has no {name}")
+        require(all(name in fact for fact in facts), f"a fact has no {name}")
 
 
 def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """The SDK's LINT expectations."""
-    findings = body.get("findings")
-    if not isinstance(findings, list):
-        raise Problem("has no list of findings")
+    findings = listed(body, "findings")
     if expected.get("findings_empty"):
-        if findings:
-            raise Problem(f"{len(findings)} findings instead of none")
-        return
+        return require(not findings, f"{len(findings)} findings instead of none")
     check = expected["findings_check"]
     matching = [finding for finding in findings if finding.get("check") == check]
-    if len(matching) < expected["findings_min"]:
-        raise Problem(f"{len(matching)} findings of {check} instead of {expected['findings_min']} or more")
-    severities = {finding.get("severity") for finding in matching}
-    if severities != {expected["findings_severity"]}:
-        raise Problem(f"severity is not {expected['findings_severity']} alone")
+    least, severity = expected["findings_min"], expected["findings_severity"]
+    require(len(matching) >= least, f"{len(matching)} findings of {check} instead of {least} or more")
+    found = {finding.get("severity") for finding in matching}
+    require(found == {severity}, f"severity is not {severity} alone")
 
 
 def check_expectations(answer: Answer, vector: Mapping[str, Any], statuses: tuple[int, ...]) -> None:
@@ -131,67 +122,42 @@ def check_expectations(answer: Answer, vector: Mapping[str, Any], statuses: tupl
     Raises:
         Problem: names the expectation that fails.
     """
-    unknown = {name for name in vector if name.startswith("expected_")} - _KNOWN
-    if unknown:
-        raise Problem(f"the vector expects {', '.join(sorted(unknown))}, which is not understood")
+    expected = {name: wanted for name, wanted in vector.items() if name.startswith("expected_")}
+    unknown = expected.keys() - _EXPECTATIONS.keys() - {"expected_status", "expected_status_in"}
+    require(not unknown, f"the vector expects {', '.join(sorted(unknown))}, which is not understood")
     answer.expect_status(*statuses)
-    if vector.get("expected_response_is_list") and not isinstance(answer.body, list):
-        raise Problem("the answer is no list")
-    body = answer.body
-    for name in vector.get("expected_body_has_keys", ()):
-        if not isinstance(body, dict) or name not in body:
-            raise Problem(f"has no {name}")
-    if "expected_body_contains" in vector:
-        _contains(body, vector["expected_body_contains"], "body")
-    for path, wanted in vector.get("expected_nested", {}).items():
-        _contains(_at(body, path.split(".")), wanted, path)
-    for name, wanted in vector.get("expected_body_list_contains", {}).items():
-        if wanted not in _at(body, [name]):
-            raise Problem(f"{name} does not hold {wanted}")
-    for name, allowed in vector.get("expected_body_value_in", {}).items():
-        if _at(body, [name]) not in allowed:
-            raise Problem(f"{name} is none of {', '.join(map(str, allowed))}")
-    _check_shapes(body, vector)
+    for name, check in _EXPECTATIONS.items():
+        if name in expected:
+            check(answer.body, expected[name])
 
 
-def _check_shapes(body: Any, vector: Mapping[str, Any]) -> None:
-    for name, length in vector.get("expected_field_length", {}).items():
-        if len(str(_at(body, [name]))) != length:
-            raise Problem(f"{name} is not {length} characters long")
-    for name, start in vector.get("expected_field_starts_with", {}).items():
-        if not str(_at(body, [name])).startswith(start):
-            raise Problem(f"{name} does not start with {start}")
-    role = vector.get("expected_members_contain_role")
-    if role is not None and role not in [member.get("role") for member in _at(body, ["members"])]:
-        raise Problem(f"no member is {role}")
-    wanted = vector.get("expected_first_fact_has_keys", ())
-    inner = vector.get("expected_first_fact_score_breakdown_keys", ())
-    if wanted or inner:
+def _each(test: Callable[[Any, Any], bool], problem: str) -> Callable[[Any, Any], None]:
+    """A check of some fields, each against a value of its own; ``problem`` takes both."""
+
+    def check(body: Any, wanted: Mapping[str, Any]) -> None:
+        for name, value in wanted.items():
+            told = ", ".join(map(str, value)) if isinstance(value, list) else value
+            require(test(_at(body, [name]), value), problem.format(name, told))
+
+    return check
+
+
+def _has_keys(*path: str) -> Callable[[Any, Any], None]:
+    """A check of the keys of the first fact, or of what lies under ``path`` in it."""
+
+    def check(body: Any, names: Iterable[str]) -> None:
         facts = _at(body, ["facts"])
-        if not facts:
-            raise Problem("no fact is returned")
-        _has_all(facts[0], wanted)
-        _has_all(_at(facts[0], ["score_breakdown"]), inner)
+        require(facts, "no fact is returned")
+        found = _at(facts[0], path)
+        for name in names:
+            require(name in found, f"the first fact has no {name}")
 
-
-_KNOWN = {
-    "expected_status", "expected_status_in", "expected_response_is_list", "expected_body_has_keys",
-    "expected_body_contains", "expected_nested", "expected_body_list_contains", "expected_body_value_in",
-    "expected_field_length", "expected_field_starts_with", "expected_members_contain_role",
-    "expected_first_fact_has_keys", "expected_first_fact_score_breakdown_keys",
-}  # fmt: skip
-
-
-def _has_all(found: Any, names: Iterable[str]) -> None:
-    for name in names:
-        if name not in found:
-            raise Problem(f"the first fact has no {name}")
+    return check
 
 
 def _at(body: Any, path: Iterable[str]) -> Any:
     for part in path:
-        if not isinstance(body, dict) or part not in body:
-            raise Problem(f"has no {part}")
+        require(isinstance(body, dict) and part in body, f"has no {part}")
         body = body[part]
     return body
 
@@ -202,13 +168,11 @@ def _contains(found: Any, wanted: Any, where: str) -> None:
         for name, item in wanted.items():
             _contains(_at(found, [name]), item, f"{where}.{name}")
     elif isinstance(wanted, list):
-        if not isinstance(found, list) or (not wanted and found):
-            raise Problem(f"{where} is not the list expected")
+        require(isinstance(found, list) and (wanted or not found), f"{where} is not the list expected")
         for item in wanted:
-            if not any(_holds(candidate, item) for candidate in found):
-                raise Problem(f"{where} lacks an expected entry")
-    elif found != wanted or type(found) is not type(wanted):
-        raise Problem(f"{where} is not {wanted!r}")
+            require(any(_holds(one, item) for one in found), f"{where} lacks an expected entry")
+    else:
+        require(found == wanted and type(found) is type(wanted), f"{where} is not {wanted!r}")
 
 
 def _holds(found: Any, wanted: Any) -> bool:
@@ -217,3 +181,28 @@ def _holds(found: Any, wanted: Any) -> bool:
     except Problem:
         return False
     return True
+
+
+_EXPECTATIONS: Mapping[str, Callable[[Any, Any], None]] = {
+    "expected_response_is_list": lambda body, wanted: require(
+        isinstance(body, list) or not wanted, "the answer is no list"
+    ),
+    "expected_body_has_keys": lambda body, names: [_at(body, [name]) for name in names],
+    "expected_body_contains": lambda body, wanted: _contains(body, wanted, "body"),
+    "expected_nested": lambda body, wanted: [
+        _contains(_at(body, path.split(".")), value, path) for path, value in wanted.items()
+    ],
+    "expected_body_list_contains": _each(lambda found, one: one in found, "{} does not hold {}"),
+    "expected_body_value_in": _each(lambda found, allowed: found in allowed, "{} is none of {}"),
+    "expected_field_length": _each(
+        lambda found, length: len(str(found)) == length, "{} is not {} characters long"
+    ),
+    "expected_field_starts_with": _each(
+        lambda found, start: str(found).startswith(start), "{} does not start with {}"
+    ),
+    "expected_members_contain_role": lambda body, role: require(
+        role in [member.get("role") for member in _at(body, ["members"])], f"no member is {role}"
+    ),
+    "expected_first_fact_has_keys": _has_keys(),
+    "expected_first_fact_score_breakdown_keys": _has_keys("score_breakdown"),
+}

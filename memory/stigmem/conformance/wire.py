@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import httpx
 
-__all__ = ["Answer", "Deviation", "NotRun", "Problem", "Row", "Status", "Wire", "outcome"]
+__all__ = [
+    "Answer",
+    "Deviation",
+    "NotRun",
+    "Problem",
+    "Row",
+    "Status",
+    "Wire",
+    "listed",
+    "outcome",
+    "require",
+]
 
 
 _JOB_PATIENCE_S = 30.0
@@ -55,6 +66,12 @@ class Problem(Exception):
     """The node's answer is not what the vector expects."""
 
 
+def require(holds: object, problem: str) -> None:
+    """Raises Problem where something does not hold."""
+    if not holds:
+        raise Problem(problem)
+
+
 class NotRun(Exception):
     """The vector does not apply to this node or this run."""
 
@@ -72,16 +89,22 @@ class Answer:
         words = {404: "Not Found", 405: "Method Not Allowed"}
         return isinstance(self.body, dict) and self.body == {"detail": words.get(self.status)}
 
-    def expect_status(self, *allowed: int) -> None:
-        """Raises Problem for any other status."""
-        if self.status not in allowed:
-            raise Problem(f"HTTP {self.status} instead of {' or '.join(map(str, allowed))}")
+    def expect_status(self, *allowed: int) -> Self:
+        """This answer; Problem for any other status."""
+        require(self.status in allowed, f"HTTP {self.status} instead of {' or '.join(map(str, allowed))}")
+        return self
 
     def object(self) -> dict[str, Any]:
         """The JSON object answered; Problem where it is something else."""
-        if not isinstance(self.body, dict):
-            raise Problem("the answer is no JSON object")
-        return self.body
+        require(isinstance(self.body, dict), "the answer is no JSON object")
+        return dict(self.body)
+
+
+def listed(body: Mapping[str, Any], name: str) -> list[Any]:
+    """The list under ``name``; Problem where there is none."""
+    found = body.get(name)
+    require(isinstance(found, list), f"has no list of {name}")
+    return list(found or ())
 
 
 class Wire:
@@ -112,18 +135,15 @@ class Wire:
 
     async def finished(self, answer: Answer, jobs: str) -> dict[str, Any]:
         """What came of a request that a node with many facts answers with 202 and carries out afterwards."""
-        answer.expect_status(200, 202)
-        if answer.status == 200:
+        if answer.expect_status(200, 202).status == 200:
             return answer.object()
         job = f"{jobs}/{answer.object().get('job_id')}"
         with anyio.move_on_after(_JOB_PATIENCE_S):
             while True:
-                told = await self.send("GET", job)
-                told.expect_status(200)
-                state = told.object().get("status")
-                if state == "done":
-                    return dict(told.object().get("result") or {})
-                if state == "failed":
+                told = (await self.send("GET", job)).expect_status(200).object()
+                if told.get("status") == "done":
+                    return dict(told.get("result") or {})
+                if told.get("status") == "failed":
                     raise Problem("the node's job failed")
                 await anyio.sleep(0.2)
         raise Problem(f"the node's job did not end within {_JOB_PATIENCE_S:.0f} s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from memory.stigmem.conformance.run import Row, Status, render_table
 from memory.stigmem.conformance.vectors import check_expectations, check_findings, retagged
 from memory.stigmem.conformance.wire import Answer, Problem
 
@@ -91,11 +90,3 @@ def test_tags_reach_entities_and_gardens_and_leave_words_alone():
     plain = retagged(vector, "", "node:8765")
     assert plain["body"]["entity"] == "user:alice"
     assert plain["body"]["garden_id"] == "stigmem://node:8765/garden/conf-alpha"
-
-
-def test_the_table_shows_every_row_and_counts_them():
-    rows = [Row(f"v{number}", "SET", status, "why" if number else "") for number, status in enumerate(Status)]
-    lines = render_table(rows).splitlines()
-    assert [line.split()[0] for line in lines[2:-2]] == [row.id for row in rows]
-    assert lines[-1] == "4 vectors: 1 passed, 1 failed, 1 known deviation, 1 not run"
-    assert render_table([]).endswith("0 vectors: 0 passed, 0 failed, 0 known deviation, 0 not run")
