@@ -50,7 +50,6 @@ class StigmemAbi:
         api_key: for nodes that require one.
         source: the agent's formal URI; ``stigmem://{authority}/agent/memslot`` if None.
         archetype: ``middleware`` or ``process``, see above.
-        authority: of the entities minted here; by default that of ``source``, else the URL's host and port.
         timeout_s: for each request, in seconds.
         boot_timeout_s: for the whole handshake, in seconds; what was read by then counts.
         retry_pause_s: wait before the one retry of a write answered with 5xx, in seconds.
@@ -68,7 +67,6 @@ class StigmemAbi:
         source: str | None = None,
         *,
         archetype: Archetype = "middleware",
-        authority: str | None = None,
         timeout_s: float = 10.0,
         boot_timeout_s: float = 20.0,
         retry_pause_s: float = 2.0,
@@ -83,7 +81,7 @@ class StigmemAbi:
         self._surfaces: Surfaces | None = None
         try:
             if url is not None:
-                self._surfaces = _surfaces(url, source, authority)
+                self._surfaces = _surfaces(url, source)
                 self.open_node()  # checks the key; opens no connection
             elif archetype == "process":
                 raise ConfigError("STIGMEM_URL: is not set; set it to the node, e.g. http://127.0.0.1:8765")
@@ -150,7 +148,6 @@ class StigmemAbi:
             BackendError: the node cannot be reached, or a field is absent.
             ConfigError: Stigmem is off.
         """
-        self.surfaces  # noqa: B018 (raises)
         async with self.open_node(retry_pause_s=0.0) as node:
             return await probe(node)
 
@@ -251,8 +248,9 @@ class StigmemAbi:
         """A client of the node for whoever calls, who closes it.
 
         Raises:
-            InputError: Stigmem is off.
+            ConfigError: Stigmem is off.
         """
+        self.surfaces  # noqa: B018 (raises)
         pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
         return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
 
@@ -265,7 +263,6 @@ class StigmemAbi:
             InputError, BackendError: as :func:`carry_out`.
             ConfigError: Stigmem is off.
         """
-        self.surfaces  # noqa: B018 (raises)
         async with self.open_node() as node:
             if write.what == "activity" and await _is_active(node, write.facts[0]):
                 return ()
@@ -323,9 +320,9 @@ async def _is_active(node: StigmemNode, ping: NewFact) -> bool:
     )
 
 
-def _surfaces(url: str, source: str | None, authority: str | None) -> Surfaces:
+def _surfaces(url: str, source: str | None) -> Surfaces:
+    """Entities are minted under the authority of ``source``, else the URL's host and port."""
     host = urlsplit(check_url(url, "STIGMEM_URL")).netloc.lower()
     if source is not None and source != LAST_RESORT_SOURCE:
         host = urlsplit(check_uri(source, "STIGMEM_SOURCE_ENTITY")).netloc or host
-    authority = authority or host
-    return Surfaces(source or build_uri(authority, "agent", "memslot"), authority)
+    return Surfaces(source or build_uri(host, "agent", "memslot"), host)

@@ -38,7 +38,6 @@ class NodeInfo:
         node_url: the node's own idea of its address.
         auth: ``none``, ``required`` ...
         federation: ``disabled`` ...
-        raw: all it said.
     """
 
     version: str | None
@@ -46,7 +45,6 @@ class NodeInfo:
     node_url: str | None
     auth: str | None
     federation: str | None
-    raw: Mapping[str, Any]
 
 
 class Query(TypedDict, total=False):
@@ -121,11 +119,9 @@ class StigmemNode:
 
     async def well_known(self) -> NodeInfo:
         """``GET /.well-known/stigmem``; needs no key."""
-        raw = await self.object("GET", "/.well-known/stigmem")
-        names = (field.name for field in fields(NodeInfo) if field.name != "raw")
-        return NodeInfo(
-            **{name: None if raw.get(name) is None else str(raw[name]) for name in names}, raw=raw
-        )
+        told = await self.object("GET", "/.well-known/stigmem")
+        values = (told.get(field.name) for field in fields(NodeInfo))
+        return NodeInfo(*(None if value is None else str(value) for value in values))
 
     async def me(self) -> dict[str, Any]:
         """``GET /v1/me``: ``entity_uri``, ``permissions``, ``tenant_id`` of the key."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from memory import BackendError, InputError
@@ -29,6 +30,7 @@ from memory.stigmem.writers import Surfaces, carry_out
 
 __all__ = ["InFlight", "IntentClient", "IntentReceipt"]
 
+T = TypeVar("T")
 Route = Literal["native", "facts"]
 _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
 
@@ -141,18 +143,12 @@ class IntentClient:
             answer = await self._node.object("POST", "/v1/intents", json=native_body(envelope))
         except BackendError as error:
             uncertain = error.ambiguous or error.diagnostics.get("status") == 409
-            if not uncertain or not await self._was_stored(entity, envelope):
-                raise
-            return IntentReceipt(entity, "native", existed=True)
+            with suppress(BackendError):  # a node that cannot be asked has not told: the first error counts
+                if uncertain and await self._is_there(entity, envelope):
+                    return IntentReceipt(entity, "native", existed=True)
+            raise
         ids = answer.get("fact_ids")
         return IntentReceipt(entity, "native", tuple(map(str, ids if isinstance(ids, list) else ())))
-
-    async def _was_stored(self, entity: str, envelope: IntentEnvelope) -> bool:
-        """As :meth:`_is_there`; a node that cannot be asked has not told, and the first error counts."""
-        try:
-            return await self._is_there(entity, envelope)
-        except BackendError:
-            return False
 
     async def _is_there(self, entity: str, envelope: IntentEnvelope) -> bool:
         found = await self.get(entity)
@@ -173,18 +169,11 @@ class IntentClient:
         if "://" not in entity:
             if await self.offers_native():
                 for native in dict.fromkeys((entity, f"intent:{entity.removeprefix('intent:')}")):
-                    if (found := await self._get_natively(native)) is not None:
-                        return found
+                    answer = self._node.object("GET", f"/v1/intents/{quote(native, safe=':')}")
+                    if (body := await _if_known(answer)) is not None:
+                        return from_body(body)
             plain = build_uri(await self.authority(), "intent", entity.removeprefix("intent:"))
         return from_facts(await self._node.query(entity=plain, scope="company"))
-
-    async def _get_natively(self, entity: str) -> IntentRecord | None:
-        try:
-            return from_body(await self._node.object("GET", f"/v1/intents/{quote(entity, safe=':')}"))
-        except BackendRejected as error:
-            if error.diagnostics.get("status") == 404:
-                return None
-            raise
 
     async def in_flight(
         self,
@@ -255,13 +244,8 @@ class IntentClient:
         match = _FACT_URI.fullmatch(ref)
         if match is None:
             return await self._node.query(entity=ref, scope=scope)
-        try:
-            fact = await self._node.get_fact(unquote(match[1]))
-        except BackendRejected as error:
-            if error.diagnostics.get("status") != 404:
-                raise
-            return []
-        return [fact] if fact.scope == scope else []
+        fact = await _if_known(self._node.get_fact(unquote(match[1])))
+        return [fact] if fact is not None and fact.scope == scope else []
 
     async def record_timeout(
         self, envelope: IntentRecord, rule: int, *, source: str, at: datetime | None = None
@@ -274,6 +258,16 @@ class IntentClient:
         """
         surfaces = Surfaces(source, await self.authority())
         return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
+
+
+async def _if_known(answer: Awaitable[T]) -> T | None:
+    """The answer; None where the node does not know the record."""
+    try:
+        return await answer
+    except BackendRejected as error:
+        if error.diagnostics.get("status") != 404:
+            raise
+        return None
 
 
 def _comparable(envelope: IntentRecord) -> Any:

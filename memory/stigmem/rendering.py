@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from memory.adapter import clean_text
 from memory.stigmem.facts import Fact
@@ -31,19 +32,19 @@ def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: 
         max_value_chars: values longer than this are cut and end in ``…``; None keeps them whole, as the
             specification does.
     """
-    ordered = sorted(facts, key=_rank, reverse=True)
+    ordered = sorted(facts, key=lambda fact: (fact.confidence, fact.hlc_order), reverse=True)
     if not ordered:
         return ""
     groups: dict[str, list[str]] = {}
-    names = _Names()
+    names = cache(_name)  # thousands of facts share a few
     for fact in ordered:
         # Relation and entity stand inside markup of ours, which they must not close.
-        relation, entity = names[fact.relation].replace("*", "%2A"), names[fact.entity]
+        relation, entity = names(fact.relation).replace("*", "%2A"), names(fact.entity)
         note = f" _(confidence: {fact.confidence:.2f})_" if fact.confidence < 1.0 else ""
         line = f"- **{relation}** on `{entity}`: {render_value(fact, max_value_chars)}{note}"
         groups.setdefault(fact.relation.partition(":")[0], []).append(line)
-    blocks = [f"## Stigmem context — {names[user_entity]}\n"]
-    blocks += ["\n".join((f"### {names[namespace]}", *lines, "")) for namespace, lines in groups.items()]
+    blocks = [f"## Stigmem context — {names(user_entity)}\n"]
+    blocks += ["\n".join((f"### {names(namespace)}", *lines, "")) for namespace, lines in groups.items()]
     return "\n".join(blocks).rstrip()
 
 
@@ -58,16 +59,8 @@ def render_value(fact: Fact, max_chars: int | None = None) -> str:
     return _one_line(text)
 
 
-def _rank(fact: Fact) -> tuple[float, tuple[int, int]]:
-    return fact.confidence, fact.hlc_order
-
-
-class _Names(dict[str, str]):
-    """Names made safe, each once: thousands of facts share a few."""
-
-    def __missing__(self, name: str) -> str:
-        safe = self[name] = _one_line(name.replace("`", "%60"))
-        return safe
+def _name(name: str) -> str:
+    return _one_line(name.replace("`", "%60"))
 
 
 def _one_line(text: str) -> str:

@@ -203,7 +203,7 @@ class Surfaces:
 
     Args:
         source: the agent's URI, the source of every fact.
-        authority: the node authority of the entities minted here; by default that of ``source``.
+        authority: the node authority of the entities minted here.
 
     Every method raises InputError, naming the argument and the fix, for what Spec-19 or the node would not bear.
     Where an id is taken, a URI is taken as well.

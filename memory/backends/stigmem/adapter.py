@@ -56,6 +56,7 @@ __all__ = ["StigmemAdapter"]
 
 T = TypeVar("T")
 _MAX_TOKEN_BUDGET = 200_000
+_NO_WEIGHT = {"graph": 0.0, "source_trust": 0.0}
 
 
 class StigmemAdapter(SequentialBulk):
@@ -146,21 +147,16 @@ class StigmemAdapter(SequentialBulk):
             return opened, await self._recall(opened, terms[:MAX_TERMS], request) if terms else {"facts": []}
 
         opened, answer = await self._scopes.call(request.scope, recall)
-        cards = sum(hit.get("from_card") is True for hit in answer["facts"])
-        if cards:
+        hits = [hit for hit in answer["facts"] if hit.get("from_card") is not True]
+        if cards := len(answer["facts"]) - len(hits):
             warnings.append(
                 f"{cards} cards left out: summaries of other clients' facts, without id, time or rank"
             )
-        return RetrieveResult(
-            request=request,
-            raw=answer,
-            entries=tuple(
-                to_entry(hit, opened.ids) for hit in answer["facts"] if hit.get("from_card") is not True
-            ),
-            trace=self.trace(
-                request.scope, "POST /v1/recall", consistency="committed", warnings=tuple(warnings)
-            ),
+        trace = self.trace(
+            request.scope, "POST /v1/recall", consistency="committed", warnings=tuple(warnings)
         )
+        entries = tuple(to_entry(hit, opened.ids) for hit in hits)
+        return RetrieveResult(request=request, raw=answer, entries=entries, trace=trace)
 
     async def _recall(
         self, opened: OpenScope, terms: Sequence[str], request: RetrieveRequest
@@ -171,13 +167,7 @@ class StigmemAdapter(SequentialBulk):
             scope=FACT_SCOPE,
             token_budget=min(budget.max_tokens or _MAX_TOKEN_BUDGET, _MAX_TOKEN_BUDGET),
             limit=min(budget.max_items or self._options.top_k, MAX_LIMIT),
-            weights={
-                "lexical": 0.95 - semantic,
-                "semantic": semantic,
-                "graph": 0.0,
-                "source_trust": 0.0,
-                "recency": 0.05,
-            },
+            weights={"lexical": 0.95 - semantic, "semantic": semantic, "recency": 0.05, **_NO_WEIGHT},
         )
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
@@ -203,16 +193,14 @@ class StigmemAdapter(SequentialBulk):
         async def ask(opened: OpenScope) -> ProvenanceResult:
             facts: list[Fact]
             if request.native_id is not None:
-                facts = [await self._own_fact(opened, request.native_id)]
-                raw: Any = {
-                    "fact": facts[0].model_dump(mode="json"),
-                    "provenance": await opened.node.provenance(facts[0].id),
-                }
+                facts = [await opened.node.get_fact(request.native_id)]
+                if facts[0].source != opened.ids.source:
+                    raise ScopeError("native_id: belongs to another scope, or to none")
+                told = await opened.node.provenance(facts[0].id)
+                raw: Any = {"fact": facts[0].model_dump(mode="json"), "provenance": told}
             else:
                 since, until = request.since, request.until
-                found = await opened.node.query(
-                    source=opened.ids.source, scope=FACT_SCOPE, after=since.isoformat() if since else None
-                )
+                found = await self._facts(opened, after=since.isoformat() if since else None)
                 facts = [fact for fact in found if not until or (fact.stored_at and fact.stored_at <= until)]
                 raw = {"facts": [fact.model_dump(mode="json") for fact in facts]}
             said = [one for fact in facts for one in fact.derived_from if isinstance(one, dict)]
@@ -231,17 +219,14 @@ class StigmemAdapter(SequentialBulk):
             wanted["after"] = after.isoformat()
 
         async def ask(opened: OpenScope) -> NativeQueryResult:
-            found = await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **wanted)
-            raw = {"facts": [fact.model_dump(mode="json") for fact in found]}
+            raw = {"facts": [fact.model_dump(mode="json") for fact in await self._facts(opened, **wanted)]}
             return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
 
         return await self._scopes.call(request.scope, ask)
 
-    async def _own_fact(self, opened: OpenScope, native_id: str) -> Fact:
-        fact = await opened.node.get_fact(native_id)
-        if fact.source != opened.ids.source:
-            raise ScopeError("native_id: belongs to another scope, or to none")
-        return fact
+    @staticmethod
+    async def _facts(opened: OpenScope, **narrowed: Any) -> list[Fact]:
+        return await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **narrowed)
 
     # -- the rest of the contract -----------------------------------------------------------------------
 
@@ -254,9 +239,7 @@ class StigmemAdapter(SequentialBulk):
         await self.shielded.idle(scope_id(scope))
 
         async def look(opened: OpenScope) -> tuple[OpenScope, list[Fact]]:
-            return opened, await opened.node.query(
-                source=opened.ids.source, scope=FACT_SCOPE, include_contradicted=True
-            )
+            return opened, await self._facts(opened, include_contradicted=True)
 
         before, old = await self._scopes.call(scope, look)
         opened = await self._scopes.renew(scope, before)
@@ -264,9 +247,8 @@ class StigmemAdapter(SequentialBulk):
         await self._scopes.leave(opened.ids.scope_id)  # who resets last has no more use for a key
         left: tuple[str, ...] = ()
         if old or opened.ids.generation > 1:
-            reachable = (
-                "unreachable" if self._options.isolation == "tenant" else "readable by its other clients"
-            )
+            hidden = self._options.isolation == "tenant"
+            reachable = "unreachable" if hidden else "readable by its other clients"
             left = (f"facts of earlier generations, on the node's disk, {reachable}",)
         return ResetReceipt(
             scope=scope,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -60,15 +60,15 @@ def conformance(
 
     counts = {status.value: sum(row.status is status for row in rows) for status in Status}
     if as_json:
-        print_json({"counts": counts, "vectors": [_as_json(row) for row in rows]})
+        told = [
+            {"id": row.id, "set": row.group, "ours": row.ours, "result": row.status.value, "why": row.why}
+            for row in rows
+        ]
+        print_json({"counts": counts, "vectors": told})
     else:
-        told = [(row.id, row.group + " (ours)" * row.ours, row.status.value, row.why) for row in rows]
-        print_table(("vector", "set", "result", "why"), told)
+        shown = [(row.id, row.group + " (ours)" * row.ours, row.status.value, row.why) for row in rows]
+        print_table(("vector", "set", "result", "why"), shown)
         total = ", ".join(f"{count} {status}" for status, count in counts.items())
         say(f"{len(rows)} vectors: {total}")
     if counts["failed"]:
         raise typer.Exit(1)
-
-
-def _as_json(row: Row) -> dict[str, Any]:
-    return {"id": row.id, "set": row.group, "ours": row.ours, "result": row.status.value, "why": row.why}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -76,14 +77,7 @@ def create(
 
     receipt = _on_node(wait, send, lambda: sent)
     if as_json:
-        print_json(
-            {
-                "entity": receipt.entity,
-                "route": receipt.route,
-                "fact_ids": receipt.fact_ids,
-                "existed": receipt.existed,
-            }
-        )
+        print_json(asdict(receipt))
     else:
         typer.echo(receipt.entity)
 

@@ -9,13 +9,13 @@ floor far below any real fact's, so that it retires facts of this module alone.
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 from memory.stigmem.conformance.wire import NotRun, Row, Wire, listed, outcome, require
 from memory.stigmem.facts import FactScope, FactValue, NewFact, build_uri
 
-__all__ = ["DECAY_IDS", "SYNTHESIS_IDS", "decay_rows", "synthesis_rows"]
+__all__ = ["OWN_IDS", "own_rows"]
 
 _AUTHORITY = "conformance.example"
 _SOURCE = build_uri(_AUTHORITY, "agent", "conformance")
@@ -163,36 +163,32 @@ async def _synthesis_empty(wire: Wire) -> None:
     require(not await _synthesis(wire, entity), "an entity with an expired fact alone has an entry")
 
 
-_Vector = Callable[[Wire], Awaitable[None]]
-_DECAY: Mapping[str, _Vector] = {
-    "decay-confidence-reduction": _decay_confidence_reduction,
-    "decay-retraction": _decay_retraction,
-    "decay-scope-filter": _decay_scope_filter,
-    "decay-dry-run": _decay_dry_run,
-    "decay-exempt": _decay_exempt,
+_VECTORS: Mapping[str, tuple[Callable[[Wire], Coroutine[Any, Any, None]], ...]] = {
+    "DECAY_VECTORS": (
+        _decay_confidence_reduction,
+        _decay_retraction,
+        _decay_scope_filter,
+        _decay_dry_run,
+        _decay_exempt,
+    ),
+    "SYNTHESIS_VECTORS": (
+        _synthesis_basic,
+        _synthesis_contradicted,
+        _synthesis_min_confidence,
+        _synthesis_empty,
+    ),
 }
-_SYNTHESIS: Mapping[str, _Vector] = {
-    "synthesis-basic": _synthesis_basic,
-    "synthesis-contradicted": _synthesis_contradicted,
-    "synthesis-min-confidence": _synthesis_min_confidence,
-    "synthesis-empty": _synthesis_empty,
-}
-DECAY_IDS = tuple(_DECAY)
-SYNTHESIS_IDS = tuple(_SYNTHESIS)
+_IDS = {vector: vector.__name__[1:].replace("_", "-") for group in _VECTORS.values() for vector in group}
+OWN_IDS = tuple(_IDS.values())
 
 
-async def decay_rows(wire: Wire, *, expire_scope: bool) -> AsyncIterator[Row]:
-    """Run our DECAY vectors; ``expire_scope`` allows the one that expires all of scope ``public``."""
-    for vector_id, vector in _DECAY.items():
-        run = vector(wire) if expire_scope or vector is not _decay_retraction else _refused()
-        yield await outcome(vector_id, "DECAY_VECTORS", run, ours=True)
+async def own_rows(wire: Wire, *, expire_scope: bool) -> AsyncIterator[Row]:
+    """Run our vectors; ``expire_scope`` allows the one that expires all of scope ``public``."""
+    for group, vectors in _VECTORS.items():
+        for vector in vectors:
+            run = vector(wire) if expire_scope or vector is not _decay_retraction else _refused()
+            yield await outcome(_IDS[vector], group, run, ours=True)
 
 
 async def _refused() -> None:
     raise NotRun("would expire every fact of scope public; allow it for a throw-away node with expire_scope")
-
-
-async def synthesis_rows(wire: Wire) -> AsyncIterator[Row]:
-    """Run our SYNTHESIS vectors."""
-    for vector_id, vector in _SYNTHESIS.items():
-        yield await outcome(vector_id, "SYNTHESIS_VECTORS", vector(wire), ours=True)

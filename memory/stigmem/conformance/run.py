@@ -27,7 +27,7 @@ from memory import InputError
 from memory.adapter import normalise_error
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.conformance.gate import gate_rows
-from memory.stigmem.conformance.own import decay_rows, synthesis_rows
+from memory.stigmem.conformance.own import own_rows
 from memory.stigmem.conformance.vectors import (
     Context,
     check_expectations,
@@ -40,6 +40,7 @@ from memory.stigmem.conformance.wire import Deviation, NotRun, Row, Status, Wire
 
 __all__ = ["KNOWN_DEVIATIONS", "Row", "Status", "load_vectors", "run_conformance"]
 
+_TIMEOUT_S = 30.0
 _HIDDEN = Deviation(
     "no fact is returned",
     "the set's own retract vector contradicts the fact, and contradicted facts leave default queries; "
@@ -78,7 +79,6 @@ async def run_conformance(
     api_key: str | None = None,
     tag: str = "",
     expire_scope: bool = False,
-    timeout_s: float = 30.0,
 ) -> list[Row]:
     """Run every vector in order and say what came out.
 
@@ -89,7 +89,6 @@ async def run_conformance(
         tag: lower-case letters, digits and dashes, put into the vectors' entities and gardens; empty sends the
             vectors as they are, which needs a node that has not seen them.
         expire_scope: also run the vector that expires *every* fact of scope ``public``: for throw-away nodes.
-        timeout_s: of one request.
 
     Raises:
         InputError: the URL, key or tag is malformed.
@@ -99,16 +98,15 @@ async def run_conformance(
         raise InputError("tag: use lower-case letters, digits and dashes")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with (
-        StigmemNode(url, api_key, timeout_s=timeout_s, retry_pause_s=0.1) as node,
+        StigmemNode(url, api_key, timeout_s=_TIMEOUT_S, retry_pause_s=0.1) as node,
         httpx.AsyncClient(
-            base_url=node.url, headers=headers, timeout=timeout_s, trust_env=node.url.startswith("https")
+            base_url=node.url, headers=headers, timeout=_TIMEOUT_S, trust_env=node.url.startswith("https")
         ) as http,
     ):
         wire = Wire(http)
         context = await _context(wire, url, bool(api_key))
         rows = [row async for row in _given_rows(wire, vectors or {}, context, tag)]
-        rows += [row async for row in decay_rows(wire, expire_scope=expire_scope)]
-        rows += [row async for row in synthesis_rows(wire)]
+        rows += [row async for row in own_rows(wire, expire_scope=expire_scope)]
         rows += [row async for row in gate_rows(node)]
     return rows
 

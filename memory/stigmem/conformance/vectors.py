@@ -183,15 +183,15 @@ def _holds(found: Any, wanted: Any) -> bool:
     return True
 
 
-_EXPECTATIONS: Mapping[str, Callable[[Any, Any], None]] = {
+_EXPECTATIONS: Mapping[str, Callable[[Any, Any], object]] = {
     "expected_response_is_list": lambda body, wanted: require(
         isinstance(body, list) or not wanted, "the answer is no list"
     ),
     "expected_body_has_keys": lambda body, names: [_at(body, [name]) for name in names],
     "expected_body_contains": lambda body, wanted: _contains(body, wanted, "body"),
-    "expected_nested": lambda body, wanted: [
-        _contains(_at(body, path.split(".")), value, path) for path, value in wanted.items()
-    ],
+    "expected_nested": lambda body, wanted: _contains(
+        {path: _at(body, path.split(".")) for path in wanted}, wanted, "body"
+    ),
     "expected_body_list_contains": _each(lambda found, one: one in found, "{} does not hold {}"),
     "expected_body_value_in": _each(lambda found, allowed: found in allowed, "{} is none of {}"),
     "expected_field_length": _each(

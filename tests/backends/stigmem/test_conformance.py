@@ -22,7 +22,7 @@ from memory.cli.app import app
 from memory.contract.errors import BackendUnavailable, InputError
 from memory.stigmem.conformance import gate as conformance_gate
 from memory.stigmem.conformance.gate import GATE_IDS
-from memory.stigmem.conformance.own import DECAY_IDS, SYNTHESIS_IDS
+from memory.stigmem.conformance.own import OWN_IDS
 from memory.stigmem.conformance.run import (
     KNOWN_DEVIATIONS,
     Status,
@@ -42,7 +42,7 @@ needs_vectors = pytest.mark.skipif(
     not HAS_VECTORS,
     reason="the Stigmem project's vectors are absent; MEMSLOT_STIGMEM_VECTORS names their file",
 )
-OWN = (*DECAY_IDS, *SYNTHESIS_IDS, *GATE_IDS)
+OWN = (*OWN_IDS, *GATE_IDS)
 
 
 @pytest.fixture
