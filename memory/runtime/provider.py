@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence"]
+Seed = Annotated[int, BeforeValidator(check_number), Field(ge=0, lt=2**31)]
 Temperature = Annotated[float, BeforeValidator(check_number), Field(ge=0, le=2, allow_inf_nan=False)]
 
 
@@ -81,6 +82,7 @@ class CompletionOptions(Frozen):
         tools: what the model may call.
         system_prompt: stands before the conversation.
         stop_sequences: texts that end the answer.
+        seed: for the same answer to the same question, as far as the server can; ignored where its API has none.
     """
 
     model: Text | None = None
@@ -89,6 +91,7 @@ class CompletionOptions(Frozen):
     tools: tuple[ToolDefinition, ...] = ()
     system_prompt: Text | None = None
     stop_sequences: tuple[Text, ...] = ()
+    seed: Seed | None = None
 
 
 class CompletionResult(Frozen):

@@ -152,7 +152,12 @@ async def test_openai_says_why_it_stopped(finish: str, stop: str) -> None:
 
 async def test_openai_is_sent_the_whole_conversation() -> None:
     options = CompletionOptions(
-        system_prompt="Be terse.", tools=(SEARCH,), max_tokens=5, temperature=0, stop_sequences=("END",)
+        system_prompt="Be terse.",
+        tools=(SEARCH,),
+        max_tokens=5,
+        temperature=0,
+        seed=3,
+        stop_sequences=("END",),
     )
     with ModelServer(chat("ok"), chat("ok")) as server:
         async with opened("openai_compatible", server.url) as model:
@@ -166,6 +171,7 @@ async def test_openai_is_sent_the_whole_conversation() -> None:
     assert body["messages"][2]["tool_calls"] == [call("search", '{"query": "tea"}')]
     assert body["messages"][3]["tool_call_id"] == "c1"
     assert (body["max_tokens"], body["temperature"], body["stop"]) == (5, 0, ["END"])
+    assert body["seed"] == 3
     assert body["tools"][0]["function"]["parameters"] == SEARCH.input_schema
 
 

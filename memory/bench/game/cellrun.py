@@ -242,7 +242,7 @@ class _Cell:
         config, _ = wire_truth(config, info, data)
         self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
         journal = PlayJournal(self.directory / "journal.jsonl")
-        seats = Seats(experiment.settings, data, job.directory, self.models)
+        seats = Seats(experiment.settings, data, job.directory, job.spec.replicate, self.models)
         record = open_record(job)
         with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
             opened = time.perf_counter()

@@ -47,12 +47,13 @@ from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime.provider import Provider
 
+_TELLING_S, _TELLING_SHARE = 5.0, 0.02
 __all__ = ["At", "Outcome", "begin", "data_record", "load_beats", "measure", "resume"]
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """How far an experiment is; sessions and test sessions over all cells. ``left_s`` is None before one ended."""
+    """How far an experiment is; sessions and test sessions over all cells. ``left_s``: None if not known yet."""
 
     cell_id: str
     label: str
@@ -200,7 +201,7 @@ class _Run:
         self.executor = executor
         self.cells = {cell.cell_id: cell for cell in manifest.cells}
         self.done: dict[str, int] = {}
-        self.began = time.monotonic()
+        self.first: tuple[float, int] | None = None
         self.stopped = False
 
     def go(self) -> Outcome:
@@ -307,15 +308,18 @@ class _Run:
             self.totals[spec.cell_id] = timeline.steps
         open_cells = {job.spec.cell_id for job in jobs}
         self.done = {name: total for name, total in self.totals.items() if name not in open_cells}
-        self.before = sum(self.done.values())
 
     def _tell(self, cell_id: str, done: int, total: int) -> None:
         self.done[cell_id], self.totals[cell_id] = done, total
         if self.progress is None:
             return
         all_done, everything = sum(self.done.values()), sum(self.totals.values())
-        played, spent = all_done - self.before, time.monotonic() - self.began
-        left = (everything - all_done) * spent / played if played > 0 else None
+        now = time.monotonic()
+        since, before = self.first = self.first or (now, all_done)
+        # A worker's start, and a session or two, say nothing of the rest.
+        telling = now - since >= _TELLING_S or all_done - before >= _TELLING_SHARE * everything
+        played = all_done - before if telling else 0
+        left = (everything - all_done) * (now - since) / played if played > 0 else None
         with suppress(Exception):  # a display that fails must not cost a cell
             self.progress(At(cell_id, self.cells[cell_id].label, all_done, everything, left))
 

@@ -178,7 +178,10 @@ class RoleRecord(_Record):
     prompt_version: int | None = None
     """Version of its prompt."""
     temperature: float | None = None
-    """What it was asked with."""
+    """What it was asked with; null: the model's own."""
+    seed: int | None = None
+    """What it was asked with: of the first replicate and the judge's first vote, later ones count up from it. Null:
+    none was sent."""
     votes: int = 1
     """Judgements taken of each reply."""
 

@@ -93,6 +93,8 @@ class RoleSettings(_Block):
     """The provider's block: ``model``, ``base_url``, ``api_key``, ..."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """What the model is asked with. None leaves it to the model."""
+    seed: Annotated[int, Field(ge=0, lt=2**30)] | None = None
+    """What the model is asked with, where its API takes one; each vote and each replicate counts up from it."""
     votes: Annotated[int, Field(ge=1, le=15)] = 1
     """Judgements taken of each reply; for the judge."""
 
@@ -124,12 +126,18 @@ class RolesSettings(_Block):
 
 
 class Limits(_Block):
-    """What models may cost; the run stops cleanly when a limit is reached, and can be resumed with a higher one."""
+    """What models may cost, and how fast they may be asked. A run stops cleanly when a ceiling is reached, and can
+    be resumed with a higher one."""
 
     max_calls: Count | None = None
     """Calls of the roles' models."""
     max_tokens: Count | None = None
     """Tokens they read and write, as far as they say."""
+    requests_per_minute: Count | None = None
+    """That one endpoint may get, from all workers together; roles on the same server share it. A server's 429 is
+    waited for with or without it."""
+    tokens_per_minute: Count | None = None
+    """Likewise, tokens read and written."""
 
 
 class BenchSettings(_Block):

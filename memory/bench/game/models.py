@@ -12,13 +12,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from memory.bench.game.pace import Pace
 from memory.bench.game.roles import Exchange, RoleName, Verdict
 from memory.bench.timeline import Beat, Script
-from memory.contract.errors import MemslotError
+from memory.contract.errors import BackendRateLimited, MemslotError
 from memory.contract.events import Message, Role
 from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
 
@@ -33,6 +34,10 @@ __all__ = [
 ]
 
 _ENTRY = 16
+_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
+"""After refusals in a row for a rate limit, where the server does not say how long."""
+_LONGEST_S = 900.0
+"""A server that asks for more is not waited for; the cell ends, and can be resumed."""
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
 
@@ -120,12 +125,16 @@ class Seat:
         provider: the model.
         meter: of the experiment.
         temperature: what it is asked with; None leaves it to the model.
+        seed: what it is asked with; None is none.
+        pace: how fast.
         calls, tokens, unread: calls, tokens as far as the model says, and answers that could not be read.
     """
 
     provider: Provider
     meter: Meter
     temperature: float | None = None
+    seed: int | None = None
+    pace: Pace = field(default_factory=Pace)
     calls: int = 0
     tokens: int = 0
     unread: int = 0
@@ -140,18 +149,34 @@ class Seat:
 
         Raises:
             CeilingReached: a limit is reached; nothing was asked.
-            BackendError: the model does not answer.
+            BackendError: the model does not answer, or refuses again and again for its rate limit.
         """
-        self.meter.check()
-        asked = (options or CompletionOptions()).model_copy(update={"temperature": self.temperature})
-        result = await self.provider.complete(messages, asked)
+        asked = options or CompletionOptions()
+        seed = self.seed if asked.seed is None else asked.seed
+        result = await self._at_pace(
+            messages, asked.model_copy(update={"temperature": self.temperature, "seed": seed})
+        )
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
+        self.pace.spent(tokens)
         self.calls += 1
         self.tokens += tokens
         self.meter.add(tokens)
         said = result.content.strip()
         self.unread += not said
         return result.model_copy(update={"content": said})
+
+    async def _at_pace(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
+        for pause_s in (*_PAUSES_S, None):
+            await self.pace.wait()
+            self.meter.check()
+            try:
+                return await self.provider.complete(messages, options)
+            except BackendRateLimited as refused:  # after the SDK's own attempts
+                wait_s = refused.retry_after_s or pause_s
+                if pause_s is None or wait_s is None or wait_s > _LONGEST_S:
+                    raise
+                self.pace.hold(wait_s)
+        raise AssertionError("unreachable")
 
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
@@ -166,9 +191,10 @@ class Seat:
     async def aclose(self) -> None:
         """Nothing: whoever made the provider closes it."""
 
-    async def ask(self, system: str, messages: Sequence[Message]) -> str:
-        """What the model says to a prompt; errors as for :meth:`complete`."""
-        return (await self.complete(messages, CompletionOptions(system_prompt=system))).content
+    async def ask(self, system: str, messages: Sequence[Message], time: int = 0) -> str:
+        """What the model says to a prompt, the first time or a later one; errors as for :meth:`complete`."""
+        seed = None if self.seed is None else self.seed + time
+        return (await self.complete(messages, CompletionOptions(system_prompt=system, seed=seed))).content
 
     def spent(self) -> dict[str, int]:
         """What it counted since it was asked last."""
@@ -205,7 +231,7 @@ class ModelJudge:
     """A judge that reads; ``votes`` judgements of each reply, and their majority.
 
     Args:
-        seat: the model.
+        seat: the model; each vote takes a seed of its own, counted up from the seat's.
         votes: how many; a tie counts as unreadable.
     """
 
@@ -220,8 +246,9 @@ class ModelJudge:
             goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=told
         )
         votes: Counter[bool] = Counter()
-        for _ in range(self._votes):
-            said = await self._seat.ask(system, [Message(role="user", content="Your judgement, please.")])
+        asked = [Message(role="user", content="Your judgement, please.")]
+        for vote in range(self._votes):
+            said = await self._seat.ask(system, asked, vote)
             fit = _read(said)
             if fit is None:
                 self._seat.unread += bool(said)  # one that says nothing is counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -195,6 +196,32 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
         ],
         rows=[_cost(variant, manifest.cells) for variant in manifest.variants],
     )
+    if any(role.kind == "model" for role in manifest.roles):
+        yield _models(manifest, metrics)
+
+
+def _models(manifest: ExperimentManifest, metrics: GameMetrics) -> Block:
+    """What the roles' models were asked, and how far their answers can be trusted."""
+    rows = []
+    for one in metrics.variants:
+        spent: Counter[str] = Counter()
+        for cell in manifest.cells:
+            for counts in cell.models.values() if cell.label == one.label else ():
+                spent.update(counts)
+        agreed = share(one.agreement)
+        rows.append([one.shown, *(f"{spent[name]:,}" for name in ("calls", "tokens", "unread")), agreed])
+    asked = [
+        f"{role.role}: {role.model or role.provider}, temperature {_given(role.temperature)}, "
+        f"seed {_given(role.seed)}" + (f", {role.votes} votes" if role.votes > 1 else "")
+        for role in manifest.roles
+        if role.kind == "model"
+    ]
+    columns = ["provider", "calls", "tokens", "answers not read", "votes that agree"]
+    return Block("Models in the roles", columns=columns, rows=rows, note=". ".join(asked) + ".")
+
+
+def _given(value: float | None) -> str:
+    return "not given" if value is None else f"{value:g}"
 
 
 def _learning(metrics: GameMetrics) -> Block:

@@ -12,6 +12,7 @@ from memory.bench.game.language import language_of, load_language
 from memory.bench.game.manifest import RoleRecord
 from memory.bench.game.matrix import BenchSettings, RoleSettings
 from memory.bench.game.models import Meter, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.game.pace import pace_of
 from memory.bench.game.roles import (
     ROLES,
     Judge,
@@ -23,10 +24,11 @@ from memory.bench.game.roles import (
     Simulator,
 )
 from memory.bench.timeline import TimelineSet
+from memory.contract.errors import ConfigError
 from memory.plugins.variables import Problems, Resolver
 from memory.plugins.yaml import Lines
 from memory.runtime.provider import Provider
-from memory.runtime.providers import create_provider
+from memory.runtime.providers import create_provider, takes_seed
 
 __all__ = ["METER_FILE", "Seats", "role_records"]
 
@@ -50,11 +52,24 @@ def role_records(settings: BenchSettings) -> tuple[RoleRecord, ...]:
                 model=model if isinstance(model, str) else None,
                 prompt_sha256=prompt.sha256,
                 prompt_version=prompt.version,
-                temperature=chosen.temperature,
+                temperature=_temperature(chosen),
+                seed=_seed(role, chosen),
                 votes=chosen.votes,
             )
         )
     return tuple(found)
+
+
+def _seed(role: RoleName, chosen: RoleSettings) -> int | None:
+    where = f"bench.roles.{role}"
+    if chosen.seed is not None and not takes_seed(chosen.provider or "", f"{where}.provider"):
+        raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
+    return chosen.seed
+
+
+def _temperature(chosen: RoleSettings) -> float | None:
+    own = chosen.options.get("temperature")
+    return own if chosen.temperature is None and isinstance(own, int | float) else chosen.temperature
 
 
 class Seats:
@@ -64,6 +79,7 @@ class Seats:
         settings: the experiment's.
         data: the timelines.
         directory: of the experiment.
+        replicate: which time the cell is played, from 1.
         providers: models in place of those that the settings name, by role; not closed.
 
     Raises:
@@ -75,9 +91,12 @@ class Seats:
         settings: BenchSettings,
         data: TimelineSet,
         directory: Path,
+        replicate: int = 1,
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
+        self._limits, self._earlier_seeds = settings.limits, 16 * (replicate - 1)
+        self._workers = 1 if settings.executor.kind == "local" else settings.executor.workers
         self._own: list[Provider] = []
         self._seats: dict[str, Seat] = {}
         self._given = providers or {}
@@ -95,7 +114,7 @@ class Seats:
     def _seat(self, role: RoleName, chosen: RoleSettings) -> Seat | None:
         if chosen.provider is None:
             return None
-        provider = self._given.get(role)
+        provider, address = self._given.get(role), None
         if provider is None:
             where = ("bench", "roles", role, "options")
             options: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(
@@ -103,7 +122,11 @@ class Seats:
             )
             provider = create_provider(chosen.provider, options, ".".join(where))
             self._own.append(provider)
-        self._seats[role] = Seat(provider, self._meter, chosen.temperature)
+            address = options.get("base_url")
+        limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
+        pace = pace_of(f"{chosen.provider} {address}", *(limit and limit / self._workers for limit in limits))
+        seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
+        self._seats[role] = Seat(provider, self._meter, chosen.temperature, seed, pace)
         return self._seats[role]
 
     async def __aenter__(self) -> Self:

@@ -30,16 +30,23 @@ class ProviderPlugin:
         options: the model of its YAML block.
         create: builds the provider from the parsed block; no network.
         install: the command that provides its SDK, for messages.
+        seeded: whether its API takes a seed.
     """
 
     options: type[BaseModel]
     create: Callable[[Any], Provider]
     install: str = ""
+    seeded: bool = False
 
 
 def provider_names() -> list[str]:
     """Names on offer; imports nothing."""
     return sorted(_points())
+
+
+def takes_seed(name: str, where: str) -> bool:
+    """Whether a provider's API takes a seed; errors as for :func:`create_provider`."""
+    return _plugin(name, where).seeded
 
 
 def provider_options(

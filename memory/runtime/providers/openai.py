@@ -171,6 +171,8 @@ class OpenAIProvider:
             request[self._limit] = tokens
         if temperature is not None:
             request["temperature"] = temperature
+        if options.seed is not None:
+            request["seed"] = options.seed
         if options.stop_sequences:
             request["stop"] = list(options.stop_sequences)
         if options.tools:
@@ -263,5 +265,7 @@ def _result(
 
 
 _INSTALL = "pip install 'memslot[openai]'"
-plugin = ProviderPlugin(OpenAIOptions, lambda options: OpenAIProvider(options, own=True), _INSTALL)
-compatible = ProviderPlugin(CompatibleOptions, OpenAIProvider, _INSTALL)
+plugin = ProviderPlugin(
+    OpenAIOptions, lambda options: OpenAIProvider(options, own=True), _INSTALL, seeded=True
+)
+compatible = ProviderPlugin(CompatibleOptions, OpenAIProvider, _INSTALL, seeded=True)

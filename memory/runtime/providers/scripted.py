@@ -108,4 +108,4 @@ class _Options(PluginOptions):
     """What it says first, one line a turn."""
 
 
-plugin = ProviderPlugin(_Options, lambda options: ScriptedProvider(options.lines))
+plugin = ProviderPlugin(_Options, lambda options: ScriptedProvider(options.lines), seeded=True)

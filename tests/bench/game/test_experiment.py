@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from game_support import CONDITIONS, SIZE, lines, matrix, play, scores
 
 from memory import ConfigError
-from memory.bench.game.experiment import Outcome, begin, load_beats, measure
+from memory.bench.game.experiment import At, Outcome, begin, load_beats, measure
 from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.manifest import read_experiment
 from memory.bench.game.matrix import load_experiment
@@ -347,3 +348,18 @@ def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None
     assert again.exit_code == 0, again.output
     assert '"status": "completed"' in again.output
     assert len(read_experiment(directory).runs) == 2
+
+
+def test_time_left_is_told_only_once_something_tells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter(range(0, 10_000, 2))
+    clock = SimpleNamespace(monotonic=lambda: next(now) / 10)
+    monkeypatch.setattr("memory.bench.game.experiment.time", clock)
+    seen: list[At] = []
+    begin(matrix(tmp_path, "no_memory", game={**SIZE, "sessions": 60, "tests": 9}), progress=seen.append)
+    # The start of a worker, which is before the first one, is no session's time.
+    assert [at.left_s for at in seen[:2]] == [None, None]
+    assert seen[2].done - seen[0].done == 2
+    assert seen[2].left_s == pytest.approx((seen[0].total - seen[2].done) * 0.2)
+    assert seen[-1].left_s == 0

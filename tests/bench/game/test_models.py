@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from game_support import SIZE, lines, matrix, scores
 
-from memory import ConfigError
+from memory import BackendUnavailable, ConfigError
 from memory.bench.game.experiment import begin, resume
 from memory.bench.game.language import load_language
 from memory.bench.game.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.game.pace import Pace, pace_of
 from memory.bench.game.roles import Exchange, RuleAssistant
+from memory.bench.game.seats import Seats
 from memory.bench.timeline import Beat, PreferenceTruth, Script
+from memory.contract.errors import BackendRateLimited
 from memory.contract.events import Message
 from memory.runtime.loop import AgentSession
 from memory.runtime.provider import CompletionOptions, CompletionResult, Usage
@@ -260,15 +263,115 @@ def test_another_prompt_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path: Path) -> None:
-    from memory.contract.errors import BackendRateLimited
-
     given = models()
-    given["assistant"] = ScriptedProvider([BackendRateLimited("try later")])
+    given["assistant"] = ScriptedProvider([BackendUnavailable("gone")])
     done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
     (cell,) = done.manifest.cells
     assert cell.status == "failed"
     assert cell.error is not None
-    assert cell.error.type == "BackendRateLimited"
+    assert cell.error.type == "BackendUnavailable"
+
+
+def limited(seconds: float | None) -> BackendRateLimited:
+    return BackendRateLimited("too fast", diagnostics={"retry_after_s": seconds} if seconds else {})
+
+
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.slept = 100.0, list[float]()
+        monkeypatch.setattr("memory.bench.game.pace.time", self)
+        monkeypatch.setattr("memory.bench.game.pace.anyio", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 3))
+        self.now += seconds
+
+
+def test_a_rate_limit_is_waited_for_as_the_server_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    model = ScriptedProvider([limited(7.5), limited(None), limited(None), "At last."])
+    seat = Seat(model, Meter(tmp_path / "calls", None, None))
+    assert asyncio.run(seat.ask("s", [])) == "At last."
+    assert clock.slept == [7.5, 5.0, 10.0]
+    assert (seat.calls, len(model.requests)) == (1, 4)
+    # One that asks for an hour is not waited for, and neither is one that refuses without end.
+    for endless in ([limited(3600)], [limited(None)] * 9):
+        seat.provider = ScriptedProvider(endless)
+        with pytest.raises(BackendRateLimited):
+            asyncio.run(seat.ask("s", []))
+
+
+def test_a_server_gets_no_more_requests_and_tokens_a_minute_than_it_grants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+
+    async def minutes(pace: Pace, tokens: int, calls: int) -> float:
+        began = clock.now
+        for _ in range(calls):
+            await pace.wait()
+            pace.spent(tokens)
+        await pace.wait()
+        return (clock.now - began) / 60
+
+    assert asyncio.run(minutes(Pace(requests=30), 10, 60)) == pytest.approx(2)
+    assert asyncio.run(minutes(Pace(tokens=1000), 50, 60)) == pytest.approx(3)
+    assert asyncio.run(minutes(Pace(30, 1000), 50, 60)) == pytest.approx(3)
+    assert asyncio.run(minutes(Pace(), 50, 60)) == 0
+    # Roles on one server share its limit, in every cell of the process; those on another do not.
+    assert pace_of("openai a", 30, None) is pace_of("openai a", 30, None)
+    assert pace_of("openai a", 30, None) is not pace_of("openai b", 30, None)
+
+
+def test_the_limit_of_a_matrix_holds_for_all_its_roles_and_workers_together(tmp_path: Path) -> None:
+    experiment = matrix(
+        tmp_path,
+        "no_memory",
+        game=SMALL,
+        roles=ROLES,
+        limits={"requests_per_minute": 60},
+        executor={"kind": "processes", "workers": 4},
+    )
+    seats = Seats(experiment.settings, experiment.timelines(7), tmp_path, providers=models())
+    paces = {id(seat.pace) for seat in seats._seats.values()}
+    assert len(paces) == 1
+    assert seats._seats["judge"].pace._request_s == pytest.approx(4.0)
+
+
+def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
+    roles: dict[str, Any] = {
+        "assistant": {"provider": "scripted", "seed": 5, "temperature": 0.5},
+        "simulator": {"provider": "scripted"},
+        "judge": {"provider": "scripted", "seed": 100, "votes": 3},
+    }
+    given = models()
+    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles, replicates=2), models=given)
+    told = {role: [options for _, options in given[role].requests] for role in ROLES}
+    half = len(told["assistant"]) // 2
+    assert [one.seed for one in told["assistant"]] == [5] * half + [21] * half
+    assert {one.temperature for one in told["assistant"]} == {0.5}
+    # Votes of one seed would be one vote.
+    assert [one.seed for one in told["judge"]][:6] == [100, 101, 102] * 2
+    assert {one.seed for one in told["simulator"]} == {None}
+    recorded = {role.role: (role.seed, role.temperature) for role in done.manifest.roles}
+    assert recorded == {"assistant": (5, 0.5), "simulator": (None, None), "judge": (100, None)}
+    page = done.report.read_text(encoding="utf-8")
+    assert "Models in the roles" in page
+    assert "judge: scripted, temperature not given, seed 100, 3 votes" in page
+
+
+def test_a_seed_that_an_api_does_not_take_is_refused(tmp_path: Path) -> None:
+    roles = {**ROLES, "judge": {"provider": "anthropic", "seed": 1}}
+    with pytest.raises(ConfigError, match=r"bench\.roles\.judge\.seed: the provider anthropic takes none"):
+        begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles))
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_key_of_a_role_is_in_any_file(tmp_path: Path) -> None:
