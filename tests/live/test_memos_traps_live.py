@@ -58,13 +58,13 @@ async def opened(
 
 
 async def ask(memory: MemorySlot, query: str, **more: Any) -> RetrieveResult:
-    assert memory.scope is not None
-    return await memory.retrieve(RetrieveRequest(query=query, scope=memory.scope, session_id="s", **more))
+    more = {"scope": memory.scope, "session_id": "s", **more}
+    return await memory.retrieve(RetrieveRequest(query=query, **more))
 
 
-async def ready(memory: MemorySlot) -> tuple[str, str]:
+async def ready(memory: MemorySlot, timeout_s: float = 30) -> tuple[str, str]:
     assert memory.scope is not None
-    state = await able(memory, SupportsReadiness).wait_until_ready(memory.scope, 30)
+    state = await able(memory, SupportsReadiness).wait_until_ready(memory.scope, timeout_s)
     return state.state, state.detail
 
 

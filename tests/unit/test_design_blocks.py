@@ -46,6 +46,7 @@ def test_what_the_design_sets_is_an_option(model: type[BaseModel], block: dict[s
         (MemosOptions, {**DATABASE, "writable_cube_template": "x"}, "writable_cube_template", NAMESPACE),
         (MemosOptions, {**DATABASE, "readable_cube_template": "x"}, "readable_cube_template", NAMESPACE),
         (MemosOptions, {**DATABASE, "readable_cube_ids": ["x"]}, "readable_cube_ids", "readable_cubes"),
+        (MemosOptions, {**DATABASE, "writable_cube_ids": ["x"]}, "writable_cube_ids", "writable_cubes"),
         (MemosOptions, {**DATABASE, "mode": "mixture"}, "mode", "search_mode"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 
@@ -49,17 +49,17 @@ from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.client import Native
 from memory.backends.memos.ids import MemosScope, home_of
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.readiness import Readiness, Status, Written
-from memory.backends.memos.translate import OPERATORS, dropped_roles
+from memory.backends.memos.readiness import Readiness
+from memory.backends.memos.translate import OPERATORS
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
+from memory.backends.memos.writing import Writing
 
 __all__ = ["MemosAdapter"]
 
-_REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
-_NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
 )
+_SHARING = "allow_sharing: every scope's events go to {} as well, where others can read them"
 # What MemOS labels its memories; not all of them come with every server.
 MEMORY_TYPES = (
     "WorkingMemory",
@@ -104,10 +104,15 @@ class MemosAdapter(SequentialBulk):
         self._options = options
         self._transport = transport
         self._native = Native(transport, options)
+        self._shared = tuple(map(MemosScope, options.writable_cubes))
         self._readiness = Readiness(
-            self._native, redis=options.scheduler == "redis", replaces=options.async_mode == "async"
+            self._native,
+            redis=options.scheduler == "redis",
+            replaces=options.async_mode == "async",
+            shared=self._shared,
         )
         self._canary = Canary(self._native, options, self.shielded, settings.where)
+        self._writing = Writing(self._native, options, self._readiness, self._canary, self._shared)
         self._checking = anyio.Lock()
         self._checked = False
 
@@ -149,45 +154,15 @@ class MemosAdapter(SequentialBulk):
     # -- writing ----------------------------------------------------------------------------------------
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """``/product/add``. ``queued`` with ``async``; with ``sync`` ``committed`` once it is found again."""
-        home = home_of(event.scope)
-        return await self.shielded.run(home, lambda: self._add(event))
+        """``/product/add``. ``queued`` with ``async``; with ``sync`` ``committed`` once it is found again.
 
-    async def _add(self, event: MemoryEvent) -> WriteReceipt:
+        With ``writable_cubes`` once for each of them; ``unknown`` where one has it and another has not.
+        """
         home = home_of(event.scope)
-        self._readiness.wrote(
-            home, Written(event.event_id, event.session_id)
-        )  # even where the answer is lost
-        try:
-            return await self._added(event, home)
-        except BackendError as error:
-            if not error.ambiguous:
-                self._readiness.refused(home, event.event_id)
-            raise
-
-    async def _added(self, event: MemoryEvent, home: MemosScope) -> WriteReceipt:
-        options = self._options
-        memories = await self._native.add(event, home)
-        written = Written(event.event_id, event.session_id, memories)
-        self._readiness.wrote(home, written)
-        warnings = dropped_roles(event)
-        queued = options.async_mode == "async"
-        status: Status | Literal["queued"] = "queued" if queued else "committed"
-        if not memories:
-            if queued or options.mode == "fast":
-                raise BackendProtocolError(
-                    "add: MemOS answered 200 and stored nothing; see the server's log", sent=False
-                )
-            await self._canary.probe("add")
-            status = "unknown"
-            warnings += (_NOTHING,)
-        elif queued:
-            warnings += (_REPLACED,)
-        elif options.verify_writes:
-            status, told = await self._readiness.look_up(home, written)
-            warnings += told
-        ids = [memory.native_id for memory in memories]
-        return self.receipt(event, "product/add", ids, status=status, warnings=warnings)
+        stored = await self.shielded.run(home, lambda: self._writing.add(event, home))
+        return self.receipt(
+            event, "product/add", stored.native_ids, status=stored.status, warnings=stored.warnings
+        )
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""
@@ -263,7 +238,7 @@ class MemosAdapter(SequentialBulk):
         data = await self._native.search(request, home)
         if not to_entries(data):
             data = await self._nothing(request, home, data)
-        entries = to_entries(data, frozenset(self._options.readable_cubes) - {home.cube_id})
+        entries = to_entries(data, [cube for cube in self._options.readable_cubes if cube != home.cube_id])
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,
@@ -344,8 +319,14 @@ class MemosAdapter(SequentialBulk):
         """Wait for the scheduler, delete all of the cube, and look whether it is empty.
 
         ``verified`` is False as well where the scheduler was still at work: it could store something afterwards.
+        What the scope wrote to cubes that others share stays, and is counted.
         """
         home = home_of(scope)
+        left = [
+            f"{count} memories in the shared cube {place.cube_id}"
+            for place in self._shared
+            if (count := len(await self._native.stored(home, place)))
+        ]
         idle = await self._readiness.idle(self._options.idle_timeout_s, [home])
 
         async def clear() -> tuple[int, bool]:
@@ -363,7 +344,7 @@ class MemosAdapter(SequentialBulk):
             scope=scope,
             verified=empty and idle,
             removed=removed,
-            left=() if idle else ("tasks of the scheduler, which may store memories again",),
+            left=(*left, *(() if idle else ("tasks of the scheduler, which may store memories again",))),
             trace=self.trace(scope, "product/delete_memory"),
         )
 
@@ -372,6 +353,7 @@ class MemosAdapter(SequentialBulk):
         said = await self._native.health()
         busy = await self._native.busy_for_all()
         options, canary = self._options, await self._canary.report()
+        shared = ", ".join(options.writable_cubes)
         return self.health_of(
             canary.status,
             versions={"memos": str(said["version"])} if "version" in said else {},
@@ -382,8 +364,9 @@ class MemosAdapter(SequentialBulk):
                 "scheduler": options.scheduler,
                 "tasks_under_way": busy,
                 "canary": canary.seen,
+                **({"writable_cubes": list(options.writable_cubes)} if shared else {}),
             },
-            warnings=canary.warnings,
+            warnings=(*canary.warnings, *((_SHARING.format(shared),) if shared else ())),
         )
 
     async def aclose_native(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from memory.adapter import BackendProtocolError, ContextEntry, parse_time
-from memory.backends.memos.translate import EVENT_KEYS
+from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
 __all__ = [
     "GROUPS",
@@ -30,6 +30,7 @@ __all__ = [
     "to_entries",
     "unextracted",
     "untouched",
+    "writer_of",
 ]
 
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
@@ -105,12 +106,15 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
                 yield group, str(bucket.get("cube_id")), item
 
 
-def to_entries(data: Any, shared: Collection[str] = ()) -> tuple[ContextEntry, ...]:
+def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...]:
     """A search's memories as entries, each under its group and exact native type; last the preference note.
 
-    What a ``shared`` cube was asked for and holds names that cube in place of a scope.
+    What a ``shared`` cube was asked for and holds names that cube in place of a scope. MemOS gives cubes as it is
+    done with them; here they are in the order they were asked for, the scope's own first.
     """
-    entries = [_entry(group, cube, item, shared) for group, cube, item in items(data, "search")]
+    order = {cube: number for number, cube in enumerate(shared, 1)}
+    rows = sorted(items(data, "search"), key=lambda row: (GROUPS.index(row[0]), order.get(row[1], 0)))
+    entries = [_entry(group, cube, item, order) for group, cube, item in rows]
     note = data.get("pref_note")
     if isinstance(note, str) and note.strip():
         entries.append(ContextEntry(text=note, group="pref_note", prose=True))
@@ -151,7 +155,13 @@ def relativity_of(metadata: Mapping[str, Any]) -> float | None:
 def info_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """The event's fields: under ``info``, or beside MemOS' own where neo4j has flattened it."""
     info = metadata.get("info")
-    return info if isinstance(info, dict) else {key: metadata[key] for key in EVENT_KEYS if key in metadata}
+    flat = (*EVENT_KEYS, WRITER)
+    return info if isinstance(info, dict) else {key: metadata[key] for key in flat if key in metadata}
+
+
+def writer_of(metadata: Mapping[str, Any]) -> str | None:
+    """In a cube that scopes share, the cube of the scope that wrote this memory."""
+    return info_of(metadata).get(WRITER)
 
 
 def event_ids(metadata: Mapping[str, Any]) -> tuple[str, ...]:

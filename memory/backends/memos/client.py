@@ -16,7 +16,9 @@ from memory.backends.memos.answers import (
     deleted,
     feedback_ids,
     items,
+    metadata_of,
     task_states,
+    writer_of,
 )
 from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.options import MemosOptions
@@ -69,9 +71,9 @@ class Native:
         answer = await self._transport.call("health", {})
         return answer if isinstance(answer, dict) else {}
 
-    async def add(self, event: MemoryEvent, home: MemosScope) -> tuple[Added, ...]:
-        """``/product/add``; empty where MemOS kept nothing."""
-        return added(await self._transport.call("add", self.requests.add(event, home)))
+    async def add(self, event: MemoryEvent, home: MemosScope, place: MemosScope) -> tuple[Added, ...]:
+        """``/product/add`` to one cube; empty where MemOS kept nothing."""
+        return added(await self._transport.call("add", self.requests.add(event, home, place)))
 
     async def note(self, text: str, home: MemosScope, info: dict[str, str]) -> tuple[Added, ...]:
         """``/product/add`` of a text as it is."""
@@ -101,6 +103,13 @@ class Native:
         body = self.requests.listing(home, native_id=native_id)
         data = data_of(await self._transport.call("get_memory", body), "get_memory")
         return Listing(data, {str(item.get("id")): item for _, _, item in items(data, "get_memory")})
+
+    async def stored(self, home: MemosScope, place: MemosScope) -> Mapping[str, Item]:
+        """What a scope has in a cube, by id: all of its own cube, of a shared one what it has written."""
+        rows = (await self.listing(place)).by_id
+        if place == home:
+            return rows
+        return {one: item for one, item in rows.items() if writer_of(metadata_of(item)) == home.cube_id}
 
     async def clear(self, home: MemosScope) -> bool:
         """``/product/delete_memory`` for the whole cube; what MemOS says of it is wrong more often than not."""

@@ -23,6 +23,7 @@ _NO_TEMPLATE = (
     "is no option: a cube's id is made of the scope; "
     "memory.scope.backend_namespace separates runs that share ids"
 )
+_SHARES = "what scopes write there can be read by others; set allow_sharing: true if that is what you want"
 
 
 class MemosOptions(PluginOptions):
@@ -32,6 +33,7 @@ class MemosOptions(PluginOptions):
         "writable_cube_template": _NO_TEMPLATE,
         "readable_cube_template": _NO_TEMPLATE,
         "readable_cube_ids": "is called readable_cubes; the scope's own cube is always read",
+        "writable_cube_ids": "is called writable_cubes; the scope's own cube is always written",
     }
 
     transport: Literal["http", "inprocess"] = "http"
@@ -55,8 +57,13 @@ class MemosOptions(PluginOptions):
     search_mode: Literal["fast", "fine", "mixture"] = "fast"
     """How MemOS searches. ``fine`` rewrites what it finds, by its model: such texts have no id, time or source."""
     readable_cubes: tuple[Public[str], ...] = ()
-    """Further cubes that every search of every scope reads, such as shared knowledge; never written, listed or
+    """Further cubes that every search of every scope reads, such as shared knowledge; never listed, changed or
     reset. Such a cube has to be filled by the user of its own name; a row of another user withholds the answer."""
+    writable_cubes: tuple[Public[str], ...] = ()
+    """Further cubes that every event of every scope is written to, by the user of the cube's name. Read only where
+    ``readable_cubes`` names them; never changed or reset. Needs ``allow_sharing``."""
+    allow_sharing: bool = False
+    """With ``writable_cubes``: accept that scopes share what is written there."""
     top_k: int = Field(default=10, ge=1)
     """How many text memories a search returns where the request sets no ``max_items``."""
     pref_top_k: int = Field(default=6, ge=0)
@@ -90,13 +97,22 @@ class MemosOptions(PluginOptions):
             raise ValueError("mixture is a way to search; set search_mode: mixture, and leave mode out")
         return mode
 
-    @field_validator("readable_cubes")
+    @field_validator("readable_cubes", "writable_cubes")
     @classmethod
     def _are_cube_ids(cls, cubes: tuple[str, ...]) -> tuple[str, ...]:
         if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", cube) for cube in cubes):
             raise ValueError("a cube's id takes letters, digits, '.', '_' and '-', at most 128")
         if len(set(cubes)) < len(cubes):
-            raise ValueError("names a cube twice; a search would return its rows twice")
+            raise ValueError("names a cube twice; it would be written or read twice")
+        return cubes
+
+    @field_validator("writable_cubes")
+    @classmethod
+    def _belong_to_nobody(cls, cubes: tuple[str, ...]) -> tuple[str, ...]:
+        if any("." in cube or len(cube) > 100 for cube in cubes):
+            raise ValueError("a cube with '.' or of over 100 characters could be a scope's own; name another")
+        if any(cube.startswith("memslot-") for cube in cubes):
+            raise ValueError("memslot-... are memslot's own cubes; name another")
         return cubes
 
     @field_validator("url")
@@ -119,6 +135,10 @@ class MemosOptions(PluginOptions):
                 "neo4j_shared_db: by default MemOS leaves the cube out of its searches in neo4j, so scopes would "
                 "mix; run the server with MOS_NEO4J_SHARED_DB=true and set this to true, or use neo4j-community"
             )
+        if self.writable_cubes and not self.allow_sharing:
+            raise ValueError(f"writable_cubes: {_SHARES}")
+        if self.allow_sharing and not self.writable_cubes:
+            raise ValueError("allow_sharing: goes with writable_cubes; name some, or leave it out")
         return self
 
     @property

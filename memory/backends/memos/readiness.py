@@ -17,12 +17,12 @@ import anyio
 from memory import BackendError, BackendReadiness
 from memory.adapter import BackendProtocolError, pause
 from memory.backends.memos.answers import Added, Item, event_ids, metadata_of, unextracted, untouched
-from memory.backends.memos.client import Listing, Native
+from memory.backends.memos.client import Native
 from memory.backends.memos.ids import MemosScope
 
 __all__ = ["Status", "Readiness", "Written"]
 
-Status = Literal["committed", "pending", "unknown"]
+Status = Literal["committed", "queued", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _DOUBTS = 5
@@ -42,6 +42,7 @@ class Written:
 
     event_id: str
     session_id: str
+    place: MemosScope
     added: tuple[Added, ...] = ()
 
 
@@ -52,13 +53,18 @@ class Readiness:
         native: the MemOS.
         redis: the scheduler keeps its tasks in Redis.
         replaces: it replaces what is added.
+        shared: cubes that every scope writes to besides its own.
     """
 
-    def __init__(self, native: Native, *, redis: bool, replaces: bool) -> None:
+    def __init__(
+        self, native: Native, *, redis: bool, replaces: bool, shared: Sequence[MemosScope] = ()
+    ) -> None:
         self._native = native
         self._redis = redis
         self._replaces = replaces
-        self._open: dict[MemosScope, dict[str, Written]] = {}  # by event; not yet seen stored and found
+        self._shared = shared
+        # By cube and event: not yet seen stored and found.
+        self._open: dict[MemosScope, dict[tuple[MemosScope, str], Written]] = {}
         self._old_failures: dict[MemosScope, frozenset[str]] = {}
         self._unreconciled: dict[MemosScope, object] = {}  # each write leaves a mark of its own
 
@@ -83,17 +89,17 @@ class Readiness:
             if any(it.native_id == item.get("id") for it in one.added)
         }
         for event_id in made_of.union(event_ids(metadata_of(item))):
-            waiting.pop(event_id, None)
+            waiting.pop((home, event_id), None)
 
     def wrote(self, home: MemosScope, written: Written | None = None) -> None:
         """Something was sent: the scheduler may be at work on it, and readiness is about it."""
-        self._unreconciled[home] = object()
+        self._unreconciled[written.place if written else home] = object()
         if written is not None:
-            self._open.setdefault(home, {})[written.event_id] = written
+            self._open.setdefault(home, {})[written.place, written.event_id] = written
 
-    def refused(self, home: MemosScope, event_id: str) -> None:
-        """This event was certainly not stored."""
-        self._open.get(home, {}).pop(event_id, None)
+    def refused(self, home: MemosScope, written: Written) -> None:
+        """This event was certainly not stored in that cube."""
+        self._open.get(home, {}).pop((written.place, written.event_id), None)
 
     # -- the scheduler ----------------------------------------------------------------------------------
 
@@ -129,20 +135,21 @@ class Readiness:
 
     async def ask(self, home: MemosScope) -> BackendReadiness:
         """The scope's state now."""
-        before = dict(self._unreconciled)
-        busy = await self._busy((home,))
+        before, places = dict(self._unreconciled), (home, *self._shared)
+        busy = await self._busy(places)
         if busy:
-            whose = "" if self._redis else ", of all users of this server"
+            whose = ", of all who write to shared cubes" if self._shared else ""
+            whose = whose if self._redis else ", of all users of this server"
             return BackendReadiness(
                 state="pending",
-                pending_count=busy if self._redis else None,
+                pending_count=busy if not whose else None,
                 detail=f"{busy} tasks under way{whose}",
             )
         if self._redis:
             failed = await self._failures(home) - self._old_failures.get(home, frozenset())
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
-        self._reconcile((home,), before)
+        self._reconcile(places, before)
         return await self._judge(home)
 
     async def wait(self, home: MemosScope, timeout_s: float) -> BackendReadiness:
@@ -161,7 +168,7 @@ class Readiness:
                 wait_s = min(wait_s * 2, _LONGEST_PAUSE_S)
         return answer.model_copy(update={"waited_ms": (anyio.current_time() - started) * 1000})
 
-    async def look_up(self, home: MemosScope, written: Written) -> tuple[Status, tuple[str, ...]]:
+    async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
         """Whether a search finds all that was just written: the status of its receipt, and what that should say.
 
         Raises:
@@ -171,10 +178,12 @@ class Readiness:
         try:
             for memory in written.added:
                 if memory.native_id not in found:
-                    found |= await self._native.found(memory.text, home, session_id=written.session_id)
+                    found |= await self._native.found(
+                        memory.text, written.place, session_id=written.session_id
+                    )
             lost = [memory.native_id for memory in written.added if memory.native_id not in found]
             # MemOS answers with ids even where its database is gone.
-            stored = (await self._native.listing(home, lost[0])).by_id if lost else {}
+            stored = (await self._native.listing(written.place, lost[0])).by_id if lost else {}
         except BackendError as error:
             return "unknown", (f"MemOS gave ids, and whether they are stored could not be seen: {error}",)
         if not lost:
@@ -190,57 +199,64 @@ class Readiness:
 
     async def _judge(self, home: MemosScope) -> BackendReadiness:
         """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
-        stored = await self._native.listing(home)
-        waiting = self._open.get(home, {})
-        if not stored.by_id and not waiting:
-            return BackendReadiness(state="ready", detail="nothing is stored")
-        raw = sum(unextracted(item) for item in stored.items)
-        untold = sum(untouched(item) for item in stored.items) if self._replaces else 0
-        gone, crowded, lost = await self._unfound(home, stored, waiting)
-        problems = (
-            ("failed", raw, f"{_RAW} in {raw} of {len(stored.items)} memories"),
-            ("failed", lost, _LOST),
-            ("unknown", gone, f"of {gone} events {_GONE}"),
-            ("unknown", untold, f"{untold} memories are {_UNTOUCHED}"),
-            ("unknown", crowded, f"{crowded} events are stored, and not among the first memories found"),
-        )
-        found = [(state, told) for state, count, told in problems if count]
-        if not found:
-            return BackendReadiness(state="ready", detail="what is stored is found")
-        state = "failed" if found[0][0] == "failed" else "unknown"
-        return BackendReadiness(state=state, detail="; ".join(told for _, told in found))
+        detail = "nothing is stored"
+        failed: list[str] = []
+        unknown: list[str] = []
+        for place in (home, *self._shared):
+            stored = await self._native.stored(home, place)
+            raw = sum(map(unextracted, stored.values()))
+            untold = sum(map(untouched, stored.values())) if self._replaces else 0
+            gone, crowded, lost = await self._unfound(home, place, stored)
+            problems = (
+                (failed, raw, f"{_RAW} in {raw} of {len(stored)} memories"),
+                (failed, lost, _LOST),
+                (unknown, gone, f"of {gone} events {_GONE}"),
+                (unknown, untold, f"{untold} memories are {_UNTOUCHED}"),
+                (unknown, crowded, f"{crowded} events are stored, and not among the first memories found"),
+            )
+            where = "" if place == home else f"in the shared cube {place.cube_id}: "
+            for found, count, told in problems:
+                if count:
+                    found.append(where + told)
+            detail = "what is stored is found" if stored else detail
+        if failed or unknown:
+            state: Literal["failed", "unknown"] = "failed" if failed else "unknown"
+            return BackendReadiness(state=state, detail="; ".join(failed + unknown))
+        return BackendReadiness(state="ready", detail=detail)
 
     async def _unfound(
-        self, home: MemosScope, stored: Listing, waiting: dict[str, Written]
+        self, home: MemosScope, place: MemosScope, stored: Mapping[str, Item]
     ) -> tuple[int, int, int]:
-        """Events of which nothing is stored; those not among what is found; and whether nothing is found at all.
+        """Events of which a cube stores nothing; those not among what is found; whether nothing is found at all.
 
         What was written by others is one question, as no search is wasted on each of it.
         """
         of_event: defaultdict[str, list[Item]] = defaultdict(list)
-        for item in stored.items:
+        for item in stored.values():
             for event_id in event_ids(metadata_of(item)):
                 of_event[event_id].append(item)
         gone = crowded = lost = 0
         seen: dict[str, Item] = {}
-        for written in tuple(waiting.values()):
-            by_id = (stored.by_id.get(memory.native_id) for memory in written.added)
+        opened = self._open.get(home, {})
+        waiting = [written for written in opened.values() if written.place == place]
+        for written in waiting:
+            by_id = (stored.get(memory.native_id) for memory in written.added)
             mine = [*(item for item in by_id if item is not None), *of_event[written.event_id]]
             if not mine:
                 gone += 1
                 continue
             if not _among(mine, seen):
                 found = await self._native.found(
-                    str(mine[0].get("memory")), home, session_id=written.session_id
+                    str(mine[0].get("memory")), place, session_id=written.session_id
                 )
                 lost += not found
                 seen |= found
             if _among(mine, seen):
-                waiting.pop(written.event_id, None)
+                opened.pop((place, written.event_id), None)
             else:
                 crowded += 1
-        if not waiting and not seen and stored.items:
-            lost += not await self._native.found(str(stored.items[0].get("memory")), home)
+        if not waiting and stored:
+            lost += not await self._native.found(str(next(iter(stored.values())).get("memory")), place)
         return gone, 0 if lost else crowded, lost
 
     async def _failures(self, home: MemosScope) -> frozenset[str]:

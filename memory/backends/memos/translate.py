@@ -12,12 +12,15 @@ from memory.adapter import without_nul
 from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.options import GraphDb, MemosOptions
 
-__all__ = ["EVENT_KEYS", "OPERATORS", "Requests", "dropped_roles"]
+__all__ = ["EVENT_KEYS", "OPERATORS", "WRITER", "Requests", "dropped_roles"]
 
 Body = dict[str, Any]
 
 EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")
 """Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win."""
+
+WRITER = "written_by"
+"""Key of ``info`` in a cube that scopes share: the cube of the scope that wrote it."""
 
 USER_PREFIX = "meta_"
 _USER_REST = "metadata_json"
@@ -43,19 +46,23 @@ class Requests:
 
     # -- writing ----------------------------------------------------------------------------------------
 
-    def add(self, event: MemoryEvent, home: MemosScope) -> Body:
-        """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``."""
-        options = self._options
+    def add(self, event: MemoryEvent, home: MemosScope, place: MemosScope | None = None) -> Body:
+        """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``.
+
+        ``place``, a cube that scopes share, is written by its own user, as any cube, and told whose event it is.
+        """
+        options, place = self._options, place or home
+        writer = {} if place == home else {WRITER: home.cube_id}
         body: Body = {
-            "user_id": home.user_id,
-            "writable_cube_ids": [home.cube_id],
+            "user_id": place.user_id,
+            "writable_cube_ids": [place.cube_id],
             "session_id": event.session_id,
             "task_id": event.event_id,
             "async_mode": options.async_mode,
             "messages": [
                 native_message(message, event, number) for number, message in enumerate(event.messages)
             ],
-            "info": event_info(event),
+            "info": event_info(event) | writer,
             "custom_tags": list(event.cs_fields.values()),
             "is_feedback": False,
         }

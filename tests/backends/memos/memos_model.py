@@ -96,7 +96,8 @@ class MemosModel:
         asynchronous = body.get("async_mode", "async") == "async"
         fast = asynchronous or body.get("mode") == "fast"
         if not self.stores_nothing and body.get("messages"):
-            rows = [self._row(cube, body, fast=fast) for cube in body.get("writable_cube_ids") or [user_id]]
+            cubes = dict.fromkeys(body.get("writable_cube_ids") or [user_id])
+            rows = [self._row(cube, body, fast=fast) for cube in cubes]
         if self.embedder_down and not fast:
             rows = []  # extracted, and lost for want of a vector
         # PostgreSQL refuses NUL; the answer names an id all the same.
@@ -180,7 +181,8 @@ class MemosModel:
             )
         data: dict[str, Any] = {"text_mem": [], "act_mem": [], "para_mem": [], "pref_note": ""}
         data.update({"pref_mem": [], "tool_mem": [], "skill_mem": []})
-        for cube in body.get("readable_cube_ids") or [body["user_id"]]:
+        # Cubes are searched side by side and told as they are done; here the one asked for last is.
+        for cube in reversed(dict.fromkeys(body.get("readable_cube_ids") or [body["user_id"]])):
             found = self._find(cube, body, wanted)
             for group, bound in _BOUNDS.items():
                 most = (

@@ -20,7 +20,7 @@ from memos_support import ALICE, ask, event, opened, ready, verdict
 from memory import ContextBudget, Message, NativeMutationRequest, SupportsFeedback, SupportsNativeMutation
 from memory.backends.memos.adapter import MEMORY_TYPES
 from memory.backends.memos.http import ROUTES
-from memory.backends.memos.translate import EVENT_KEYS
+from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
 _SPEC = find_spec("memos")
 pytestmark = pytest.mark.skipif(_SPEC is None, reason="MemoryOS is not installed")
@@ -68,7 +68,10 @@ def bodies() -> list[tuple[str, dict[str, Any]]]:
     blocks = [
         ("postgres", {}),
         ("neo4j-community", {"async_mode": "sync"}),
-        ("polardb", {"async_mode": "sync", "mode": "fast"}),
+        (
+            "polardb",
+            {"async_mode": "sync", "mode": "fast", "writable_cubes": ["team"], "allow_sharing": True},
+        ),
     ]
     for graph_db, block in blocks:
         with MemosDouble(graph_db=graph_db) as double:
@@ -121,7 +124,7 @@ def test_every_parameter_of_a_search_is_explicit(bodies, native):
 
 
 def test_no_key_of_info_is_a_field_of_memos_which_would_win(native):
-    ours = {*EVENT_KEYS, "feedback_id", "metadata_json"}
+    ours = {*EVENT_KEYS, WRITER, "feedback_id", "metadata_json"}
     assert not ours & {*native["metadata"], "id", "memory"}
     assert not [name for name in native["metadata"] if name.startswith("meta_")]
 
