@@ -36,7 +36,7 @@ from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import Homes, HonchoScope
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
-from memory.backends.honcho.resetting import clear
+from memory.backends.honcho.resetting import clear, worked_off
 from memory.backends.honcho.translate import (
     Part,
     card_entries,
@@ -296,9 +296,13 @@ class HonchoAdapter(HonchoRecords):
         """
         home = self.home(scope)
         await self.shielded.idle(home.workspace_id)
+        options = self.options
+        began = anyio.current_time()
+        await worked_off(home, self._reset_s * 0.6, options.poll_s)
         async with home.alone():
-            removed, verified = await clear(home, self._reset_s * 0.9, self.options.poll_s)
-        left = [] if verified else ["what Honcho's worker has not deleted yet"]
+            rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
+            removed, verified = await clear(home, rest_s, options.poll_s)
+        left = [] if verified else ["what Honcho's worker has not deleted: it is not there, or failed"]
         if removed:
             left.append("the workspace and its peers, empty")
         trace = self.trace(scope, "Session.delete")

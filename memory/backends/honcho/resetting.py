@@ -8,9 +8,28 @@ from honcho import Peer
 from memory.backends.honcho.ids import HonchoScope, unless_missing
 from memory.backends.honcho.options import MAX_ROWS
 
-__all__ = ["clear"]
+__all__ = ["clear", "worked_off"]
 
 _LOOKS = 2
+_HELD_S = 45.0
+"""Seconds after which work that waits is held back: an idle worker looks into its queue more often than that."""
+
+
+async def worked_off(home: HonchoScope, timeout_s: float, poll_s: float) -> None:
+    """Wait until the worker is done with the workspace, at most ``timeout_s`` seconds; not for what it holds back.
+
+    While something is derived from a session Honcho fails to delete it, and it stays: not to be used, not to be
+    deleted again.
+    """
+    seen, since = -1, anyio.current_time()
+    with anyio.move_on_after(timeout_s):
+        while (await home.watch.look()).state == "pending":
+            waiting, running = await home.under_way()
+            if running or waiting != seen:
+                seen, since = waiting, anyio.current_time()
+            elif anyio.current_time() - since > _HELD_S:
+                return
+            await anyio.sleep(poll_s)
 
 
 async def clear(home: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int, bool]:

@@ -188,6 +188,8 @@ class HonchoModel:
         session.is_active = False
 
         def gone() -> None:
+            if any(row.session is session and row.state == "running" for row in workspace.queue):
+                return  # as seen: what another worker derives meanwhile makes it fail, and nobody tries again
             if workspace.sessions.get(session.id) is session:
                 del workspace.sessions[session.id]
             workspace.conclusions = [one for one in workspace.conclusions if one.session_id != session.id]

@@ -324,6 +324,28 @@ async def test_a_reset_waits_until_everything_is_gone(double: HonchoDouble) -> N
         assert "drawer" not in seen
 
 
+async def test_no_session_is_deleted_while_something_is_derived_from_it(double: HonchoDouble) -> None:
+    """Honcho fails to delete it then, for good, and it can be neither used nor deleted any more."""
+    double.model.derive_s, double.model.delete_s = 0.3, 0.0
+    async with slot_on(double) as slot:
+        await slot.record_event(event(1))
+        with anyio.fail_after(20):
+            assert (await slot.reset_scope(ADA)).verified
+        assert (stored(double), double.model.workspaces["r_xada"].conclusions) == ([], [])
+        await slot.record_event(event(2, "I like tea."))
+        assert "drawer" not in (await ask(slot, session_id="s1")).formatted_context
+
+
+async def test_a_reset_does_not_wait_for_work_that_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.backends.honcho.resetting._HELD_S", 0.1)
+    with HonchoDouble(batch_tokens=512) as double:
+        async with slot_on(double) as slot:
+            await slot.record_event(event(1))
+            with anyio.fail_after(20):
+                assert (await slot.reset_scope(ADA)).verified
+            assert stored(double) == []
+
+
 async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> None:
     """A session that is read while it is being deleted would stay in Honcho's cache as deleted."""
     double.model.delete_s = 0.1
@@ -359,7 +381,7 @@ async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double: Ho
     double.model.delete_s = NEVER
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
-        adapter_of(slot)._reset_s = 0.2
+        adapter_of(slot)._reset_s = 0.5
         receipt = await slot.reset_scope(ADA)
         assert not receipt.verified
         assert "worker" in receipt.left[0]
