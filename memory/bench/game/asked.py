@@ -121,7 +121,7 @@ class Asked(Tested):
             gold = set(probe.truth.turns)
             named = [set(entry.event_ids) for entry in result.context_entries]
             measured["gold"] = len(gold)
-            measured["found"] = len(gold & set().union(*named)) if any(named) else None
+            measured["found"] = None if named and not any(named) else len(gold & set().union(*named))
             measured["relevant"] = tuple(bool(gold & ids) for ids in named)
         return measured
 

@@ -65,7 +65,8 @@ def _judged(directory: Path, cell: CellRecord) -> list[_Judged]:
                 kept.setdefault(row["probe_id"], []).append(row)
             except (ValueError, TypeError, KeyError):
                 raise ConfigError(f"{file}, line {number}, is damaged") from None
-    return [(*_verdict(one), one, kept.get(one.probe_id, [])) for _, one in load_beats(directory, [cell])]
+    beats = [one.beat for one in load_beats(directory, [cell])]
+    return [(*_verdict(one), one, kept.get(one.probe_id, [])) for one in beats]
 
 
 def _verdict(beat: BeatRecord) -> tuple[int, str]:

@@ -180,7 +180,8 @@ def load_beats(directory: Path, cells: Sequence[CellRecord]) -> list[Scored]:
             continue
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
             try:
-                found.append((f"{cell.seed}/{cell.persona_id}", BeatRecord.load(json.loads(line))))
+                beat = BeatRecord.load(json.loads(line))
+                found.append(Scored(f"{cell.seed}/{cell.persona_id}", beat, cell.replicate))
             except (ValueError, TypeError):
                 raise ConfigError(f"{file}, line {number}, is damaged") from None
     return found

@@ -9,9 +9,10 @@ figures of the two do not compare.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,6 +22,7 @@ from memory.bench.intervals import difference, estimate
 from memory.bench.metrics import percentile
 
 __all__ = [
+    "Better",
     "Curve",
     "GameMetrics",
     "Group",
@@ -32,8 +34,23 @@ __all__ = [
 ]
 
 Group = Literal["CS", "PET", "IQI", "over-personalisation", "retrieval"]
-Scored = tuple[str, BeatRecord]
-"""A cluster (one persona of one seed) and a beat."""
+Better = Literal["higher", "lower"]
+_Unit = tuple[str, str, float]
+"""Cluster, id within it, and value, of what a share is over."""
+
+
+class Scored(NamedTuple):
+    """A judged beat, and whose it is.
+
+    Attributes:
+        cluster: one persona of one seed.
+        beat: how it went.
+        replicate: which time the persona was played.
+    """
+
+    cluster: str
+    beat: BeatRecord
+    replicate: int = 1
 
 
 class _Figures(BaseModel):
@@ -47,7 +64,7 @@ class Measure(_Figures):
     """Which."""
     group: Group
     """What it belongs to."""
-    better: Literal["higher", "lower"]
+    better: Better
     """Which way is good."""
     estimate: Estimate
     """The share; null where nothing could be counted."""
@@ -126,11 +143,7 @@ class GameMetrics(_Figures):
     variants: tuple[VariantMetrics, ...]
     """In the order of the file."""
     differences: tuple[Difference, ...]
-    """Each provider against each before it, on the beats both are scored on."""
-
-
-def _tell(values: Iterable[tuple[str, float | bool]]) -> Estimate:
-    return estimate((cluster, float(value)) for cluster, value in values)
+    """Of each figure, each provider against each before it, on what both are scored on."""
 
 
 def _spread(values: Iterable[float | int | None]) -> Spread:
@@ -147,182 +160,98 @@ def variant_metrics(label: str, beats: Sequence[Scored], shown: str | None = Non
         shown: the same as tables are to show it.
         beats: of all its cells.
     """
-    scored = [(cluster, one) for cluster, one in beats if one.status == "scored"]
-    own = _own(scored)
-    latencies, later, changes, shifts = _changes(own)
-    judged = [one.agreement for _, one in scored if one.agreement is not None]
+    sorted_out = _Beats(beats)
+    scored, own = sorted_out.scored, sorted_out.own
+    latencies = [latency for _, _, latency in sorted_out.changes]
+    judged = [one.beat.agreement for one in scored if one.beat.agreement is not None]
     return VariantMetrics(
         label=label,
         shown=shown or label,
         beats=len(beats),
         scored=len(scored),
         **{
-            status: sum(one.status == status for _, one in beats)
+            status: sum(one.beat.status == status for one in beats)
             for status in ("not_ready", "failed", "unreadable")
         },
         agreement=fmean(judged) if judged else None,
-        measures=(*_context(own), *_evolution(later, latencies), *_interaction(scored), *_retrieval(own)),
-        turns=_spread(one.turns for _, one in own),
-        latency=_spread(latency for _, latency in latencies if latency is not None),
-        changes=changes,
-        noticed=sum(latency is not None for _, latency in latencies),
-        tokens=_spread(one.tokens for _, one in scored),
-        shortfall=_spread(one.shortfall for _, one in scored),
+        measures=tuple(
+            Measure(name=name, group=group, better=better, estimate=_tell(units(sorted_out)))
+            for name, group, better, units in _MEASURES
+        ),
+        turns=_spread(one.beat.turns for one in own),
+        latency=_spread(latencies),
+        changes=len(latencies),
+        noticed=sum(latency is not None for latency in latencies),
+        tokens=_spread(one.beat.tokens for one in scored),
+        shortfall=_spread(one.beat.shortfall for one in scored),
         rows=tuple(_rows(own)),
         curve=tuple(
-            Curve(after=after, fit=_fit(one for one in own if one[1].after == after))
-            for after in sorted({one.after for _, one in own})
+            Curve(after=after, fit=_tell(_fit(found))) for after, found in sorted(_points(own).items())
         ),
-        shifts=shifts,
+        shifts=tuple(
+            sorted(
+                {one.beat.since for one in own if one.beat.change is not None and one.beat.since is not None}
+            )
+        ),
     )
 
 
-def _own(beats: Iterable[Scored]) -> list[Scored]:
-    """What tells of the memory. What was met before in the session tells whether the assistant is coherent."""
-    return [
-        (cluster, one)
-        for cluster, one in beats
-        if one.status == "scored" and one.kind != "neutral" and one.coherent is None
-    ]
+class _Beats:
+    """The beats of one provider, sorted by what is counted of them.
+
+    Attributes:
+        scored: those that count.
+        own: of them, those that tell of the memory. What was met before in its session tells of the assistant.
+        changes: cluster, id and latency of each change that was tested; None where no test shows it.
+        later: beats after their change was noticed.
+    """
+
+    def __init__(self, beats: Sequence[Scored]) -> None:
+        self.scored = [one for one in beats if one.beat.status == "scored"]
+        self.own = [one for one in self.scored if one.beat.kind != "neutral" and one.beat.coherent is None]
+        self.changes: list[tuple[str, str, int | None]] = []
+        self.later: list[Scored] = []
+        by_change: dict[tuple[str, int, str], list[Scored]] = {}
+        for one in self.own:
+            if one.beat.change is not None and one.beat.since is not None:
+                by_change.setdefault((one.cluster, one.replicate, one.beat.change), []).append(one)
+        for (cluster, _, change), found in by_change.items():
+            found.sort(key=lambda one: (one.beat.after, one.beat.probe_id))
+            place = next((at for at, one in enumerate(found) if one.beat.fit_first), None)
+            noticed = None if place is None else found[place].beat.after - (found[place].beat.since or 0)
+            self.changes.append((cluster, change, noticed))
+            self.later += [] if place is None else found[place + 1 :]
+
+    def sessions(self) -> Iterable[_Unit]:
+        """Of each test session with a verdict, whether every first reply suited."""
+        fits: dict[tuple[str, int, str], bool] = {}
+        for one in self.scored:
+            if one.beat.fit_first is not None:
+                key = (one.cluster, one.replicate, one.beat.session_id)
+                fits[key] = fits.get(key, True) and one.beat.fit_first
+        return ((cluster, session, float(fit)) for (cluster, _, session), fit in fits.items())
 
 
-def _fit(beats: Iterable[Scored]) -> Estimate:
-    return _tell((cluster, one.fit_first) for cluster, one in beats if one.fit_first is not None)
+def _each(beats: Iterable[Scored], value: Callable[[BeatRecord], float | None]) -> Iterable[_Unit]:
+    """The value of each beat that has one."""
+    for one in beats:
+        if (found := value(one.beat)) is not None:
+            yield one.cluster, one.beat.probe_id, float(found)
 
 
-def _context(own: Sequence[Scored]) -> list[Measure]:
-    """Style fit: share of first replies that suit; of questions, that are right. Discrimination: of those whose
-    attribute differs in the other context and that show one of the two, share that show this one's. Contamination:
-    of all whose attribute differs, share that show the other's."""
-    differing = [(cluster, one) for cluster, one in own if one.has_other]
-    either = [(cluster, one) for cluster, one in differing if one.first in ("current", "other")]
-    return [
-        Measure(name="style fit", group="CS", better="higher", estimate=_fit(own)),
-        Measure(
-            name="discrimination",
-            group="CS",
-            better="higher",
-            estimate=_tell((cluster, one.first == "current") for cluster, one in either),
-        ),
-        Measure(
-            name="contamination",
-            group="CS",
-            better="lower",
-            estimate=_tell((cluster, one.first == "other") for cluster, one in differing),
-        ),
-    ]
+def _fit(beats: Iterable[Scored]) -> Iterable[_Unit]:
+    return _each(beats, lambda one: one.fit_first)
 
 
-def _changes(
-    own: Sequence[Scored],
-) -> tuple[list[tuple[str, int | None]], list[tuple[str, BeatRecord]], int, tuple[int, ...]]:
-    """Of each change its latency, or None; the beats after it was noticed; how many; and where they are."""
-    by_change: dict[tuple[str, str], list[BeatRecord]] = {}
-    for cluster, one in own:
-        if one.change is not None and one.since is not None:
-            by_change.setdefault((cluster, one.change), []).append(one)
-    latencies: list[tuple[str, int | None]] = []
-    later: list[tuple[str, BeatRecord]] = []
-    for (cluster, _), beats in by_change.items():
-        beats.sort(key=lambda one: (one.after, one.probe_id))
-        place = next((at for at, one in enumerate(beats) if one.fit_first), None)
-        if place is None:
-            latencies.append((cluster, None))
-        else:
-            latencies.append((cluster, beats[place].after - (beats[place].since or 0)))
-            later.extend((cluster, one) for one in beats[place + 1 :])
-    shifts = sorted({one.since for beats in by_change.values() for one in beats if one.since is not None})
-    return latencies, later, len(by_change), tuple(shifts)
+def _tell(units: Iterable[_Unit]) -> Estimate:
+    return estimate((cluster, value) for cluster, _, value in units)
 
 
-def _evolution(later: Sequence[Scored], latencies: Sequence[tuple[str, int | None]]) -> list[Measure]:
-    """Detection: share of changes that some test shows; how fast is ``latency``. Reversion: of the first replies
-    after a change was noticed, share that show an older setting again."""
-    return [
-        Measure(
-            name="detection",
-            group="PET",
-            better="higher",
-            estimate=_tell((cluster, latency is not None) for cluster, latency in latencies),
-        ),
-        Measure(
-            name="reversion",
-            group="PET",
-            better="lower",
-            estimate=_tell((cluster, one.first == "stale") for cluster, one in later),
-        ),
-    ]
-
-
-def _interaction(scored: Sequence[Scored]) -> list[Measure]:
-    """Felt effort: share of requests that took more than one reply. Coherence: of the attributes met again in a
-    session, share that are shown as before. Overall: share of test sessions in which every first reply suited.
-    Over-personalisation: of the requests in which no preference of the user's belongs, share that show one."""
-    sessions: dict[tuple[str, str], list[BeatRecord]] = {}
-    for cluster, one in scored:
-        sessions.setdefault((cluster, one.session_id), []).append(one)
-    neutral = [(cluster, one) for cluster, one in scored if one.kind == "neutral"]
-    return [
-        Measure(
-            name="felt effort",
-            group="IQI",
-            better="lower",
-            estimate=_tell((cluster, one.turns > 1) for cluster, one in scored if one.kind != "other"),
-        ),
-        Measure(
-            name="coherence",
-            group="IQI",
-            better="higher",
-            estimate=_tell((cluster, one.coherent) for cluster, one in scored if one.coherent is not None),
-        ),
-        Measure(
-            name="overall",
-            group="IQI",
-            better="higher",
-            estimate=_tell(
-                (cluster, all(one.fit_first for one in beats)) for (cluster, _), beats in sessions.items()
-            ),
-        ),
-        Measure(
-            name="over-personalisation",
-            group="over-personalisation",
-            better="lower",
-            estimate=_tell((cluster, not one.fit_first) for cluster, one in neutral),
-        ),
-    ]
-
-
-def _retrieval(own: Sequence[Scored]) -> list[Measure]:
-    """Of the section of each first reply. Shown: it holds the setting in force. Stale: of the changed ones, it
-    holds an older one and not that. Evidence recall: share of the turns that told it which the section names.
-    Precision, MRR, nDCG: over its items, one that tells the setting in force being relevant."""
-    changed = [(cluster, one) for cluster, one in own if one.has_stale]
-    with_items = [(cluster, one) for cluster, one in own if one.relevant]
-    ranked = [(cluster, one) for cluster, one in own if one.gold or one.shows_current is not None]
-
-    def measure(
-        name: str, values: Iterable[tuple[str, float | bool]], better: Literal["higher", "lower"] = "higher"
-    ) -> Measure:
-        return Measure(name=name, group="retrieval", better=better, estimate=_tell(values))
-
-    return [
-        measure(
-            "shown",
-            ((cluster, one.shows_current) for cluster, one in own if one.shows_current is not None),
-        ),
-        measure(
-            "stale rate",
-            ((cluster, bool(one.shows_stale and not one.shows_current)) for cluster, one in changed),
-            "lower",
-        ),
-        measure(
-            "evidence recall",
-            ((cluster, one.found / one.gold) for cluster, one in own if one.gold and one.found is not None),
-        ),
-        measure("precision", ((cluster, fmean(one.relevant)) for cluster, one in with_items)),
-        measure("MRR", ((cluster, _reciprocal(one.relevant)) for cluster, one in ranked)),
-        measure("nDCG", ((cluster, _ndcg(one.relevant, one.gold)) for cluster, one in own if one.gold)),
-    ]
+def _points(beats: Iterable[Scored]) -> dict[int, list[Scored]]:
+    found: dict[int, list[Scored]] = {}
+    for one in beats:
+        found.setdefault(one.beat.after, []).append(one)
+    return found
 
 
 def _reciprocal(relevant: Sequence[bool]) -> float:
@@ -334,8 +263,59 @@ def _ndcg(relevant: Sequence[bool], gold: int) -> float:
         return math.fsum(1 / math.log2(place + 1) for place in places)
 
     found = [place for place, hit in enumerate(relevant, start=1) if hit]
-    ideal = gain(range(1, max(gold, len(found)) + 1))
-    return gain(found) / ideal if ideal else 0.0
+    return gain(found) / gain(range(1, max(gold, len(found)) + 1))
+
+
+def _is_ranked(one: BeatRecord) -> bool:
+    """Whether it is known which items tell: by their text, or by the turns they name."""
+    return one.shows_current is not None or (one.gold > 0 and one.found is not None)
+
+
+def _own(value: Callable[[BeatRecord], float | None]) -> Callable[[_Beats], Iterable[_Unit]]:
+    return lambda of: _each(of.own, value)
+
+
+def _all(value: Callable[[BeatRecord], float | None]) -> Callable[[_Beats], Iterable[_Unit]]:
+    return lambda of: _each(of.scored, value)
+
+
+_MEASURES: tuple[tuple[str, Group, Better, Callable[[_Beats], Iterable[_Unit]]], ...] = (
+    # First replies that suit; of questions, that are right.
+    ("style fit", "CS", "higher", lambda of: _fit(of.own)),
+    # Of those whose attribute differs in the other context and that show one of the two: they show this one's.
+    ("discrimination", "CS", "higher",
+     _own(lambda one: one.first == "current" if one.has_other and one.first in ("current", "other") else None)),
+    # Of all whose attribute differs: they show the other's.
+    ("contamination", "CS", "lower", _own(lambda one: one.first == "other" if one.has_other else None)),
+    # Changes that some test shows; how fast is ``latency``.
+    ("detection", "PET", "higher",
+     lambda of: ((cluster, change, float(late is not None)) for cluster, change, late in of.changes)),
+    # Of the first replies after a change was noticed: they show an older setting again.
+    ("reversion", "PET", "lower", lambda of: _each(of.later, lambda one: one.first == "stale")),
+    # Requests that took more than one reply.
+    ("felt effort", "IQI", "lower", _all(lambda one: one.turns > 1 if one.kind != "other" else None)),
+    # Of the attributes met again in a session: they are shown as before.
+    ("coherence", "IQI", "higher", _all(lambda one: one.coherent)),
+    # Test sessions in which every first reply suited.
+    ("overall", "IQI", "higher", _Beats.sessions),
+    # Of the requests in which no preference of the user's belongs: one is shown.
+    ("over-personalisation", "over-personalisation", "lower",
+     _all(lambda one: not one.fit_first if one.kind == "neutral" and one.fit_first is not None else None)),
+    # The rest is of the section of each first reply. It holds the setting in force.
+    ("shown", "retrieval", "higher", _own(lambda one: one.shows_current)),
+    # Of the changed ones: it holds an older setting and not the one in force.
+    ("stale rate", "retrieval", "lower",
+     _own(lambda one: bool(one.shows_stale and not one.shows_current) if one.has_stale else None)),
+    # Share of the turns that told it which the section names.
+    ("evidence recall", "retrieval", "higher",
+     _own(lambda one: one.found / one.gold if one.gold and one.found is not None else None)),
+    # Over its items, those that tell being relevant.
+    ("precision", "retrieval", "higher",
+     _own(lambda one: fmean(one.relevant) if one.relevant and _is_ranked(one) else None)),
+    ("MRR", "retrieval", "higher", _own(lambda one: _reciprocal(one.relevant) if _is_ranked(one) else None)),
+    ("nDCG", "retrieval", "higher",
+     _own(lambda one: _ndcg(one.relevant, one.gold) if one.gold and _is_ranked(one) else None)),
+)  # fmt: skip
 
 
 def _rows(own: Sequence[Scored]) -> Iterable[Row]:
@@ -347,14 +327,12 @@ def _rows(own: Sequence[Scored]) -> Iterable[Row]:
     }
     for by, key in keys.items():
         parts: dict[str, list[Scored]] = {}
-        for beat in own:
-            if label := key(beat[1]):
-                parts.setdefault(label, []).append(beat)
+        for one in own:
+            if label := key(one.beat):
+                parts.setdefault(label, []).append(one)
         for label, beats in sorted(parts.items()):
-            shown: dict[str, int] = {}
-            for _, one in beats:
-                shown[one.first or "unsaid"] = shown.get(one.first or "unsaid", 0) + 1
-            yield Row(by=by, label=label, fit=_fit(beats), shown=dict(sorted(shown.items())))
+            shown = Counter(one.beat.first or "unsaid" for one in beats)
+            yield Row(by=by, label=label, fit=_tell(_fit(beats)), shown=dict(sorted(shown.items())))
 
 
 def game_metrics(
@@ -381,18 +359,19 @@ def game_metrics(
 def _differences(
     variants: Sequence[tuple[str, Sequence[Scored]]], groups: Mapping[str, str | None]
 ) -> Iterable[Difference]:
-    fits = [(label, _by_beat(beats)) for label, beats in variants]
-    for place, (second, others) in enumerate(fits):
-        for first, values in fits[:place]:
-            both = [(key[0], values[key] - others[key]) for key in values if key in others]
-            if both and groups.get(first) == groups.get(second):
-                yield difference("fit", first, second, both)
+    sorted_out = [(label, _Beats(beats)) for label, beats in variants]
+    for name, _, _, units in _MEASURES:
+        found = [(label, _means(units(beats))) for label, beats in sorted_out]
+        for place, (second, others) in enumerate(found):
+            for first, values in found[:place]:
+                both = [(key[0], values[key] - others[key]) for key in values if key in others]
+                if both and groups.get(first) == groups.get(second):
+                    yield difference(name, first, second, both)
 
 
-def _by_beat(beats: Sequence[Scored]) -> dict[tuple[str, str], float]:
-    """Style fit over replicates, of each beat."""
+def _means(units: Iterable[_Unit]) -> dict[tuple[str, str], float]:
+    """Of each unit the mean over replicates."""
     found: dict[tuple[str, str], list[float]] = {}
-    for cluster, one in _own(beats):
-        if one.fit_first is not None:
-            found.setdefault((cluster, one.probe_id), []).append(float(one.fit_first))
+    for cluster, key, value in units:
+        found.setdefault((cluster, key), []).append(value)
     return {key: fmean(values) for key, values in found.items()}

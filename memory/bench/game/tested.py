@@ -219,7 +219,7 @@ class Tested:
                 wanted is not None and wanted in entry.text.casefold() for entry in result.context_entries
             ),
             "gold": len(gold),
-            "found": len(gold & named) if named else None,
+            "found": None if result.context_entries and not named else len(gold & named),
             "tokens": result.trace.token_count,
             "shortfall": result.trace.shortfall_tokens,
         }

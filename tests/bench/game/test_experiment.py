@@ -58,7 +58,10 @@ def test_every_figure_has_its_clusters_and_differences_are_paired(outcome: Outco
         assert (fit.low or 0) <= (fit.value or 0) <= (fit.high or 0)
         assert fit.high
         assert variant.scored == variant.beats
-    pairs = {(one.first, one.second): one for one in outcome.metrics.differences}
+    of = {one.figure: 0 for one in outcome.metrics.differences}
+    assert next(iter(of)) == "style fit"
+    assert {"overall", "over-personalisation", "evidence recall", "nDCG"} <= {*of}
+    pairs = {(one.first, one.second): one for one in outcome.metrics.differences if one.figure == "style fit"}
     assert len(pairs) == 10
     assert pairs["no_memory", "oracle_ipas"].value is not None
     assert pairs["no_memory", "oracle_ipas"].value < -0.5

@@ -14,7 +14,7 @@ from memory.bench.game.record import BeatRecord
 _COUNT = iter(range(10**6))
 
 
-def beat(cluster: str = "ada", **fields: Any) -> Scored:
+def beat(cluster: str = "ada", replicate: int = 1, **fields: Any) -> Scored:
     number = next(_COUNT)
     base: dict[str, Any] = {
         "probe_id": f"{cluster}:s:{number}",
@@ -28,7 +28,7 @@ def beat(cluster: str = "ada", **fields: Any) -> Scored:
         "fit_first": fields.get("first", "current") == "current",
         "first": "current",
     }
-    return cluster, BeatRecord(**{**base, **fields})
+    return Scored(cluster, BeatRecord(**{**base, **fields}), replicate)
 
 
 def told(variant: VariantMetrics, name: str) -> tuple[float | None, int]:
@@ -142,8 +142,98 @@ def test_paired_differences_are_those_of_the_figure_in_the_table() -> None:
             beats.append(beat(probe_id=str(fields), **fields))
     metrics = game_metrics("game", [("one", left), ("two", right)])
     (first, second) = (told(one, "style fit")[0] for one in metrics.variants)
-    (difference,) = metrics.differences
+    (difference,) = [one for one in metrics.differences if one.figure == "style fit"]
     assert first is not None
     assert second is not None
     assert (difference.first, difference.second, difference.value) == ("one", "two", first - second)
     assert difference.n == 4
+
+
+def test_replicates_do_not_notice_for_each_other() -> None:
+    """A change that one of two replicates notices is half noticed; of their sessions one is right, not none."""
+    change = {"change": "c1", "since": 10, "session_id": "t1"}
+    variant = of(
+        [
+            beat(replicate=1, probe_id="p", after=12, first="stale", **change),
+            beat(replicate=2, probe_id="p", after=12, first="current", **change),
+        ]
+    )
+    assert told(variant, "detection") == (0.5, 2)
+    assert told(variant, "overall") == (0.5, 2)
+
+
+def test_a_session_without_a_verdict_is_no_bad_session() -> None:
+    """Questions that nobody answers say nothing of what the user would say."""
+    variant = of([beat(kind="other", first=None, fit_first=None, turns=0, gold=1, found=1, relevant=(True,))])
+    assert told(variant, "overall") == (None, 0)
+    assert told(variant, "evidence recall") == (1.0, 1)
+
+
+def test_items_that_name_no_turn_are_of_unknown_worth() -> None:
+    asked = {"kind": "other", "first": None, "fit_first": None, "gold": 2}
+    variant = of([beat(**asked, found=None, relevant=(False, False)), beat(**asked, found=0, relevant=())])
+    assert told(variant, "evidence recall") == (0.0, 1)
+    assert told(variant, "precision") == (None, 0)
+    assert told(variant, "MRR") == (0.0, 1)
+
+
+# Worked out by hand: persona, replicate, session, request; what the first reply showed; of those that differ.
+HAND = """
+ada 1 s1 a current
+ada 1 s1 b other
+ada 1 s2 c stale
+ada 1 s2 d current
+bob 1 s3 a current
+bob 1 s3 b current
+bob 1 s4 c nothing
+bob 1 s4 d current
+"""
+OTHER = HAND.replace("b other", "b current").replace("d current", "d nothing").replace("a current", "a other")
+QUANTILE = 12.7062  # Student's t at 97.5 % with one degree of freedom, for two personas
+
+
+def hand(table: str) -> list[Scored]:
+    rows = [line.split() for line in table.strip().splitlines()]
+    return [
+        beat(who, int(time), session_id=f"{who}{of}", probe_id=f"{who}{of}{name}", first=first, has_other=True,
+             after=5, turns=1 if first == "current" else 2, tokens=10, shortfall=None)
+        for who, time, of, name, first in rows
+    ]  # fmt: skip
+
+
+def test_figures_are_those_worked_out_by_hand() -> None:
+    metrics = game_metrics("game", [("one", hand(HAND)), ("two", hand(OTHER))])
+    one, two = metrics.variants
+    # Five of eight suit, 2 of ada's four and 3 of bob's; of the six that show either setting five show this one's.
+    assert told(one, "style fit") == (5 / 8, 8)
+    assert told(one, "discrimination") == (5 / 6, 6)
+    assert told(one, "contamination") == (1 / 8, 8)
+    assert told(one, "felt effort") == (3 / 8, 8)
+    assert told(one, "overall") == (1 / 4, 4)
+    # Now b suits for ada too, and a and d for nobody.
+    assert told(two, "style fit") == (2 / 8, 8)
+    assert told(two, "contamination") == (2 / 8, 8)
+    assert told(two, "overall") == (0.0, 4)
+    fit = next(measure.estimate for measure in one.measures if measure.name == "style fit")
+    assert fit.clusters == 2
+    # Variance between personas: deviations from 4 x 5/8 are -1/2 and +1/2, so 2/1 x (1/4 + 1/4) / 8^2 = 1/64;
+    # of a simple random sample with it there would be (5/8 x 3/8) / (1/64) = 15, more than the eight there are.
+    square = QUANTILE**2 / 8
+    middle, half = (
+        (5 / 8 + square / 2) / (1 + square),
+        math.sqrt(square * (15 / 64 + square / 4)) / (1 + square),
+    )
+    assert (fit.low, fit.high) == (pytest.approx(middle - half), pytest.approx(middle + half))
+    # Pairs: a +1 for both, b -1 for ada, d +1 for both: +4 -1 of 8. Ada +1, bob +2; 4 x 3/8 = 1 1/2 each.
+    (paired,) = [each for each in metrics.differences if each.figure == "style fit"]
+    assert (paired.value, paired.n, paired.clusters) == (3 / 8, 8, 2)
+    between = 2 * (0.25 + 0.25) / 64
+    least = (
+        4.5 + 1.5 - (4.5 - 1.5) ** 2 / 10
+    ) / 100  # Agresti and Min: half a pair more each way, two in all
+    assert paired.low == max(-1.0, 3 / 8 - QUANTILE * math.sqrt(max(between, least)))
+    assert paired.high == min(1.0, 3 / 8 + QUANTILE * math.sqrt(max(between, least)))
+    (mixed,) = [each for each in metrics.differences if each.figure == "contamination"]
+    assert (mixed.value, mixed.n) == (-1 / 8, 8)
+    (whole,) = [each for each in metrics.differences if each.figure == "overall"]
+    assert (whole.value, whole.n) == (1 / 4, 4)

@@ -6,7 +6,7 @@ import re
 from html import unescape
 
 from memory.bench.figures import Estimate
-from memory.bench.game.metrics import Curve, GameMetrics, variant_metrics
+from memory.bench.game.metrics import Curve, GameMetrics, Scored, variant_metrics
 from memory.bench.game.record import BeatRecord
 from memory.bench.game.report import _learning, _lost, _pools, _price
 from memory.bench.page import Block
@@ -23,7 +23,7 @@ def _beat(number: int, after: int, fit: bool, **more: object) -> BeatRecord:
 def _metrics(**fits: list[bool]) -> GameMetrics:
     """Of each provider whether its request after 1, 2, ... sessions suited."""
     variants = tuple(
-        variant_metrics(label, [("c", _beat(at, at, fit)) for at, fit in enumerate(values, start=1)])
+        variant_metrics(label, [Scored("c", _beat(at, at, fit)) for at, fit in enumerate(values, start=1)])
         for label, values in fits.items()
     )
     return GameMetrics(experiment_id="e", variants=variants, differences=())
@@ -106,7 +106,7 @@ def test_a_point_stands_at_its_cost_and_its_quality() -> None:
 
 def test_where_a_provider_lost_is_said_in_a_sentence() -> None:
     beats = [
-        ("c", _beat(number, number, fit, attribute=attribute, first=first, **more))
+        Scored("c", _beat(number, number, fit, attribute=attribute, first=first, **more))
         for number, (fit, attribute, first, more) in enumerate(
             [
                 (True, "tone", "current", {}),

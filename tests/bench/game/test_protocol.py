@@ -15,7 +15,7 @@ from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemorySc
 from memory.bench.game.experiment import begin
 from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.language import load_language
-from memory.bench.game.metrics import variant_metrics
+from memory.bench.game.metrics import Scored, variant_metrics
 from memory.bench.game.play import Player
 from memory.bench.game.record import BeatRecord, PlayJournal
 from memory.bench.game.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
@@ -166,7 +166,7 @@ async def test_a_failed_retrieval_is_counted_and_is_no_empty_memory(tmp_path: Pa
     failed = [record for record in played.records if record.status == "failed"]
     assert {record.error for record in failed} == {"BackendUnavailable"}
     assert None in {record.fit_first for record in failed}
-    assert variant_metrics("x", [("c", one) for one in played.records]).failed == len(failed)
+    assert variant_metrics("x", [Scored("c", one) for one in played.records]).failed == len(failed)
     assert played.counts["retrieve_errors"] > 0
     await slot.aclose()
 
