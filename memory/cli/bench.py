@@ -34,6 +34,12 @@ def bench(
             help="Where the experiment's directory is made; default: manifests.", show_default=False
         ),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The data set's file or directory; takes precedence over bench.data.", show_default=False
+        ),
+    ] = None,
     no_doctor: Annotated[
         bool, typer.Option("--no-doctor", help="Begin without the doctor's checks.")
     ] = False,
@@ -48,7 +54,7 @@ def bench(
     from memory.bench.game.experiment import resume as take_up
     from memory.bench.game.matrix import load_experiment
 
-    given: dict[str, Any] = {"output": out}
+    given: dict[str, Any] = {"output": out, "data": data and data.expanduser().absolute()}
     if no_doctor:
         given["doctor"] = False
     experiment = load_experiment(matrix, **given)

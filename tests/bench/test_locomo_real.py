@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from memory.bench import run_benchmark, run_settings
+from memory.bench.game.experiment import begin
+from memory.bench.game.matrix import load_experiment
+from memory.bench.verify import verify
 from memory.plugins.config import load_config
 
 DATA = os.environ.get("MEMSLOT_LOCOMO")
@@ -43,3 +46,20 @@ async def test_lexical_retrieval_is_no_worse_than_plain_hashing(tmp_path):
     found = await scores("locomo_simple_rag.yaml", tmp_path)
     for row in found.personas:
         assert row.pooled >= PLAIN_HASHING.get(row.label, 0.3), row.label
+
+
+@pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
+def test_the_matrix_plays_every_provider_and_verifies(tmp_path):
+    done = begin(load_experiment(CONFIGS / "locomo.yaml", data=Path(DATA), output=tmp_path, keep_texts=True))
+    assert done.manifest.status == "completed"
+    recall = {
+        variant.label: measure.estimate.value
+        for variant in done.metrics.variants
+        for measure in variant.measures
+        if measure.name == "evidence recall"
+    }
+    assert recall["no_memory"] == 0.0
+    assert recall["simple_rag"] > 0.5 > recall["full_history"] > 0.0
+    found = verify(done.directory, Path(DATA))
+    assert found.deviations == ()
+    assert "verdicts: from the sections shown" in found.checked

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from bench_support import config_of, registry_with
+from bench_support import config_of, locomo_sample, registry_with, write_locomo
 
 from memory.bench import comparison_configs, run_many, run_settings
+from memory.bench.game.experiment import begin
+from memory.bench.game.matrix import load_experiment
 from memory.testing.fake_backend import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -25,6 +27,7 @@ addEventListener("load", () => {
   const told = {};
   for (const frame of document.querySelectorAll("iframe")) {
     const page = frame.contentDocument, root = page.documentElement, cut = [], met = [], faint = [];
+    for (const node of page.querySelectorAll("details")) node.open = true;
     for (const svg of page.querySelectorAll("svg")) {
       const room = svg.getBoundingClientRect(), seen = [];
       for (const text of svg.querySelectorAll("text")) {
@@ -49,7 +52,7 @@ addEventListener("load", () => {
       }
       return "rgb(255, 255, 255)";
     };
-    const texts = "h1, h2, p, td, th, li, a, .badge, .name, .figure, svg text, summary";
+    const texts = "h1, h2, p, td, th, li, a, .badge, .name, .figure, svg text, summary, small, pre";
     for (const node of page.querySelectorAll(texts)) {
       const style = frame.contentWindow.getComputedStyle(node);
       const ink = node.tagName === "text" ? style.fill : style.color;
@@ -57,7 +60,10 @@ addEventListener("load", () => {
       if ((a + 0.05) / (b + 0.05) < 4.5) faint.push(node.textContent.trim().slice(0, 40));
     }
     const paper = light(behind(page.querySelector("section")));
-    told[frame.id] = {paper, wide: root.scrollWidth, room: frame.clientWidth, cut, met, faint};
+    const tables = [...page.querySelectorAll(".wide")].filter((box) => box.scrollWidth > box.clientWidth + 1)
+      .map((box) => box.parentElement.querySelector("h2").textContent);
+    const opened = [...page.querySelectorAll("details pre")].every((text) => text.clientHeight > 0);
+    told[frame.id] = {paper, wide: root.scrollWidth, room: frame.clientWidth, cut, met, faint, tables, opened};
   }
   document.body.innerHTML = "";
   const out = document.createElement("pre");
@@ -68,13 +74,13 @@ addEventListener("load", () => {
 """
 
 
-def laid_out(folder, pages, *, dark=False):
-    """What the browser measured of each page, on a phone (390 pixels) and on a desk (1200)."""
+def laid_out(folder, pages, *, dark=False, widths=(390, 1200)):
+    """What the browser measured of each page, on a phone (390 pixels) and on a desk (1200), all that opens open."""
     frames = "".join(
         f'<iframe id="{name}, {width}" style="width:{width}px;height:900px;border:0" '
         f'srcdoc="{html.escape(text)}"></iframe>'
         for name, text in pages.items()
-        for width in (390, 1200)
+        for width in widths
     )
     file = folder / f"pages-{'dark' if dark else 'light'}.html"
     file.write_text(f"<!doctype html><body>{frames}<script>{MEASURE}</script></body>", encoding="utf-8")
@@ -101,6 +107,32 @@ def laid_out(folder, pages, *, dark=False):
     pytest.skip("Chromium itself did not get to laying the pages out, twice")
 
 
+def played(folder, **block):
+    """The page of an experiment: of every control, and of one with two settings."""
+    rag = {
+        "provider": "simple_rag",
+        "name": "simple_rag, a third of the tokens",
+        "budget": {"max_tokens": 200},
+    }
+    providers = ["no_memory", "full_history", rag, "rolling_summary"]
+    providers += ["oracle_ipas"] if "game" in block else []
+    conditions = {"no_memory": {}, "full_history": {}, "simple_rag": {}, "rolling_summary": {}}
+    content = {
+        "memory": {
+            "condition": "no_memory",
+            "budget": {"max_tokens": 600},
+            "conditions": {**conditions, "oracle_ipas": {}},
+        },
+        "bench": {"providers": providers, "doctor": False, "output": str(folder), **block},
+    }
+    return begin(load_experiment(content)).report.read_text(encoding="utf-8")
+
+
+def questions(folder):
+    data = write_locomo(folder / "talks.json", locomo_sample("one"), locomo_sample("two"))
+    return played(folder / "runs", timeline="locomo", data=str(data))
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     def stand_in():
@@ -117,6 +149,8 @@ def pages(tmp_path_factory):
     registry = registry_with(stand_in)
     compared = anyio.run(lambda: run_many(configs, settings=run_settings(configs[0]), registry=registry))
     return {
+        "game": played(tmp_path_factory.mktemp("game"), game={"users": 2, "sessions": 24, "tests": 8}),
+        "questions": questions(tmp_path_factory.mktemp("questions")),
         "comparison": compared.report.read_text(encoding="utf-8"),
         "run": compared.outcomes[-1].report.read_text(encoding="utf-8"),
     }
@@ -124,9 +158,23 @@ def pages(tmp_path_factory):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_pages_can_be_read_on_a_phone_and_on_a_desk(pages, tmp_path, dark):
-    for name, seen in laid_out(tmp_path, pages, dark=dark).items():
+    measured = laid_out(tmp_path, pages, dark=dark)
+    assert len(measured) == 2 * len(pages)
+    for name, seen in measured.items():
         assert (seen["paper"] < 0.2) == dark, f"{name}: the paper is of the other scheme"
         assert seen["wide"] <= seen["room"], f"{name}: the page is wider than the screen"
         assert not seen["cut"], f"{name}: labels beyond the edge of their plot"
         assert not seen["met"], f"{name}: labels over one another"
         assert not seen["faint"], f"{name}: text too faint on what is behind it"
+        assert seen["opened"], f"{name}: what can be opened shows nothing"
+        if name.startswith(("game", "questions")) and name.endswith("1200"):
+            assert not seen["tables"], f"{name}: tables that have to be scrolled"
+
+
+def test_pages_are_printed_whole(pages, tmp_path):
+    """On paper nothing can be scrolled: as laid out for print, on A4 with its margins."""
+    printed = {name: text.replace("@media print", "@media screen") for name, text in pages.items()}
+    for name, seen in laid_out(tmp_path, printed, widths=(720,)).items():
+        assert seen["wide"] <= seen["room"], f"{name}: wider than the paper"
+        assert not seen["tables"], f"{name}: tables cut off"
+        assert not seen["cut"], f"{name}: labels cut off"

@@ -74,6 +74,9 @@ def _verdict(beat: BeatRecord) -> tuple[int, str]:
     if beat.status != "scored":
         words = {"not_ready": "memory was not ready", "unreadable": "the judgement cannot be read"}
         return 0, words.get(beat.status, f"no memory ({beat.error})")
+    if beat.fit_first is None and beat.gold and beat.found is not None:
+        whole = beat.found >= beat.gold
+        return (3 if whole else 2 if beat.found else 1), f"{beat.found} of {beat.gold} turns found"
     if beat.fit_first is None:
         return 3, "not judged"
     if beat.fit_first:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from memory.bench.figures import Difference, Estimate
 from memory.bench.game.beat_pages import INSTEAD, beat_blocks
 from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRecord
 from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
@@ -18,6 +19,7 @@ __all__ = ["problems_of", "render_game_report", "summary", "unequal", "write_gam
 
 _SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
           "overall", "over-personalisation")  # fmt: skip
+_PAIRED = ("style fit", "discrimination", "detection", "felt effort", "overall")
 _POINTS = 12
 """Of the learning curve: more are noise, of a dozen requests each."""
 
@@ -26,25 +28,39 @@ def _measure(variant: VariantMetrics, name: str) -> Measure:
     return next(one for one in variant.measures if one.name == name)
 
 
-def _figure(measure: Measure) -> str:
-    of = measure.estimate
-    if of.low is None or of.high is None:
-        return share(of.value)
-    return f"{share(of.value)} ({of.low:.0%} to {of.high:.0%})"
+def _figure(of: Estimate | Difference, sign: str = "") -> str:
+    """A share, its interval in a second line."""
+    told = "–" if of.value is None else f"{of.value:{sign}.1%}"
+    return told if of.low is None or of.high is None else f"{told}\n{of.low:{sign}.0%} to {of.high:{sign}.0%}"
+
+
+def _named(metrics: GameMetrics) -> list[str]:
+    """The figures that tell most: those on behaviour; where nothing was answered, those on retrieval."""
+    first = metrics.variants[0].measures
+    if any(_measure(one, "style fit").estimate.n for one in metrics.variants):
+        return list(_SHOWN)
+    known = {
+        of.name
+        for one in metrics.variants
+        for of in one.measures
+        if of.group == "retrieval" and of.estimate.n
+    }
+    return [one.name for one in first if one.name in known]
 
 
 def summary(metrics: GameMetrics) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows for a terminal: the figures on behaviour, side by side."""
+    """Columns and rows for a terminal: the figures that tell most, side by side."""
+    names = _named(metrics)
     rows = [
         [
             one.shown,
-            *(share(_measure(one, name).estimate.value) for name in _SHOWN),
-            count(one.turns.mean),
+            *(share(_measure(one, name).estimate.value) for name in names),
+            count(one.turns.mean) if names == [*_SHOWN] else count(one.tokens.mean),
             f"{one.beats - one.scored} of {one.beats}",
         ]
         for one in metrics.variants
     ]
-    return ["provider", *_SHOWN, "replies", "not scored"], rows
+    return ["provider", *names, "replies" if names == [*_SHOWN] else "tokens", "not scored"], rows
 
 
 def problems_of(manifest: ExperimentManifest, metrics: GameMetrics) -> list[str]:
@@ -124,7 +140,7 @@ def _page(manifest: ExperimentManifest, metrics: GameMetrics, beats: Sequence[Bl
     players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
     return Page(
         title=f"memslot: {manifest.experiment_id}",
-        heading="The preference game",
+        heading="The preference game" if data.timeline in ("game", "mempabench") else "Questions to memories",
         badges=[(manifest.status, "good" if good else "bad")],
         lines=[
             f"{manifest.experiment_id}, {data.timeline}, {len(manifest.cells)} cells of "
@@ -139,49 +155,46 @@ def _page(manifest: ExperimentManifest, metrics: GameMetrics, beats: Sequence[Bl
 
 
 def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Block]:
-    behaviour = list(_SHOWN)
-    yield Block(
-        "Behaviour",
-        columns=["provider", *behaviour],
-        rows=[[one.shown, *(_figure(_measure(one, name)) for name in behaviour)] for one in metrics.variants],
-        note="Shares of judged requests, with 95 % intervals by persona. Lower is better for contamination, "
-        "reversion, felt effort and over-personalisation.",
-    )
-    yield _learning(metrics)
-    yield _price(metrics)
-    yield Block("Where each lost", points=[_lost(one) for one in metrics.variants])
+    names, answered = _named(metrics), _named(metrics) == [*_SHOWN]
+    if answered:
+        yield Block(
+            "Behaviour",
+            columns=["provider", *(_headed(_measure(metrics.variants[0], name)) for name in names)],
+            rows=[
+                [one.shown, *(_figure(_measure(one, name).estimate) for name in names)]
+                for one in metrics.variants
+            ],
+            note="Shares of judged requests, with 95 % intervals by persona. CS is context sensitivity, PET "
+            "preference evolution tracking, IQI interaction quality. Lower is better for contamination, reversion, "
+            "felt effort and over-personalisation.",
+        )
+        yield _learning(metrics)
+    yield from (_price(metrics, name) for name in (names[:1] if answered else names[-1:]))
+    if answered:
+        yield Block("Where each lost", points=[_lost(one) for one in metrics.variants])
     retrieval = [one.name for one in metrics.variants[0].measures if one.group == "retrieval"]
     yield Block(
         "Retrieval",
         columns=["provider", *retrieval, "tokens"],
         rows=[
-            [one.shown, *(_figure(_measure(one, name)) for name in retrieval), count(one.tokens.mean)]
+            [
+                one.shown,
+                *(_figure(_measure(one, name).estimate) for name in retrieval),
+                count(one.tokens.mean),
+            ]
             for one in metrics.variants
         ],
-        note="Of the section of each first reply.",
+        note="Of the section of each first reply. Lower is better for the stale rate.",
     )
-    shown = {one.label: one.shown for one in metrics.variants}
-    if metrics.differences:
-        yield Block(
-            "Paired differences in style fit",
-            columns=["first less second", "difference", "95 %", "requests"],
-            rows=[
-                [
-                    f"{shown[one.first]} less {shown[one.second]}",
-                    "–" if one.value is None else f"{one.value:+.1%}",
-                    "–" if one.low is None or one.high is None else f"{one.low:+.1%} to {one.high:+.1%}",
-                    str(one.n),
-                ]
-                for one in metrics.differences
-            ],
-        )
-    for by in ("attribute", "kind"):
-        labels = sorted({row.label for one in metrics.variants for row in one.rows if row.by == by})
-        yield Block(
-            f"Style fit by {by}",
-            columns=["provider", *labels],
-            rows=[[one.shown, *(_of(one, by, label) for label in labels)] for one in metrics.variants],
-        )
+    yield from _paired(metrics, _PAIRED if answered else names)
+    if answered:
+        for by in ("attribute", "kind"):
+            labels = sorted({row.label for one in metrics.variants for row in one.rows if row.by == by})
+            yield Block(
+                f"Style fit by {by}",
+                columns=[by, *(one.shown for one in metrics.variants)],
+                rows=[[label, *(_of(one, by, label) for one in metrics.variants)] for label in labels],
+            )
     yield Block(
         "Cost",
         columns=[
@@ -224,6 +237,34 @@ def _given(value: float | None) -> str:
     return "not given" if value is None else f"{value:g}"
 
 
+def _headed(measure: Measure) -> str:
+    return f"{measure.name}\n{measure.group}" if measure.group in ("CS", "PET", "IQI") else measure.name
+
+
+def _paired(metrics: GameMetrics, names: Sequence[str]) -> Iterable[Block]:
+    shown = {one.label: one.shown for one in metrics.variants}
+    pairs: dict[tuple[str, str], dict[str, Difference]] = {}
+    for one in metrics.differences:
+        pairs.setdefault((one.first, one.second), {})[one.figure] = one
+    rows = [
+        [
+            f"{shown[first]} less {shown[second]}",
+            *(_figure(found[name], "+") if name in found else "–" for name in names),
+            str(found[names[0]].n) if names[0] in found else "–",
+        ]
+        for (first, second), found in pairs.items()
+        if names
+    ]
+    if rows:
+        yield Block(
+            "Paired differences",
+            columns=["first less second", *names, "requests"],
+            rows=rows,
+            note=f"On what both are scored on, with 95 % intervals by persona; requests are those of {names[0]}. "
+            "The other figures' are in metrics.json, and in what memslot report --as csv prints.",
+        )
+
+
 def _learning(metrics: GameMetrics) -> Block:
     shifts = sorted({shift for one in metrics.variants for shift in one.shifts})
     pools = _pools(sorted({at.after for one in metrics.variants for at in one.curve}), shifts)
@@ -249,15 +290,13 @@ def _learning(metrics: GameMetrics) -> Block:
     return Block("Learning curve: style fit", plot=plot, note=note, half=True)
 
 
-def _price(metrics: GameMetrics) -> Block:
+def _price(metrics: GameMetrics, name: str = "style fit") -> Block:
     """What a provider takes of the model's context, against what it gives."""
     colours = own_colours([one.label for one in metrics.variants])
     series = [
         Line(
             one.shown,
-            ()
-            if one.tokens.mean is None
-            else ((one.tokens.mean, _measure(one, "style fit").estimate.value),),
+            () if one.tokens.mean is None else ((one.tokens.mean, _measure(one, name).estimate.value),),
             colours[index],
             index,
         )
@@ -266,7 +305,10 @@ def _price(metrics: GameMetrics) -> Block:
     return Block(
         "Cost against quality",
         plot=scatter(
-            "Style fit over tokens of context", series, "tokens of context per first reply", width=NARROW
+            f"{name.capitalize() if name.islower() else name} over tokens of context",
+            series,
+            "tokens of context per first reply",
+            width=NARROW,
         ),
         note="Up is better, left is cheaper. Times of retrieving are in the table of costs.",
         half=True,

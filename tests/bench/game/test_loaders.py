@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,16 @@ from typing import Any
 import pytest
 import yaml
 from game_support import lines, matrix, play, scores
+from typer.testing import CliRunner
 
 from memory import ConfigError
+from memory.bench.game.manifest import read_experiment
 from memory.bench.longmemeval import load_longmemeval
 from memory.bench.mempabench import load_mempabench
 from memory.bench.personamem import load_personamem
 from memory.bench.timeline import ChoiceTruth, EvidenceTruth
+from memory.bench.verify import verify
+from memory.cli.app import app
 
 # -- PersonaMem -----------------------------------------------------------------------------------------------
 
@@ -349,9 +354,28 @@ def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
     asked = {"question": "Where does Ann live?", "category": 4, "evidence": ["D1:1"], "answer": "Oslo"}
     file = tmp_path / "locomo.json"
     file.write_text(json.dumps([{"sample_id": "s1", "conversation": talk, "qa": [asked]}]))
-    done = play(tmp_path / "out", "no_memory", "full_history", timeline="locomo", data=str(file))
-    assert scores(done)["full_history"]["evidence recall"] == 1.0
-    assert done.manifest.data["7"].name == "locomo.json"
+    matrix = Path(__file__).parents[3] / "configs" / "locomo.yaml"
+    command = ["bench", str(matrix), "--data", str(file), "--out", str(tmp_path / "out"), "--no-doctor"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"full_history +100\.0%", result.output)
+    assert re.search(r"no_memory +0\.0%", result.output)
+    assert "style fit" not in result.output  # nobody answered
+    (done,) = (tmp_path / "out").iterdir()
+    assert read_experiment(done).data["7"].name == "locomo.json"
+    assert verify(done, file).deviations == ()
+    assert not verify(done).deviations
+    assert "verdicts: give locomo.json with --data" in " ".join(verify(done).unchecked)
+
+
+def test_other_data_is_named_when_it_is_given_to_verify(tmp_path: Path) -> None:
+    root = personamem(tmp_path / "data", [QUESTION, LATER])
+    done = play(tmp_path / "out", "full_history", timeline="personamem", data=str(root))
+    assert verify(done.directory, root).deviations == ()
+    assert "verdicts: from the sections shown" in verify(done.directory, root).checked
+    other = personamem(tmp_path / "other", [QUESTION])
+    told = [one.where for one in verify(done.directory, other).deviations]
+    assert "experiment.json: data.7: sha256" in told
 
 
 @pytest.mark.parametrize(
