@@ -6,11 +6,15 @@ import ast
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import anyio
 import pytest
 
+from memory.adapter import MemoryAdapter
 from memory.testing.contract import MemoryContract
+from memory.testing.fake_backend import FakeBackend
 
 STANDARD = {name: getattr(MemoryContract, name) for name in dir(MemoryContract) if name.startswith("test_")}
 TEST = "test_a_new_scope_is_empty_and_that_is_no_error"
@@ -196,3 +200,20 @@ def test_every_assert_of_the_kit_says_what_is_wrong() -> None:
         if isinstance(node, ast.Assert) and node.msg is None
     ]
     assert not bare
+
+
+def test_what_ended_meanwhile_is_not_left_behind() -> None:
+    """A thread of another library, which happens to end between two rounds, is no leak of the provider."""
+    end, opened = threading.Event(), []
+    stranger = threading.Thread(target=end.wait, name="stranger", daemon=True)
+    stranger.start()
+
+    def adapter() -> MemoryAdapter:
+        opened.append(len(opened))
+        if len(opened) == 3:
+            end.set()
+            stranger.join()
+        return FakeBackend()
+
+    anyio.run(MemoryContract().test_closing_leaves_nothing_behind, adapter, "asyncio")
+    assert opened == [0, 1, 2]

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from memos_rig import MemosProcess
 from test_memos_live import config
 
 from memory import BackendError, MemoryScope, RetrieveRequest, open_memory
-from memory.adapter import MemoryAdapter
+from memory.backends.memos.answers import items
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract import Fingerprint, MemoryContract
@@ -79,9 +79,11 @@ class _InProcess(MemoryContract):
     clean_up = True
 
     @pytest.fixture
-    def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
-        settings = load_config(config("http://unused.invalid", **BLOCK, **self.block))
-        return lambda: _REGISTRY.create(settings, data_dir=tmp_path)
+    def configured(self) -> dict[str, Any]:
+        return config("http://unused.invalid", **BLOCK, **self.block)
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        return [item for _, _, item in items(raw, "search")]
 
     @pytest.fixture
     def fingerprint(self, memos_rig_process: MemosProcess) -> Fingerprint:

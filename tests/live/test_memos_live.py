@@ -10,20 +10,14 @@ the model to fail is skipped. A server keeps the canary's cube; all other cubes 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from memos_rig import MemosProcess
 
-from memory.adapter import MemoryAdapter
+from memory.backends.memos.answers import items
 from memory.doctor import run_doctor
-from memory.plugins.config import load_config
-from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract import Fingerprint, MemoryContract
-
-_REGISTRY = MemoryAdapterRegistry()
 
 
 def config(url: str, **block: Any) -> dict[str, Any]:
@@ -41,9 +35,11 @@ class _OnServer(MemoryContract):
     clean_up = True
 
     @pytest.fixture
-    def adapter_factory(self, memos_url: str, tmp_path: Path) -> Callable[[], MemoryAdapter]:
-        settings = load_config(config(memos_url, **self.block))
-        return lambda: _REGISTRY.create(settings, data_dir=tmp_path)
+    def configured(self, memos_url: str) -> dict[str, Any]:
+        return config(memos_url, **self.block)
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        return [item for _, _, item in items(raw, "search")]
 
     @pytest.fixture
     def fingerprint(self, request: pytest.FixtureRequest) -> Fingerprint | None:
@@ -77,9 +73,8 @@ class TestRedis(_OnServer):
     block: ClassVar[dict[str, Any]] = {"scheduler": "redis"}
 
     @pytest.fixture
-    def adapter_factory(self, memos_redis_rig: MemosProcess, tmp_path: Path) -> Callable[[], MemoryAdapter]:
-        settings = load_config(config(memos_redis_rig.url, graph_db="postgres", **self.block))
-        return lambda: _REGISTRY.create(settings, data_dir=tmp_path)
+    def configured(self, memos_redis_rig: MemosProcess) -> dict[str, Any]:
+        return config(memos_redis_rig.url, graph_db="postgres", **self.block)
 
     @pytest.fixture
     def fingerprint(self, memos_redis_rig: MemosProcess) -> Fingerprint:
