@@ -33,7 +33,7 @@ else:
     class _Meta(type(BaseModel)):
         """Turns pydantic's error into ours, at the outermost construction only: nested paths stay whole."""
 
-        def __call__(cls, **data):
+        def __call__(cls, /, **data):  # a field may be called cls
             try:
                 return super().__call__(**data)
             except ValidationError as error:

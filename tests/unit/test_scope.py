@@ -147,6 +147,7 @@ def test_an_alphabet_that_could_not_be_injective_is_refused(broken):
         ({"run_id": "r", "persona_id": "\ud800"}, "surrogate"),
         ({"run_id": "r"}, "MemoryScope.persona_id: is required"),
         ({"run_id": "r", "persona_id": "p", "user": "u"}, "user: is not a known field"),
+        ({"run_id": "r", "persona_id": "p", "cls": "u"}, "cls: is not a known field"),
     ],
 )
 def test_bad_ids_are_one_clear_error(ids, complaint):

@@ -167,7 +167,7 @@ def _read(path: Path) -> dict[str, Any]:
         body = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"--file: {path}: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise InputError(

@@ -65,10 +65,11 @@ def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     try:
         data = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"vectors: the file cannot be read as JSON ({type(error).__name__})") from error
-    if not isinstance(data, dict) or not (data.keys() & {"sdk_py", "data_conformance"}):
-        raise InputError("vectors: the file holds neither sdk_py nor data_conformance")
+    sets = [data[name] for name in ("sdk_py", "data_conformance") if isinstance(data, dict) and name in data]
+    if not sets or not all(isinstance(one, dict) for one in sets):
+        raise InputError("vectors: the file holds neither sdk_py nor data_conformance, or no objects there")
     return data
 
 

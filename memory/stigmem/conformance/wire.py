@@ -168,4 +168,7 @@ async def outcome(
         return Row(vector_id, group, Status.FAILED, str(problem), ours)
     except httpx.HTTPError as error:
         return Row(vector_id, group, Status.FAILED, f"no answer ({type(error).__name__})", ours)
+    except (AttributeError, KeyError, TypeError) as error:
+        why = f"the vector or its answer cannot be read ({type(error).__name__})"
+        return Row(vector_id, group, Status.FAILED, why, ours)
     return Row(vector_id, group, Status.PASSED, "", ours)

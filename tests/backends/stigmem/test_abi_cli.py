@@ -134,6 +134,8 @@ def test_a_whole_intent_comes_from_a_file(double: StigmemDouble, tmp_path: Path)
     assert shown["handoff"]["fact_refs"] == ["stigmem://node/fact/f"]
     file.write_text("[1]", encoding="utf-8")
     assert "is not a JSON object" in run("intent", "create", "--file", str(file), url=double.url).stderr
+    file.write_text("[" * 200_000, encoding="utf-8")
+    assert "is not a JSON object" in run("intent", "create", "--file", str(file), url=double.url).stderr
     missing = str(tmp_path / "absent.json")
     assert run("intent", "create", "--file", missing, url=double.url).exit_code == 0
     assert run("intent", "create", "--file", missing, "--process", url=double.url).exit_code == 2

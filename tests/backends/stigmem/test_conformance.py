@@ -359,12 +359,20 @@ async def test_bad_arguments_are_refused(tmp_path, double):
             await run_conformance(url)
     with pytest.raises(InputError, match=r"^tag"):
         await run_conformance(double.url, tag="Two Words")
-    for content in ("not json", "[]", "{}"):
+    for content in ("not json", "[]", "{}", "[" * 200_000, '{"sdk_py": []}', '{"data_conformance": 1}'):
         (tmp_path / "vectors.json").write_text(content)
         with pytest.raises(InputError, match=r"^vectors"):
             load_vectors(tmp_path / "vectors.json")
     with pytest.raises(InputError, match=r"^vectors"):
         load_vectors(tmp_path / "absent.json")
+
+
+async def test_a_vector_nobody_can_read_fails_and_the_others_run(double):
+    vectors = {"sdk_py": {"ASSERT_VECTORS": [{"id": "odd"}, {"id": "odder", "request": {}}]}}
+    rows = await run_conformance(double.url, vectors)
+    assert by_status(rows, Status.FAILED) == {"odd", "odder"}
+    assert "cannot be read" in rows[0].why
+    assert set(OWN) <= {row.id for row in rows}
 
 
 # -- live ---------------------------------------------------------------------------------------------------

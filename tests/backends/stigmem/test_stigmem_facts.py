@@ -248,6 +248,7 @@ def test_facts_are_read_with_tolerance():
     )
     assert Fact(**{**ROW, "value": {"type": "vector", "v": [1], "interpret_as": "content"}}).value.v == [1]
     assert Fact(**{**ROW, "valid_until": "not-a-date"}).valid_until == "not-a-date"
+    assert Fact(**{**ROW, "cls": 1, "self": 1, "data": 1}).id == "f1"
 
 
 @pytest.mark.parametrize("broken", [{"id": None}, {"entity": 5}, {"value": "text"}, {"value": {"v": 1}}])
