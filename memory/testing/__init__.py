@@ -36,15 +36,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "FAKE_KEY": "faults",
     "FakeBackend": "fake_backend",
-    "FakeNativeError": "fake_store",
-    "FakeNativeStore": "fake_store",
-    "FakeRow": "fake_store",
-    "Faults": "faults",
-    "LoopbackAnswer": "http_server",
+    **dict.fromkeys(("FakeNativeError", "FakeNativeStore", "FakeRow"), "fake_store"),
+    **dict.fromkeys(("FAKE_KEY", "Faults"), "faults"),
+    **dict.fromkeys(("LoopbackAnswer", "LoopbackRequest"), "http_server"),
     "LoopbackProcess": "loopback_process",
-    "LoopbackRequest": "http_server",
     "LoopbackServer": "loopback",
     "ScriptedLLM": "scripted_llm",
 }

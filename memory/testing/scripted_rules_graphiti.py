@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -110,10 +110,8 @@ def _topic(sentence: str, said: list[str]) -> str:
     return names[-1] if names else " ".join(words[-2:])
 
 
-def _entities(request: ChatRequest) -> Reply | None:
-    if request.schema_name != "ExtractedEntities":
-        return None
-    return {"extracted_entities": list(_entity_list(request.last_user))}
+def _entities(prompt: str) -> Reply:
+    return {"extracted_entities": list(_entity_list(prompt))}
 
 
 def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
@@ -129,10 +127,7 @@ def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
             yield {"name": name, "entity_type_id": kind, "episode_indices": [0]}
 
 
-def _edges(request: ChatRequest) -> Reply | None:
-    if request.schema_name != "ExtractedEdges":
-        return None
-    prompt = request.last_user
+def _edges(prompt: str) -> Reply:
     known = {one["name"].casefold() for one in json.loads(_tag(prompt, "ENTITIES") or "[]")}
     asked = _iso(_tag(prompt, "REFERENCE_TIME").partition("#")[0])
     types = TypesOffered.facts(_tag(prompt, "FACT_TYPES"))
@@ -143,10 +138,7 @@ def _edges(request: ChatRequest) -> Reply | None:
     return {"edges": edges}
 
 
-def _combined(request: ChatRequest) -> Reply | None:
-    if request.schema_name != "CombinedExtraction":
-        return None
-    prompt = request.last_user
+def _combined(prompt: str) -> Reply:
     types = TypesOffered.facts(_tag(prompt, "FACT TYPES"))
     entities = [
         {"name": one["name"], "entity_type_id": one["entity_type_id"]} for one in _entity_list(prompt)
@@ -185,10 +177,7 @@ def _iso(text: str) -> str | None:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _duplicates(request: ChatRequest) -> Reply | None:
-    if request.schema_name != "EdgeDuplicate":
-        return None
-    prompt = request.last_user
+def _duplicates(prompt: str) -> Reply:
     new = _tag(prompt, "NEW FACT")
     existing = ast.literal_eval(_tag(prompt, "EXISTING FACTS") or "[]")
     candidates = ast.literal_eval(_tag(prompt, "FACT INVALIDATION CANDIDATES") or "[]")
@@ -216,22 +205,16 @@ def _subject(match: re.Match[str]) -> tuple[str, str]:
     return " ".join(_words(match["who"])), about
 
 
-def _timestamps(request: ChatRequest) -> Reply | None:
-    prompt = request.last_user
-    if request.schema_name == "EdgeTimestamps":
-        return _times(_tag(prompt, "FACT"), _iso(_tag(prompt, "REFERENCE TIME")))
-    if request.schema_name == "BatchEdgeTimestamps":
-        facts = json.loads(_tag(prompt, "FACTS") or "[]")
-        return {
-            "timestamps": [_times(str(one["fact"]), _iso(str(one.get("reference_time")))) for one in facts]
-        }
-    return None
+def _timestamps(prompt: str) -> Reply:
+    return _times(_tag(prompt, "FACT"), _iso(_tag(prompt, "REFERENCE TIME")))
 
 
-def _same_entities(request: ChatRequest) -> Reply | None:
-    if request.schema_name != "NodeResolutions":
-        return None
-    prompt = request.last_user
+def _batch_timestamps(prompt: str) -> Reply:
+    facts = json.loads(_tag(prompt, "FACTS") or "[]")
+    return {"timestamps": [_times(str(one["fact"]), _iso(str(one.get("reference_time")))) for one in facts]}
+
+
+def _same_entities(prompt: str) -> Reply:
     known = {
         str(one["name"]).casefold(): one["candidate_id"]
         for one in json.loads(_tag(prompt, "EXISTING ENTITIES") or "[]")
@@ -248,11 +231,8 @@ def _same_entities(request: ChatRequest) -> Reply | None:
     }
 
 
-def _entity_summaries(request: ChatRequest) -> Reply | None:
+def _entity_summaries(prompt: str) -> Reply:
     """What the message says of each entity, after what was known of it."""
-    if request.schema_name != "SummarizedEntities":
-        return None
-    prompt = request.last_user
     try:
         message = str(json.loads(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]))
         entities = json.loads(_tag(prompt, "ENTITIES") or "[]")
@@ -268,28 +248,26 @@ def _entity_summaries(request: ChatRequest) -> Reply | None:
     return {"summaries": found}
 
 
-def _joint_summary(request: ChatRequest) -> Reply | None:
-    """Of two summaries both; of one, described in a sentence, its first."""
-    if request.schema_name not in ("Summary", "SummaryDescription"):
-        return None
-    _, _, given = request.last_user.rpartition(
-        "Summaries:" if request.schema_name == "Summary" else "Summary:"
-    )
+def _joint_summary(prompt: str) -> Reply | None:
+    """Of two summaries both."""
     try:
-        value = json.loads(given)
+        value = json.loads(prompt.rpartition("Summaries:")[2])
     except ValueError:
         return None
-    if request.schema_name == "SummaryDescription":
-        return {"description": next(sentences(str(value)), "nothing")}
     parts = value if isinstance(value, list) else [value]
     return {"summary": " ".join(dict.fromkeys(str(one) for one in parts if one))[:400]}
 
 
-def _saga_summary(request: ChatRequest) -> Reply | None:
-    """What was known of the saga, and then what its new episodes state."""
-    if request.schema_name != "SagaSummary":
+def _description(prompt: str) -> Reply | None:
+    """Of a summary its first sentence."""
+    try:
+        return {"description": next(sentences(str(json.loads(prompt.rpartition("Summary:")[2]))), "nothing")}
+    except ValueError:
         return None
-    prompt = request.last_user
+
+
+def _saga_summary(prompt: str) -> Reply:
+    """What was known of the saga, and then what its new episodes state."""
     said = [fact.text for one in _tag(prompt, "MESSAGES").split("\n---\n") for fact in _facts(one)]
     return {"summary": " ".join(filter(None, dict.fromkeys([_tag(prompt, "EXISTING_KNOWLEDGE"), *said])))}
 
@@ -327,16 +305,25 @@ def _relevance(request: ChatRequest) -> Reply | None:
     return Choice({"True": true, "False": 1 - true})
 
 
-rules: tuple[Rule, ...] = (
-    _relevance,
-    _attributes,
-    _entities,
-    _edges,
-    _combined,
-    _duplicates,
-    _timestamps,
-    _same_entities,
-    _entity_summaries,
-    _joint_summary,
-    _saga_summary,
-)
+_BY_SCHEMA: Mapping[str, Callable[[str], Reply | None]] = {
+    "ExtractedEntities": _entities,
+    "ExtractedEdges": _edges,
+    "CombinedExtraction": _combined,
+    "EdgeDuplicate": _duplicates,
+    "EdgeTimestamps": _timestamps,
+    "BatchEdgeTimestamps": _batch_timestamps,
+    "NodeResolutions": _same_entities,
+    "SummarizedEntities": _entity_summaries,
+    "Summary": _joint_summary,
+    "SummaryDescription": _description,
+    "SagaSummary": _saga_summary,
+}
+
+
+def _structured(request: ChatRequest) -> Reply | None:
+    """What Graphiti's own schemas ask for, each by its name."""
+    rule = _BY_SCHEMA.get(request.schema_name or "")
+    return None if rule is None else rule(request.last_user)
+
+
+rules: tuple[Rule, ...] = (_relevance, _attributes, _structured)

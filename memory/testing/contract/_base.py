@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from memory import MemoryScope, NativeMutationRequest
+from memory import MemoryScope, NativeMutationRequest, NativeQueryRequest
 from memory.adapter import ContextEntry, MemoryAdapter, PluginInfo
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -151,6 +151,13 @@ class ContractBase:
                 yield NativeMutationRequest(
                     scope=scope, operation=operation, native_id=entry.native_id, arguments=dict(arguments)
                 )
+
+    def query(self, scope: MemoryScope) -> NativeQueryRequest | None:
+        """The declared native query of a scope, if there is one."""
+        if self.native_query is None:
+            return None
+        operation, arguments = self.native_query
+        return NativeQueryRequest(scope=scope, operation=operation, arguments=dict(arguments))
 
     @pytest.fixture(autouse=True)
     def _reported(self, request: pytest.FixtureRequest) -> None:

@@ -9,13 +9,15 @@ import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from memory import (
     AdapterMode,
+    BackendError,
     BackendReadiness,
     ContextBudget,
     MemoryEvent,
+    MemoryFeedback,
     MemoryScope,
     MemorySlot,
     Message,
@@ -25,11 +27,13 @@ from memory import (
     Trace,
     WriteReceipt,
 )
-from memory.adapter import LifecycleError, MemoryAdapter
+from memory.adapter import CAPABILITIES, LifecycleError, MemoryAdapter
 from memory.testing.conformance import not_declared
+from memory.testing.faults import FAKE_KEY
 
 __all__ = ["Fingerprint", "Kit", "TraceList", "marker"]
 
+T = TypeVar("T")
 Fingerprint = Callable[[], Any | Awaitable[Any]]
 _START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 STORED = ("committed", "queued", "pending")
@@ -137,6 +141,19 @@ class Kit:
             }
         )
 
+    def feedback(self, content: str = "No.", **fields: Any) -> MemoryFeedback:
+        """A user's correction, in the default scope."""
+        return MemoryFeedback(
+            **{
+                "feedback_id": "feedback-1",
+                "scope": self.scope,
+                "session_id": "session-1",
+                "timestamp": _START,
+                "content": content,
+                **fields,
+            }
+        )
+
     # -- telling and asking -----------------------------------------------------------------------------
 
     async def tell(self, name: str, **fields: Any) -> WriteReceipt:
@@ -155,6 +172,15 @@ class Kit:
     async def recalls(self, name: str, **fields: Any) -> bool:
         """Whether the fact ``name`` reaches the prompt."""
         return marker(name) in (await self.ask(name, **fields)).formatted_context
+
+    async def assert_recalled(self, name: str, problem: str, **fields: Any) -> None:
+        """The fact ``name`` reaches the prompt as declared: of a control that recalls nothing, it must not."""
+        assert await self.recalls(name, **fields) == self.recalls_writes, problem
+
+    async def shown(self, name: str, **fields: Any) -> str:
+        """All that comes back when the fact ``name`` is asked for: the payload, which is JSON, and the section."""
+        result = await self.ask(name, **fields)
+        return as_json(result.raw) + result.formatted_context
 
     async def until_ready(
         self, scope: MemoryScope | None = None, *, required: bool = True
@@ -178,6 +204,13 @@ class Kit:
     def recalls_writes(self) -> bool:
         """False for controls whose context does not come from what was written."""
         return self.slot.traits.recalls_writes
+
+    def needs(self, capability: Callable[..., T]) -> T:
+        """A capability of the slot; skips the test where the provider does not declare it."""
+        offered = self.slot.capability(capability)
+        if offered is None:
+            not_declared(next(name for name, protocol in CAPABILITIES.items() if protocol is capability))
+        return offered
 
     def needs_recall(self) -> None:
         """Skip a test whose promise is about recalled writes only."""
@@ -211,6 +244,21 @@ class Kit:
                 for scope in self._scopes:
                     await self.slot.reset_scope(scope)
         await self.slot.aclose()
+
+
+def assert_told(kit: Kit, error: BackendError) -> None:
+    """An error of ours names its operation and keeps the native one as its cause, and neither leaks."""
+    assert error.__cause__ is not None, "the native error is not the cause"
+    assert error.operation, "the error does not name its operation"
+    assert error.diagnostics, "the error has no diagnostics"
+    assert_no_leak(kit, str(error) + as_json(error.diagnostics))
+
+
+def assert_no_leak(kit: Kit, shown: str) -> None:
+    """Native errors repeat what was sent; ours, and what is logged of them, must not."""
+    shown += "".join(trace.model_dump_json() for trace in kit.traces.all)
+    for secret in (marker("secret"), "secret passport", FAKE_KEY):
+        assert secret not in shown, "what was sent, or a key, is repeated"
 
 
 def as_json(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,9 +10,7 @@ import pytest
 from memory import (
     BackendReadiness,
     InputError,
-    MemoryFeedback,
     NativeMutationRequest,
-    NativeQueryRequest,
     ProvenanceRequest,
     SupportsBulkIngest,
     SupportsFeedback,
@@ -24,7 +21,7 @@ from memory import (
 )
 from memory.adapter import PluginInfo
 from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
-from memory.testing.conformance import not_declared, not_tested
+from memory.testing.conformance import not_tested
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
 
@@ -35,10 +32,6 @@ class CapabilityContract(ContractBase):
     """What a provider offers beyond the minimum. A test of a capability it lacks is skipped, and says so."""
 
     area = "capabilities"
-
-    @staticmethod
-    def _lacks(kit: Kit, name: str) -> None:
-        not_declared(name)
 
     async def test_a_slot_offers_what_is_declared_and_nothing_else(self, kit: Kit) -> None:
         """DESIGN 4: declared equals implemented; what is not declared is None, not a stub."""
@@ -87,9 +80,7 @@ class CapabilityContract(ContractBase):
 
     async def test_ready_means_retrievable(self, kit: Kit) -> None:
         """DESIGN 4: an empty queue is not readiness; ``ready`` is a promise, ``unknown`` is honest."""
-        readiness = kit.slot.capability(SupportsReadiness)
-        if readiness is None:
-            return self._lacks(kit, "readiness")
+        readiness = kit.needs(SupportsReadiness)
         names = [f"ready{number}" for number in range(4)]
         for name in names:
             await kit.slot.record_event(kit.event(kit.fact(name)))
@@ -99,28 +90,22 @@ class CapabilityContract(ContractBase):
         answer = await readiness.wait_until_ready(kit.scope, self.ready_timeout_s)
         assert answer.state in ("ready", "unknown"), answer.detail
         for name in names if answer.state == "ready" else ():
-            assert await kit.recalls(name) == kit.recalls_writes, (
-                f"ready was said, and {name} is not recalled as declared"
-            )
+            await kit.assert_recalled(name, f"ready was said, and {name} is not recalled as declared")
 
     async def test_waiting_for_readiness_ends_in_time(self, kit: Kit) -> None:
         """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
-        readiness = kit.slot.capability(SupportsReadiness)
-        if readiness is None:
-            return self._lacks(kit, "readiness")
+        readiness = kit.needs(SupportsReadiness)
         await kit.slot.record_event(kit.event(kit.fact("blue")))
         started = time.monotonic()
         answer: BackendReadiness = await readiness.wait_until_ready(kit.scope, 0.01)
         assert time.monotonic() - started < 2.0, "a wait of 0.01 s took more than two seconds"
         if answer.state == "ready":
-            assert await kit.recalls("blue") == kit.recalls_writes, "ready was said too early"
+            await kit.assert_recalled("blue", "ready was said too early")
         await kit.until_ready()
 
     async def test_bulk_ingest_gives_one_receipt_per_event_in_order(self, kit: Kit) -> None:
         """Spec 2: faster, and otherwise the same as single writes; also over several scopes."""
-        bulk = kit.slot.capability(SupportsBulkIngest)
-        if bulk is None:
-            return self._lacks(kit, "bulk_ingest")
+        bulk = kit.needs(SupportsBulkIngest)
         other = kit.scope_of("bob")
         await kit.setup(other)
         events = [
@@ -145,8 +130,8 @@ class CapabilityContract(ContractBase):
         for scope in (kit.scope, other):
             await kit.until_ready(scope)
         for number, event in enumerate(events):
-            assert await kit.recalls(f"bulk{number}", scope=event.scope) == kit.recalls_writes, (
-                f"bulk{number} is not recalled as declared"
+            await kit.assert_recalled(
+                f"bulk{number}", f"bulk{number} is not recalled as declared", scope=event.scope
             )
         assert not await kit.recalls("bulk1"), "an event of another scope was recalled"
         with pytest.raises(InputError):
@@ -155,18 +140,11 @@ class CapabilityContract(ContractBase):
 
     async def test_feedback_is_taken_with_a_receipt(self, kit: Kit) -> None:
         """Spec 5.4."""
-        feedback = kit.slot.capability(SupportsFeedback)
-        if feedback is None:
-            return self._lacks(kit, "feedback")
+        feedback = kit.needs(SupportsFeedback)
         await kit.tell("blue")
         entries = (await kit.ask("blue")).entries
         receipt = await feedback.apply_feedback(
-            MemoryFeedback(
-                feedback_id="feedback-1",
-                scope=kit.scope,
-                session_id="session-1",
-                timestamp=datetime(2024, 3, 2, tzinfo=UTC),
-                content="That is wrong.",
+            kit.feedback(
                 native_ids=tuple(entry.native_id for entry in entries if entry.native_id),
                 corrected_answer=f"I keep my green passport in the {marker('green')} drawer.",
             )
@@ -176,9 +154,7 @@ class CapabilityContract(ContractBase):
 
     async def test_a_native_record_can_be_changed(self, kit: Kit) -> None:
         """Spec 2: native mutation, for explicit correction experiments."""
-        mutate = kit.slot.capability(SupportsNativeMutation)
-        if mutate is None:
-            return self._lacks(kit, "native_mutation")
+        mutate = kit.needs(SupportsNativeMutation)
         for operation, arguments in self.native_mutations.items():
             await kit.tell(f"to {operation}")
             entries = (await kit.ask(f"to {operation}")).entries
@@ -198,9 +174,7 @@ class CapabilityContract(ContractBase):
 
     async def test_provenance_of_a_record(self, kit: Kit) -> None:
         """Spec 2: history of one record, as JSON, naming it."""
-        provenance = kit.slot.capability(SupportsProvenance)
-        if provenance is None:
-            return self._lacks(kit, "provenance")
+        provenance = kit.needs(SupportsProvenance)
         await kit.tell("blue")
         entries = (await kit.ask("blue")).entries
         ids = [entry.native_id for entry in entries if entry.native_id]
@@ -210,13 +184,10 @@ class CapabilityContract(ContractBase):
 
     async def test_native_query_shows_this_scope(self, kit: Kit) -> None:
         """Spec 2: diagnostics in the backend's own terms; it stays out of the prompt."""
-        query = kit.slot.capability(SupportsNativeQuery)
-        if query is None:
-            return self._lacks(kit, "native_query")
-        assert self.native_query is not None, "declares native_query: set the class attribute native_query"
+        query = kit.needs(SupportsNativeQuery)
+        request = self.query(kit.scope)
+        assert request is not None, "declares native_query: set the class attribute native_query"
         await kit.tell("blue")
-        operation, arguments = self.native_query
-        request = NativeQueryRequest(scope=kit.scope, operation=operation, arguments=dict(arguments))
         shown = as_json((await query.native_query(request)).raw)
         if kit.recalls_writes:
             ids = [entry.native_id or "?" for entry in (await kit.ask("blue")).entries]

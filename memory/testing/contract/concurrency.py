@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,8 @@ import pytest
 
 from memory import (
     MemoryEvent,
-    MemoryFeedback,
     MemoryScope,
     MemslotError,
-    NativeQueryRequest,
     ProvenanceRequest,
     SupportsBulkIngest,
     SupportsFeedback,
@@ -84,9 +81,8 @@ class ConcurrencyContract(ContractBase):
     async def _listed(self, kit: Kit) -> str:
         query = kit.slot.capability(SupportsNativeQuery)
         assert query is not None, "lists_in_order needs the capability native_query"
-        assert self.native_query is not None, "lists_in_order: set the class attribute native_query"
-        operation, arguments = self.native_query
-        request = NativeQueryRequest(scope=kit.scope, operation=operation, arguments=dict(arguments))
+        request = self.query(kit.scope)
+        assert request is not None, "lists_in_order: set the class attribute native_query"
         return as_json((await query.native_query(request)).raw)
 
     async def test_declared_concurrency_holds_for_every_kind_of_call(
@@ -135,21 +131,13 @@ class ConcurrencyContract(ContractBase):
         if provenance is not None:
             native_id = next((entry.native_id for entry in entries), None)
             made.append(lambda: provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id)))
-        if query is not None and self.native_query is not None:
-            operation, arguments = self.native_query
-            asked = NativeQueryRequest(scope=scope, operation=operation, arguments=dict(arguments))
+        asked = self.query(scope)
+        if query is not None and asked is not None:
             made.append(lambda: query.native_query(asked))
         if mutate is not None:
             made += [partial(mutate.native_mutation, one) for one in self.mutations(scope, entries[:1])]
         if feedback is not None:
-            said = MemoryFeedback(
-                feedback_id="feedback-1",
-                scope=scope,
-                session_id="s",
-                timestamp=datetime.now(UTC),
-                content="No.",
-            )
-            made.append(lambda: feedback.apply_feedback(said))
+            made.append(lambda: feedback.apply_feedback(kit.feedback(scope=scope)))
         return made
 
     async def test_the_event_loop_is_never_blocked(self, kit: Kit, native_fault: NativeFault | None) -> None:

@@ -26,10 +26,8 @@ from memory.adapter import (
     MemoryAdapter,
 )
 from memory.plugins.config import load_config
-from memory.testing.conformance import not_declared
 from memory.testing.contract._base import ContractBase, NativeFault, installed_plugins
-from memory.testing.contract._kit import STORED, Fingerprint, Kit, as_json, marker
-from memory.testing.faults import FAKE_KEY
+from memory.testing.contract._kit import STORED, Fingerprint, Kit, assert_no_leak, assert_told, marker
 from memory.testing.loopback import LoopbackServer
 from memory.testing.loopback_process import LoopbackProcess
 
@@ -131,7 +129,7 @@ class LoopbackContract(ContractBase):
             assert error.diagnostics["status"] == int(fault), "the diagnostics hold another status"
         if isinstance(error, BackendRateLimited):
             assert error.retry_after_s == pytest.approx(0.01), "the server's retry-after is not told"
-        assert await kit.recalls("secret") == kit.recalls_writes, "the slot does not work again afterwards"
+        await kit.assert_recalled("secret", "the slot does not work again afterwards")
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_write_that_met_a_fault_is_an_error_or_unknown(
@@ -144,14 +142,14 @@ class LoopbackContract(ContractBase):
         if error is not None:
             assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
             assert fault not in _AMBIGUOUS, "raising says that it is not stored, and nobody knows that"
-            _assert_told(kit, error)
+            assert_told(kit, error)
         else:
             assert fault in _AMBIGUOUS, "a refused write must raise"
             assert receipt.status == "unknown", f"a write without an answer was {receipt.status}"
             assert receipt.warnings, "an unknown write must say why"
-            _assert_no_leak(kit, receipt.model_dump_json())
+            assert_no_leak(kit, receipt.model_dump_json())
         await kit.tell("blue")
-        assert await kit.recalls("blue") == kit.recalls_writes, "the slot does not work again afterwards"
+        await kit.assert_recalled("blue", "the slot does not work again afterwards")
 
     async def test_a_lost_answer_is_not_stored_twice(self, kit: Kit, process: LoopbackProcess) -> None:
         """DESIGN 5.4: no blind retry. The write is carried out once, whether or not that could be found out."""
@@ -175,9 +173,7 @@ class LoopbackContract(ContractBase):
         self, kit: Kit, process: LoopbackProcess, fault: str, before: int
     ) -> None:
         """The receipts of its error are true, and writing the other events completes it, refused ones once."""
-        bulk = kit.slot.capability(SupportsBulkIngest)
-        if bulk is None:
-            not_declared("bulk_ingest")
+        bulk = kit.needs(SupportsBulkIngest)
         await kit.tell("blue")
         names = [f"bulk{number}" for number in range(3)]
         events = [kit.event(kit.fact(name), assistant=None) for name in names]
@@ -188,7 +184,7 @@ class LoopbackContract(ContractBase):
         process.clear_faults()
         if error is not None:
             assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
-            _assert_told(kit, error)
+            assert_told(kit, error)
             receipts = error.receipts
         stored = [receipt.event_id for receipt in receipts]
         assert stored == [event.event_id for event in events[: len(stored)]], (
@@ -196,9 +192,7 @@ class LoopbackContract(ContractBase):
         )
         await kit.until_ready()
         for name in names[: len(stored)]:
-            assert await kit.recalls(name) == kit.recalls_writes, (
-                f"{name} has a receipt and is not recalled as declared"
-            )
+            await kit.assert_recalled(name, f"{name} has a receipt and is not recalled as declared")
         if len(stored) < len(events):
             await bulk.record_events(events[len(stored) :])
             await kit.until_ready()
@@ -226,16 +220,14 @@ class LoopbackContract(ContractBase):
         self, kit: Kit, process: LoopbackProcess, fault: str
     ) -> None:
         """An error, or a state that is not ``ready``, unless the server need not be asked to know."""
-        readiness = kit.slot.capability(SupportsReadiness)
-        if readiness is None:
-            not_declared("readiness")
+        readiness = kit.needs(SupportsReadiness)
         before = len(process.requests())
         with process.failing(fault):
             answer, error = await _attempt(lambda: readiness.readiness(kit.scope))
         if error is not None:
-            _assert_told(kit, error)
+            assert_told(kit, error)
             return
-        _assert_no_leak(kit, answer.model_dump_json())
+        assert_no_leak(kit, answer.model_dump_json())
         if len(process.requests()) > before and (fault, "readiness") not in self.no_error:
             assert answer.state != "ready", f"{fault}, and still ready"
 
@@ -246,7 +238,7 @@ class LoopbackContract(ContractBase):
             health = await kit.slot.health()
         assert health.status != "ok", f"{fault}, and still ok"
         assert health.warnings, "health does not say what is wrong"
-        _assert_no_leak(kit, health.model_dump_json())
+        assert_no_leak(kit, health.model_dump_json())
 
     @pytest.mark.parametrize("call", ["retrieve", "record_event", "health", "reset_scope"])
     async def test_no_call_hangs_past_its_deadline(
@@ -309,10 +301,10 @@ class LoopbackContract(ContractBase):
         answer, error = await _attempt(perform)
         if error is not None:
             assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
-            _assert_told(kit, error)
+            assert_told(kit, error)
             return error
         if told is not None and getattr(answer, told) is False:
-            _assert_no_leak(kit, answer.model_dump_json())
+            assert_no_leak(kit, answer.model_dump_json())
             return None
         assert (fault, call) in self.no_error, f"{call} answered as if nothing had happened"
         return None
@@ -324,16 +316,3 @@ async def _attempt(perform: Callable[[], Awaitable[Any]]) -> tuple[Any, BackendE
         return await perform(), None
     except BackendError as error:
         return None, error
-
-
-def _assert_told(kit: Kit, error: BackendError) -> None:
-    assert error.__cause__ is not None, "the native error is not the cause"
-    assert error.operation, "the error does not name its operation"
-    assert error.diagnostics, "the error has no diagnostics"
-    _assert_no_leak(kit, str(error) + as_json(error.diagnostics))
-
-
-def _assert_no_leak(kit: Kit, shown: str) -> None:
-    shown += "".join(trace.model_dump_json() for trace in kit.traces.all)
-    for secret in (marker("secret"), "secret passport", FAKE_KEY):
-        assert secret not in shown, "what was sent, or a key, is repeated"

@@ -15,7 +15,6 @@ from memory import (
     MemoryScope,
     MemorySlot,
     MemslotError,
-    NativeQueryRequest,
     ProvenanceRequest,
     ScopeError,
     SupportsNativeMutation,
@@ -23,7 +22,6 @@ from memory import (
     SupportsProvenance,
 )
 from memory.adapter import MemoryAdapter
-from memory.testing.conformance import not_declared
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
 
@@ -93,8 +91,7 @@ class IsolationContract(ContractBase):
 
     async def _all_readings(self, kit: Kit, scope: MemoryScope, foreign: str) -> Any:
         """What every read path of a scope answers when asked for another scope's fact."""
-        result = await kit.ask(foreign, scope=scope)
-        yield as_json(result.raw) + result.formatted_context
+        yield await kit.shown(foreign, scope=scope)
         yield await kit.slot.before_turn(kit.question(foreign).query, session_id="s", scope=scope)
         provenance = kit.slot.capability(SupportsProvenance)
         query = kit.slot.capability(SupportsNativeQuery)
@@ -104,9 +101,8 @@ class IsolationContract(ContractBase):
                 yield await _answer_or_refusal(
                     provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
                 )
-        if query is not None and self.native_query is not None:
-            operation, arguments = self.native_query
-            request = NativeQueryRequest(scope=scope, operation=operation, arguments=dict(arguments))
+        request = self.query(scope)
+        if query is not None and request is not None:
             yield as_json((await query.native_query(request)).raw)
 
     @staticmethod
@@ -120,16 +116,13 @@ class IsolationContract(ContractBase):
         await kit.tell("bob", scope=other)
         await kit.slot.record_event(kit.event(kit.fact("ada")))
         for when in ("before it was derived", "after it was derived"):
-            result = await kit.ask("ada", scope=other)
-            shown = as_json(result.raw) + result.formatted_context
+            shown = await kit.shown("ada", scope=other)
             assert marker("ada") not in shown, f"another scope was shown a write {when}"
             await kit.until_ready()
 
     async def test_a_mutation_cannot_reach_another_scope(self, kit: Kit) -> None:
         """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
-        mutate = kit.slot.capability(SupportsNativeMutation)
-        if mutate is None:
-            not_declared("native_mutation")
+        mutate = kit.needs(SupportsNativeMutation)
         other = kit.scope_of("bob")
         await kit.setup(other)
         await kit.tell("ada")
@@ -138,9 +131,7 @@ class IsolationContract(ContractBase):
             with pytest.raises(MemslotError):
                 await mutate.native_mutation(request)
         assert await kit.observe() == before, "a mutation addressed to another scope changed something"
-        assert await kit.recalls("ada") == kit.recalls_writes, (
-            "a mutation addressed to another scope removed the record"
-        )
+        await kit.assert_recalled("ada", "a mutation addressed to another scope removed the record")
 
     async def test_lookalike_scopes_never_meet(self, kit: Kit) -> None:
         """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
@@ -155,8 +146,7 @@ class IsolationContract(ContractBase):
             assert kit.slot.native_scope(one) != kit.slot.native_scope(two), pair
             await kit.tell(f"first {number}", scope=one)
             for scope, known in ((one, True), (two, False)):
-                result = await kit.ask(f"first {number}", scope=scope)
-                text = as_json(result.raw) + result.formatted_context
+                text = await kit.shown(f"first {number}", scope=scope)
                 assert (marker(f"first {number}") in text) == (known and kit.recalls_writes), pair
 
     async def test_native_ids_are_stable_strings(self, kit: Kit) -> None:
@@ -208,8 +198,7 @@ class IsolationContract(ContractBase):
             scope = kit.scope_of(name)
             await kit.setup(scope)
             await kit.tell(name, scope=scope)
-            result = await kit.ask(name, scope=scope)
-            found[name] = as_json(result.raw) + result.formatted_context
+            found[name] = await kit.shown(name, scope=scope)
 
         async with anyio.create_task_group() as tasks:
             for name in names:
@@ -240,7 +229,7 @@ class IsolationContract(ContractBase):
         )
         assert (await kit.slot.reset_scope(kit.scope)).verified, "a second reset is not verified"
         await kit.tell("new")
-        assert await kit.recalls("new") == kit.recalls_writes, "a scope cannot be used after its reset"
+        await kit.assert_recalled("new", "a scope cannot be used after its reset")
         assert not await kit.recalls("old"), "what was reset came back"
 
     async def test_a_reset_reaches_what_is_still_being_derived(self, kit: Kit) -> None:
@@ -249,7 +238,7 @@ class IsolationContract(ContractBase):
         receipt = await kit.slot.reset_scope(kit.scope)
         await kit.tell("new")
         assert not await kit.recalls("old"), "a write from before the reset turned up after it"
-        assert await kit.recalls("new") == kit.recalls_writes, "a write from after the reset is gone"
+        await kit.assert_recalled("new", "a write from after the reset is gone")
         assert receipt.scope == kit.scope, "the receipt is of another scope"
 
     async def test_a_reset_outlives_the_adapter(
@@ -262,8 +251,7 @@ class IsolationContract(ContractBase):
         again = Kit(adapter_factory(), ready_timeout_s=self.ready_timeout_s)
         async with again.slot:
             await again.setup(kit.scope)
-            found = await again.ask("old", scope=kit.scope)
-        shown = as_json(found.raw) + found.formatted_context
+            shown = await again.shown("old", scope=kit.scope)
         assert marker("old") not in shown, "another adapter still finds what was reset"
 
 

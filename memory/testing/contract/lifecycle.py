@@ -84,9 +84,7 @@ class LifecycleContract(ContractBase):
         thread.join(20)
         assert not thread.is_alive(), "a call from another loop hangs"
         assert not problems, problems
-        assert await kit.recalls("blue") == kit.recalls_writes, (
-            "the slot does not work any more in its own loop"
-        )
+        await kit.assert_recalled("blue", "the slot does not work any more in its own loop")
 
     async def test_cancellation_leaves_the_slot_usable(self, kit: Kit) -> None:
         """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
@@ -105,7 +103,7 @@ class LifecycleContract(ContractBase):
             await kit.slot.set_mode(AdapterMode(read_only=True))
             await kit.slot.set_mode(AdapterMode(read_only=False))
             await kit.tell("blue")
-        assert await kit.recalls("blue") == kit.recalls_writes, "the slot does not work after cancelled calls"
+        await kit.assert_recalled("blue", "the slot does not work after cancelled calls")
         assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0, (
             "a cancelled write still counts as under way"
         )

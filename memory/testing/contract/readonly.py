@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -12,7 +11,6 @@ import pytest
 from memory import (
     AdapterMode,
     MemoryEvent,
-    MemoryFeedback,
     ReadOnlyError,
     SupportsBulkIngest,
     SupportsFeedback,
@@ -21,7 +19,7 @@ from memory import (
 )
 from memory.testing.conformance import not_tested
 from memory.testing.contract._base import ContractBase
-from memory.testing.contract._kit import STORED, Kit, marker
+from memory.testing.contract._kit import STORED, Kit
 
 __all__ = ["ReadOnlyContract"]
 
@@ -55,13 +53,9 @@ class ReadOnlyContract(ContractBase):
         assert await kit.observe() == before, "something of a test session was written after it"
         for name in _ARTIFACTS:
             assert not await kit.recalls(name), f"the {name} of a test session is recalled"
-        assert await kit.recalls("known") == kit.recalls_writes, (
-            "what was known before is not recalled as declared"
-        )
+        await kit.assert_recalled("known", "what was known before is not recalled as declared")
         await kit.tell("later")
-        assert await kit.recalls("later") == kit.recalls_writes, (
-            "what is told afterwards is not recalled as declared"
-        )
+        await kit.assert_recalled("later", "what is told afterwards is not recalled as declared")
 
     async def test_controls_and_backends_pass_the_same_gate(self, kit: Kit) -> None:
         """Spec 9.11: the skip is the slot's, for every kind of provider, and traces name the kind."""
@@ -96,7 +90,7 @@ class ReadOnlyContract(ContractBase):
             ], "a bulk write while read-only is not skipped event by event"
         feedback = kit.slot.capability(SupportsFeedback)
         if feedback is not None:
-            assert (await feedback.apply_feedback(_feedback(kit))).status == "skipped_read_only", (
+            assert (await feedback.apply_feedback(kit.feedback())).status == "skipped_read_only", (
                 "feedback was taken while read-only"
             )
         mutate = kit.slot.capability(SupportsNativeMutation)
@@ -116,9 +110,7 @@ class ReadOnlyContract(ContractBase):
             await kit.slot.reset_scope(kit.scope)
         assert await kit.observe() == before, "a refused reset changed the native state"
         await kit.read_only(False)
-        assert await kit.recalls("known") == kit.recalls_writes, (
-            "what was known before is not recalled as declared"
-        )
+        await kit.assert_recalled("known", "what was known before is not recalled as declared")
 
     async def test_setting_up_a_scope_writes_nothing_while_read_only(self, kit: Kit) -> None:
         """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False, and is."""
@@ -130,9 +122,7 @@ class ReadOnlyContract(ContractBase):
         await kit.slot.setup_scope(kit.scope)
         assert await kit.observe() == before, "setting a scope up changed the native state while read-only"
         await kit.read_only(False)
-        assert await kit.recalls("known") == kit.recalls_writes, (
-            "what was known before is not recalled as declared"
-        )
+        await kit.assert_recalled("known", "what was known before is not recalled as declared")
 
     async def test_reading_leaves_the_native_state_unchanged(self, kit: Kit) -> None:
         """DESIGN 5.1: retrieval, health and formatting write nothing, in either mode."""
@@ -193,17 +183,4 @@ class ReadOnlyContract(ContractBase):
             receipt = await kit.slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
             assert receipt.read_only is False, "the slot did not open again"
         await kit.tell("after")
-        assert await kit.recalls("after") == kit.recalls_writes, (
-            "what is told afterwards is not recalled as declared"
-        )
-
-
-def _feedback(kit: Kit) -> MemoryFeedback:
-    fields: dict[str, Any] = {
-        "feedback_id": "feedback-1",
-        "scope": kit.scope,
-        "session_id": "session-1",
-        "timestamp": datetime(2024, 3, 1, tzinfo=UTC),
-        "content": f"No, it is the {marker('x')} one.",
-    }
-    return MemoryFeedback(**fields)
+        await kit.assert_recalled("after", "what is told afterwards is not recalled as declared")

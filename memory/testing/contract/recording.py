@@ -82,15 +82,13 @@ class RecordingContract(ContractBase):
             assert marker("blue") in raw, "what was told is not in the payload"
         scores = [entry.score for entry in result.entries if entry.score is not None]
         times = [entry.timestamp for entry in result.entries if entry.timestamp is not None]
-        assert result.trace.top_score == max(scores, default=None), (
-            "the trace has another top score than the entries"
-        )
-        assert result.trace.newest_retrieved_at == max(times, default=None), (
-            "the trace has another newest time than the entries"
-        )
-        assert result.trace.oldest_retrieved_at == min(times, default=None), (
-            "the trace has another oldest time than the entries"
-        )
+        told = {
+            "top_score": max(scores, default=None),
+            "newest_retrieved_at": max(times, default=None),
+            "oldest_retrieved_at": min(times, default=None),
+        }
+        for name, seen in told.items():
+            assert getattr(result.trace, name) == seen, f"the trace has another {name} than the entries"
 
     async def test_entries_name_their_native_record_and_their_event(self, kit: Kit) -> None:
         """Spec 9.8: without a native id a row cannot be traced, without event ids evidence cannot be scored."""
@@ -169,9 +167,7 @@ class RecordingContract(ContractBase):
         receipt = await kit.slot.record_event(kit.event("unused", messages=messages))
         assert receipt.status in STORED, f"an event of every role was {receipt.status}: {receipt.warnings}"
         await kit.until_ready()
-        assert await kit.recalls("blue") == kit.recalls_writes, (
-            "what the user said among other roles is not recalled as declared"
-        )
+        await kit.assert_recalled("blue", "what the user said among other roles is not recalled as declared")
 
     async def test_any_script_and_length_survives(self, kit: Kit) -> None:
         """Text is UTF-8 everywhere: Chinese, emoji, right-to-left, and a long message."""

@@ -27,25 +27,19 @@ class TraceContract(ContractBase):
         await kit.slot.reset_scope(kit.scope)
         for operation in ("setup_scope", "record_event", "retrieve", "health", "set_mode", "reset_scope"):
             trace = kit.traces.last(operation)
-            assert trace.backend_name == kit.slot.backend_name, (
-                f"the trace of {operation} names another backend"
-            )
-            assert trace.native_operation, operation
-            assert trace.condition_kind == kit.slot.traits.kind, (
-                f"the trace of {operation} names another kind"
-            )
-            assert trace.cs_filtering == kit.slot.traits.cs_filtering, (
-                f"the trace of {operation} declares another CS filtering"
-            )
-            assert trace.started_at is not None, f"the trace of {operation} has no start"
-            assert began < trace.started_at < datetime.now(UTC) + timedelta(seconds=1), (
-                f"the trace of {operation} started at {trace.started_at}"
-            )
-            assert trace.latency_ms is not None, f"the trace of {operation} has no latency"
-            assert trace.latency_ms >= 0, f"the trace of {operation} took less than no time"
-            assert trace.attempts >= 1, f"the trace of {operation} counts no attempt"
-            assert trace.error is None, f"the trace of {operation} has an error"
-            assert trace.read_only is not None, f"the trace of {operation} does not say the mode"
+            of = f"the trace of {operation}"
+            assert trace.backend_name == kit.slot.backend_name, f"{of} names another backend"
+            assert trace.native_operation, f"{of} does not name the native call"
+            assert trace.condition_kind == kit.slot.traits.kind, f"{of} names another kind"
+            assert trace.cs_filtering == kit.slot.traits.cs_filtering, f"{of} declares another CS filtering"
+            assert trace.started_at is not None, f"{of} has no start"
+            ended = datetime.now(UTC) + timedelta(seconds=1)
+            assert began < trace.started_at < ended, f"{of} started at {trace.started_at}"
+            assert trace.latency_ms is not None, f"{of} has no latency"
+            assert trace.latency_ms >= 0, f"{of} took less than no time"
+            assert trace.attempts >= 1, f"{of} counts no attempt"
+            assert trace.error is None, f"{of} has an error"
+            assert trace.read_only is not None, f"{of} does not say the mode"
 
     async def test_the_trace_of_a_write_names_its_event(self, kit: Kit) -> None:
         """Spec 2.1: scope, session, event, native ids and consistency of the write."""
