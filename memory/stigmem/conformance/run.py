@@ -70,7 +70,7 @@ def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
     sets = [data[name] for name in ("sdk_py", "data_conformance") if isinstance(data, dict) and name in data]
     if not sets or not all(isinstance(one, dict) for one in sets):
         raise InputError("vectors: the file holds neither sdk_py nor data_conformance, or no objects there")
-    return data
+    return dict(data)
 
 
 async def run_conformance(
