@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["commands"]
 
 FORMAT = "memslot-journal-1"
+_NAMED = 20  # events
 
 commands = typer.Typer(
     help="What the journal keeps of every event, and moving a memory to another backend.",
@@ -108,6 +109,13 @@ def replay(
     anew: Annotated[
         bool, typer.Option("--anew", help="From the beginning, also where an earlier replay got further.")
     ] = False,
+    retry_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--retry-unknown",
+            help="Send again what got no answer and cannot be looked up; it may be stored twice.",
+        ),
+    ] = False,
     timeout: Annotated[
         float, typer.Option(help="Longest wait for a target that derives, seconds per scope.", min=0.0)
     ] = 60.0,
@@ -132,16 +140,25 @@ def replay(
     async def go(journal: Journal) -> ReplayReport:
         with progress() as bars:
             async with build_slot(target) as slot:
+                looked_up.append(slot.can_look_up)
                 return await run_replay(
-                    journal, slot, name, persona_id=persona, anew=anew, progress=bars, ready_timeout_s=timeout
+                    journal,
+                    slot,
+                    name,
+                    persona_id=persona,
+                    anew=anew,
+                    retry_unknown=retry_unknown,
+                    progress=bars,
+                    ready_timeout_s=timeout,
                 )
 
+    looked_up: list[bool] = []
     with journal_of(config) as journal:
         report = anyio.run(go, journal)
     if as_json:
         print_json(_report_json(report))
     else:
-        _show(report, target.provider)
+        _show(report, target.provider, looked_up=looked_up[0])
     if not report.complete:
         raise typer.Exit(1)
 
@@ -157,7 +174,8 @@ def _report_json(report: ReplayReport) -> dict[str, Any]:
                 "earlier": one.earlier,
                 "written": one.written,
                 "found_written": one.found_written,
-                "unknown": one.unknown,
+                "unknown": list(one.unknown),
+                "settled": one.settled,
                 "readiness": one.readiness.state if one.readiness else None,
                 "asked": one.asked,
                 "recalled": one.recalled,
@@ -167,7 +185,7 @@ def _report_json(report: ReplayReport) -> dict[str, Any]:
     }
 
 
-def _show(report: ReplayReport, provider: str) -> None:
+def _show(report: ReplayReport, provider: str, *, looked_up: bool) -> None:
     print_table(
         ("scope", "events", "earlier", "written", "unknown", "readiness", "recalled"),
         [
@@ -176,13 +194,23 @@ def _show(report: ReplayReport, provider: str) -> None:
                 str(one.events),
                 str(one.earlier),
                 str(one.written),
-                str(one.unknown),
+                str(len(one.unknown)),
                 one.readiness.state if one.readiness else "-",
                 f"{one.recalled} of {one.asked} asked" if one.asked else "does not recall",
             )
             for one in report.scopes
         ],
     )
+    for one in report.scopes:
+        if one.unknown:
+            ids = ", ".join(one.unknown[:_NAMED]) + (", ..." if len(one.unknown) > _NAMED else "")
+            say(f"{one.scope.label}: no answer for {ids}: they may or may not be stored")
+    if any(one.unknown for one in report.scopes):
+        say(
+            "replay again to look them up, and to send what is not there"
+            if looked_up
+            else f"{provider} cannot be asked for them; --retry-unknown sends them again, maybe twice"
+        )
     say(
         f"{provider}: "
         + ("every event arrived" if report.complete else "not every event is known to have arrived")

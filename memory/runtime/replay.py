@@ -1,12 +1,14 @@
 """Moving a memory: the events of a journal, written into another backend in their order and with their times.
 
 A replay that was interrupted goes on where it stopped. What had been sent by then without being noted is looked up
-where the backend can be asked; where it cannot, at most one event may be written twice.
+where the backend can be asked; where it cannot, at most one event may be written twice. An event that got no
+answer stays named until it is known what became of it: looked up by the next replay, or sent again on demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -17,12 +19,13 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import BackendReadiness, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.slot.journal import Journal, JournalEntry
+from memory.slot.journal import Journal
 from memory.slot.slot import MemorySlot
 
 __all__ = ["ReplayReport", "ReplayedScope", "replay", "target_of"]
 
-_PIECE = 100
+_PIECE, _FIRST = 100, 10  # events
+_QUICK_S, _SLOW_S = 0.5, 2.0  # of a piece: a slow target shows its progress by smaller ones
 _ASKED = 20
 _SHOWN = 50
 
@@ -39,7 +42,8 @@ class ReplayedScope:
         earlier: of these, written by an earlier replay to the same target.
         written: written now.
         found_written: of ``written``, found in the target before they were sent.
-        unknown: sent without an answer, now or by an earlier replay, so they may or may not be stored.
+        unknown: ids of events sent without an answer, now or by an earlier replay; they may or may not be stored.
+        settled: of what an earlier replay had no answer for, what is there now.
         readiness: what the target said when all was sent; None where it does not say.
         asked: events asked for afterwards, each by its own words where it has any.
         recalled: of these, how many came back with their own event id, or unlabelled from a target that derives.
@@ -50,7 +54,8 @@ class ReplayedScope:
     earlier: int
     written: int
     found_written: int
-    unknown: int
+    unknown: tuple[str, ...]
+    settled: int
     readiness: BackendReadiness | None
     asked: int
     recalled: int
@@ -86,6 +91,7 @@ async def replay(
     *,
     persona_id: str | None = None,
     anew: bool = False,
+    retry_unknown: bool = False,
     progress: Progress | None = None,
     ready_timeout_s: float = 60.0,
 ) -> ReplayReport:
@@ -97,6 +103,8 @@ async def replay(
         target: see :func:`target_of`.
         persona_id: only this person's scopes; all by default.
         anew: from the beginning, whatever an earlier replay has written.
+        retry_unknown: send again what an earlier replay had no answer for, where the target cannot be asked for it;
+            it may be stored twice then.
         progress: told (scope label, events done, events in all).
         ready_timeout_s: how long to wait for a target that derives, per scope, in seconds.
 
@@ -114,7 +122,7 @@ async def replay(
     for scope, count in scopes:
         await slot.setup_scope(scope)
         one = _Replay(journal, slot, target, scope, count, progress or (lambda *_: None))
-        done.append(await one.run(anew, ready_timeout_s))
+        done.append(await one.run(anew, retry_unknown, ready_timeout_s))
     return ReplayReport(target, tuple(done))
 
 
@@ -137,52 +145,72 @@ class _Replay:
         self._count = count
         self._progress = progress
         self._bulk = slot.capability(SupportsBulkIngest)
-        self._written = self._found = self._unknown = 0
-        self._doubts = f"{target} unknown"  # kept beside the position: a doubt does not end by asking twice
+        self._written = self._found = self._settled = 0
 
-    async def run(self, anew: bool, ready_timeout_s: float) -> ReplayedScope:
+    async def run(self, anew: bool, retry_unknown: bool, ready_timeout_s: float) -> ReplayedScope:
         journal, scope = self._journal, self._scope
         position = 0 if anew else journal.position(self._target, scope)
         earlier = journal.count(scope, until=position)
-        noted = journal.position(self._doubts, scope)
-        self._unknown = noted if position else 0
+        doubts = journal.doubts(self._target, scope)
+        if anew:
+            journal.doubt(self._target, scope, doubts, settled=True)
+        elif doubts and (retry_unknown or self._slot.can_look_up):
+            await self._settle(doubts)
         self._progress(scope.label, earlier, self._count)
         # One that died may have sent its last piece without noting it, its first one too.
         resumed = journal.begin(self._target, scope)
-        for piece in _pieces(journal.entries(scope, after=position), self._size):
-            await self._write([entry.event for entry in piece], look_up=resumed)
-            if self._unknown != noted:
-                journal.replayed(self._doubts, scope, noted := self._unknown)
+        entries = journal.entries(scope, after=position)
+        # A piece is what may have to be looked up again; where nothing can be, it is one event.
+        most = _PIECE if self._slot.can_look_up else 1
+        size = min(_FIRST, most)
+        while piece := list(islice(entries, size)):
+            began = time.monotonic()
+            found, unknown = await self._write([entry.event for entry in piece], look_up=resumed)
+            self._found, self._written = self._found + found, self._written + len(piece)
+            journal.doubt(self._target, scope, unknown)
             journal.replayed(self._target, scope, piece[-1].seq)
             self._progress(scope.label, earlier + self._written, self._count)
             resumed = False
+            took_s = time.monotonic() - began
+            size = (
+                min(2 * size, most) if took_s < _QUICK_S else max(size // 2, 1) if took_s > _SLOW_S else size
+            )
         readiness = self._slot.capability(SupportsReadiness)
         state = await readiness.wait_until_ready(scope, ready_timeout_s) if readiness else None
         asked, recalled = await self._ask()
         return ReplayedScope(
-            scope, self._count, earlier, self._written, self._found, self._unknown, state, asked, recalled
+            scope,
+            self._count,
+            earlier,
+            self._written,
+            self._found,
+            journal.doubts(self._target, scope),
+            self._settled,
+            state,
+            asked,
+            recalled,
         )
 
-    @property
-    def _size(self) -> int:
-        # A piece is what may have to be looked up again; where nothing can be, it is one event.
-        return _PIECE if self._slot.can_look_up else 1
+    async def _settle(self, doubts: tuple[str, ...]) -> None:
+        """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
+        for event_id in doubts:
+            entry = await self._journal.find(self._scope, event_id)
+            if entry is not None and (await self._write([entry.event], look_up=True))[1]:
+                continue
+            self._journal.doubt(self._target, self._scope, [event_id], settled=True)
+            self._settled += 1
 
-    async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> None:
+    async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:
+        """Write events: how many were found there before, and ids of those that got no answer."""
+        count = len(events)
         if look_up and self._slot.can_look_up:
-            missing = [event for event in events if await self._slot.find_event(event) is None]
-            self._found += len(events) - len(missing)
-            self._written += len(events) - len(missing)
-            events = missing
-        if not events:
-            return
-        receipts: list[WriteReceipt]
-        if self._bulk is not None:
+            events = [event for event in events if await self._slot.find_event(event) is None]
+        receipts: list[WriteReceipt] = []
+        if events and self._bulk is not None:
             receipts = await self._bulk.record_events(events)
-        else:
+        elif events:
             receipts = [await self._slot.record_event(event) for event in events]
-        self._written += len(receipts)
-        self._unknown += sum(receipt.status == "unknown" for receipt in receipts)
+        return count - len(events), [one.event_id for one in receipts if one.status == "unknown"]
 
     async def _ask(self) -> tuple[int, int]:
         """Ask for a few events, spread over the past, by their own words."""
@@ -207,8 +235,3 @@ class _Replay:
                 any(event.event_id in entry.event_ids for entry in entries) if labelled else bool(entries)
             )
         return asked, recalled
-
-
-def _pieces(entries: Iterator[JournalEntry], size: int) -> Iterator[list[JournalEntry]]:
-    while piece := list(islice(entries, size)):
-        yield piece

@@ -186,7 +186,8 @@ class Journal:
                 self._db.execute(
                     "UPDATE events SET status = 'reset' WHERE scope = ? AND status != 'reset'", (key,)
                 )
-                self._db.execute("DELETE FROM replays WHERE scope = ?", (key,))
+                for table in ("replays", "doubts"):
+                    self._db.execute(f"DELETE FROM {table} WHERE scope = ?", (key,))
             self._backlog.pop(key, None)
             one = (
                 "SELECT 1 FROM events WHERE persona = ? AND scope = ? LIMIT 1"  # there is an index of persons
@@ -279,6 +280,30 @@ class Journal:
 
         self._sync(keep)
 
+    def doubts(self, target: str, scope: MemoryScope) -> tuple[str, ...]:
+        """Ids of the events that a replay to ``target`` sent without an answer."""
+        where = "SELECT event_id FROM doubts WHERE target = ? AND scope = ?"
+        rows = self._sync(lambda: self._db.execute(where, (target, scope_key(scope))).fetchall())
+        return tuple(event_id for (event_id,) in rows)
+
+    def doubt(
+        self, target: str, scope: MemoryScope, event_ids: Iterable[str], *, settled: bool = False
+    ) -> None:
+        """Note that a replay has no answer for events; or, ``settled``, that it is known what became of them."""
+        rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
+        statement = (
+            "DELETE FROM doubts WHERE target = ? AND scope = ? AND event_id = ?"
+            if settled
+            else "INSERT OR IGNORE INTO doubts VALUES (?, ?, ?)"
+        )
+
+        def note() -> None:
+            with self._db:
+                self._db.executemany(statement, rows)
+
+        if rows:
+            self._sync(note)
+
     def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus]]) -> tuple[int, int]:
         """Take over events of an export, keeping their order: (new, known before)."""
         new = known = 0
@@ -308,7 +333,8 @@ class Journal:
             scopes = [MemoryScope(**json.loads(key)) for (key,) in found]
             with self._db:
                 self._db.execute("DELETE FROM events WHERE persona = ?", (persona_id,))
-                self._db.executemany("DELETE FROM replays WHERE scope = ?", found)
+                for table in ("replays", "doubts"):
+                    self._db.executemany(f"DELETE FROM {table} WHERE scope = ?", found)
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._files = OpenFiles(self.path, JOURNAL)

@@ -30,15 +30,23 @@ CREATE TABLE replays (
     PRIMARY KEY (target, scope)
 ) WITHOUT ROWID;
 """
-_PAST = "CREATE INDEX IF NOT EXISTS past ON events (scope, seq) WHERE status != 'reset'"
-"""Which the first journals of this version lack: a scope's past in pages, without sorting it for each."""
+_LACKED = """
+CREATE INDEX IF NOT EXISTS past ON events (scope, seq) WHERE status != 'reset';
+CREATE TABLE IF NOT EXISTS doubts (
+    target TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    event_id TEXT NOT NULL,
+    PRIMARY KEY (target, scope, event_id)
+) WITHOUT ROWID;
+"""
+"""A scope's past in pages, without sorting it for each; and what a replay has no answer for."""
 
 JOURNAL = Layout(
     what="journal",
     application_id=0x6D656D73,
     version=1,
     tables=_TABLES,
-    lacked=_PAST,
+    lacked=_LACKED,
     full="the event was not kept, and not sent",
     error=JournalError,
 )

@@ -28,7 +28,7 @@ class Layout:
         application_id: SQLite's mark of what a file is for.
         version: of the tables.
         tables: statements that make them; repeatable where the file is shared.
-        lacked: a repeatable statement for what first files of this version lack.
+        lacked: repeatable statements for what first files of this version lack.
         alone: whether one process owns the file; else several use it at once.
         full: what a full disk means for what was to be kept.
         error: raised where the file cannot be used.
@@ -137,7 +137,7 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: La
             f"{path.name}: the {layout.what} is damaged; restore it, or export what can be read"
         )
     if layout.lacked:
-        db.execute(layout.lacked)
+        db.executescript(layout.lacked)
 
 
 def explained(path: Path, error: Exception, layout: Layout) -> StoreError:

@@ -25,7 +25,7 @@ async def moved(journal, adapter, **more):
     async with MemorySlot(adapter, deadlines=QUICK) as slot:
         report = await replay(journal, slot, "target", **more)
     (one,) = report.scopes
-    return report.complete, one.earlier, one.written, one.unknown
+    return report.complete, one.earlier, one.written, len(one.unknown)
 
 
 async def test_an_event_without_an_answer_stays_unknown_whoever_asks_again(journal):
@@ -39,6 +39,54 @@ async def test_an_event_without_an_answer_stays_unknown_whoever_asks_again(journ
     adapter.rows.clear()
     assert await moved(journal, adapter, anew=True) == (True, 0, 4, 0)
     assert await moved(journal, adapter) == (True, 4, 0, 0)
+
+
+async def test_the_event_in_doubt_is_named_and_sent_again_only_where_that_is_asked_for(journal):
+    adapter = Obedient()
+    adapter.next_write = [LOST]
+    async with MemorySlot(adapter, deadlines=QUICK) as slot:
+        (one,) = (await replay(journal, slot, "target")).scopes
+        assert (one.unknown, one.settled) == (("e0",), 0)
+        adapter.next_write = [LOST]
+        (one,) = (await replay(journal, slot, "target", retry_unknown=True)).scopes
+        assert (one.unknown, one.settled) == (("e0",), 0), "again without an answer"
+        report = await replay(journal, slot, "target", retry_unknown=True)
+    (one,) = report.scopes
+    assert (report.complete, one.unknown, one.settled, one.earlier, one.written) == (True, (), 1, 4, 0)
+    assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3", "e0"]
+
+
+async def test_a_doubt_is_settled_by_looking_where_that_can_be_done(journal):
+    adapter = Lookup()
+    there: set[str] = set()
+    silent = True
+
+    async def find_event(event):
+        if silent:
+            raise BackendUnavailable("down")
+        return (event.event_id,) if event.event_id in there else None
+
+    adapter.find_event = find_event
+    adapter.next_write = [LOST, LOST]
+    assert await moved(journal, adapter) == (False, 0, 4, 2)
+    silent, there = False, {"e0"}
+    before = list(adapter.rows)
+    assert await moved(journal, adapter) == (True, 4, 0, 0)
+    assert [row.event_id for row in adapter.rows[len(before) :]] == ["e1"], "what was not there"
+
+
+async def test_a_doubt_goes_with_the_reset_of_its_scope_and_the_forgetting_of_its_person(journal):
+    adapter = Obedient()
+    for end in (lambda: journal.reset(ALICE), None):
+        adapter.next_write = [LOST]
+        await moved(journal, adapter, anew=True)
+        assert len(journal.doubts("target", ALICE)) == 1
+        if end is not None:
+            await end()
+            assert journal.doubts("target", ALICE) == ()
+            await journal.append([event(10 + number, text="hello") for number in range(4)])
+    journal.forget(ALICE.persona_id)
+    assert journal.doubts("target", ALICE) == ()
 
 
 async def test_a_doubt_outlives_a_replay_that_failed_after_it(journal):

@@ -1,0 +1,111 @@
+"""A memory moves from mem0 to Graphiti and back, over real embedded stores, killed half-way each time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_replay import ADA, CITIES, event, files, kept, memslot, recorded
+
+from memory import MemorySlot, NativeQueryRequest
+from memory.contract.adapter import SupportsNativeQuery
+from memory.plugins.opening import build_slot
+from memory.testing import FAKE_KEY, ScriptedLLM
+
+__all__ = ["files"]  # fixtures
+
+pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
+COUNT = 30
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def rows(slot: MemorySlot, operation: str, within: str) -> list[Mapping[str, Any]]:
+    """Every native record of Ada's."""
+    await slot.setup_scope(ADA)
+    asking = slot.capability(SupportsNativeQuery)
+    assert asking is not None
+    request = NativeQueryRequest(scope=ADA, operation=operation, arguments={"limit": 1000})
+    return list((await asking.native_query(request)).raw[within])
+
+
+def killed_half_way(source: Path, target: Path, enough: Callable[[], bool]) -> None:
+    """Begin a replay in a process of its own, and kill it once enough has arrived."""
+    command = [sys.executable, "-c", "from memory.cli import main; main()", "journal", "replay"]
+    process = subprocess.Popen([*command, str(source), "--to", str(target)], stderr=subprocess.PIPE)
+    until = time.monotonic() + 120
+    while not enough():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it was still at work"
+
+
+async def goes_on(source: Path, target: Path) -> dict[str, Any]:
+    """Replay to the end; what is said of Ada's scope."""
+    told = await memslot("journal", "replay", source, "--to", target, "--json")
+    report = json.loads(told[told.index("{") :])  # behind the lines of progress
+    assert report["complete"]
+    ada, bob = report["scopes"]
+    assert (bob["events"], bob["earlier"] + bob["written"]) == (1, 1)
+    assert (ada["events"], ada["earlier"] + ada["written"], ada["unknown"]) == (COUNT, COUNT, [])
+    assert ada["recalled"] == ada["asked"] > 0
+    return dict(ada)
+
+
+async def test_every_event_goes_to_graphiti_and_back_though_both_replays_are_killed(
+    files, tmp_path: Path
+) -> None:
+    first = files("first", "mem0", journal="  journal: true\n")
+    back = files("back", "mem0")
+    await recorded(first, COUNT)
+    said = [event(number) for number in range(COUNT)]
+    with ScriptedLLM() as llm:
+        block = f"{{llm: {{model: scripted, base_url: '{llm.base_url}', api_key: {FAKE_KEY}}}}}"
+        graph = files("graph", "graphiti", block, journal="  journal: true\n")
+        killed_half_way(first, graph, lambda: len(llm.requests) > 40)
+        there = await goes_on(first, graph)
+        assert 0 < there["earlier"] + there["found_written"] < COUNT, "it went on in the middle"
+        async with build_slot(graph) as slot:
+            episodes = sorted(await rows(slot, "episodes", "episodes"), key=lambda one: one["created_at"])
+        assert [one["name"] for one in episodes] == [one.event_id for one in said], "once, and in order"
+        assert [datetime.fromisoformat(one["valid_at"]) for one in episodes] == [
+            one.timestamp for one in said
+        ]
+
+        # Its own journal is the past that it was given.
+        export = tmp_path / "past.jsonl"
+        await memslot("journal", "export", first, "--out", export)
+        await memslot("journal", "import", graph, export)
+        assert kept(tmp_path / "graph" / "journal.db") == kept(tmp_path / "first" / "journal.db")
+        killed_half_way(graph, back, lambda: any((tmp_path / "back").rglob("storage.sqlite")))
+        await goes_on(graph, back)
+    async with build_slot(back) as slot:
+        records = await rows(slot, "list", "results")
+        for number in (2, 16):
+            question = f"Where did trip number {number} take me?"
+            assert CITIES[number % len(CITIES)] in await slot.before_turn(question, session_id="later")
+    arrived = {
+        (one["metadata"]["event_id"], one["role"]): (one["memory"], datetime.fromisoformat(one["created_at"]))
+        for one in records
+    }
+    wanted = {
+        (one.event_id, message.role): (message.content, one.timestamp)
+        for one in said
+        for message in one.messages
+    }
+    assert arrived == wanted
+    assert len(records) == len(wanted), "nothing twice"
