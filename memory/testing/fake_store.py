@@ -15,14 +15,15 @@ from typing import Any, TypeVar
 
 import anyio
 
-from memory.testing.faults import FAKE_KEY, Fault, Faults
+from memory.testing.faults import FAKE_KEY, FaultKind, Faults
 from memory.testing.scripted_text import lexical_overlap
 
-__all__ = ["FAULT_KINDS", "FakeNativeError", "FakeNativeStore", "FakeRow"]
+__all__ = ["STORE_FAULTS", "FakeNativeError", "FakeNativeStore", "FakeRow"]
 
-FAULT_KINDS = ("refuse", "401", "403", "422", "429", "500", "slow", "late", "lost", "garbage")
-"""``refuse``: no connection. Numbers: that HTTP status, nothing done. ``slow``: waits, then does it. ``late``: does
-it, then waits. ``lost``: does it, then drops the connection. ``garbage``: does it and answers nonsense."""
+STORE_FAULTS: tuple[FaultKind, ...] = (
+    "401", "403", "422", "429", "500", "refused", "slow", "late", "lost", "unreadable",
+)  # fmt: skip
+"""What the store plays of :data:`~memory.testing.faults.FaultKind`."""
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class FakeNativeStore:
         self.rows: dict[str, FakeRow] = {}
         self.spaces: set[str] = set()
         self.operations: list[str] = []
-        self.faults = Faults(FAULT_KINDS)
+        self.faults = Faults(STORE_FAULTS)
         self.derivation_fails = False
         self.clients = 0
         self.in_flight = 0
@@ -174,8 +175,10 @@ class FakeNativeStore:
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         try:
             await anyio.sleep(self.latency_s)
-            fault = self.faults.take(operation) or Fault("")
-            if fault.kind == "refuse":
+            fault = self.faults.take(operation)
+            if fault is None:
+                return act()
+            if fault.kind == "refused":
                 raise ConnectionRefusedError(f"no connection for key {FAKE_KEY}: {said}")
             if fault.kind.isdigit():
                 after = fault.retry_after_s if fault.kind == "429" else None
@@ -188,7 +191,7 @@ class FakeNativeStore:
             if fault.kind == "lost":
                 raise ConnectionResetError(f"connection lost for key {FAKE_KEY}: {said}")
             # Nonsense has no type; whoever reads it stumbles, as over a proxy's HTML page.
-            return object() if fault.kind == "garbage" else answer  # type: ignore[return-value]
+            return object() if fault.kind == "unreadable" else answer  # type: ignore[return-value]
         finally:
             self.in_flight -= 1
 

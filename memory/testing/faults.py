@@ -1,4 +1,7 @@
-"""Faults on demand, for the servers that tests run against: what real ones do on a bad day."""
+"""Faults on demand, for the servers that tests run against: what real ones do on a bad day.
+
+Their one vocabulary is :data:`FaultKind`; each server plays those of them that it can.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,26 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal, get_args
 
-__all__ = ["FAKE_KEY", "Fault", "Faults"]
+__all__ = ["FAKE_KEY", "FAULT_KINDS", "Fault", "FaultKind", "Faults"]
+
+FaultKind = Literal[
+    "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
+    "refused", "reset", "slow",
+    "late", "lost", "truncated", "unreadable", "bad_content", "empty",
+]  # fmt: skip
+"""What goes wrong with one request.
+
+Not carried out: a status, with an error that repeats what was sent and holds :data:`FAKE_KEY` (429 says
+``retry-after``); ``redirect``, an answer that sends the client to another host; ``refused``, no connection;
+``reset``, a connection that breaks. Carried out after ``delay_s``: ``slow``.
+
+Carried out: ``late``, answered after ``delay_s``; ``lost``, the connection breaks instead of the answer, and
+``truncated``, within it; ``unreadable``, a success whose answer nobody can read. Of a language model, a success
+whose content is not the JSON that was asked for (``bad_content``), or blank (``empty``).
+"""
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 FAKE_KEY = "sk-fake-not-a-real-key-0123456789"
 """Every error answer holds it next to the user's text, so that tests can look for leaks of both."""
@@ -18,13 +39,13 @@ class Fault:
     """One fault, as it was ordered.
 
     Attributes:
-        kind: what happens; each server documents its kinds.
+        kind: what happens.
         endpoint: only there (an endpoint or native operation, or a pattern with ``*``); None is everywhere.
         delay_s: seconds, for faults of slowness.
         retry_after_s: seconds that ``429`` asks the client to wait.
     """
 
-    kind: str
+    kind: FaultKind
     endpoint: str | None = None
     delay_s: float = 30.0
     retry_after_s: float = 0.01
@@ -37,7 +58,7 @@ class Faults:
         kinds: what the server can do wrong.
     """
 
-    def __init__(self, kinds: Sequence[str]) -> None:
+    def __init__(self, kinds: Sequence[FaultKind]) -> None:
         self.kinds = tuple(kinds)
         self.fired: list[Fault] = []
         self._due: list[tuple[Fault, int | None]] = []
@@ -45,7 +66,7 @@ class Faults:
 
     def add(
         self,
-        kind: str,
+        kind: FaultKind,
         *,
         times: int | None = 1,
         endpoint: str | None = None,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from memory.testing.faults import FAKE_KEY, Fault, Faults
+from memory.testing.faults import FAKE_KEY, Fault, FaultKind, Faults
 from memory.testing.http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 
 __all__ = ["HTTP_FAULTS", "LoopbackAnswer", "LoopbackRequest", "LoopbackServer"]
@@ -28,16 +28,12 @@ __all__ = ["HTTP_FAULTS", "LoopbackAnswer", "LoopbackRequest", "LoopbackServer"]
 CONTROL = "/_loopback/"
 """Paths below it are for the test that runs the server in another process."""
 
-HTTP_FAULTS = (
-    "401", "403", "404", "409", "422", "429", "500", "503",
-    "reset", "lost", "slow", "bad_json", "truncated", "redirect",
+HTTP_FAULTS: tuple[FaultKind, ...] = (
+    "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
+    "reset", "late", "lost", "truncated", "unreadable",
 )  # fmt: skip
-"""What can go wrong with one request.
-
-Statuses answer with a body that repeats the request and holds :data:`FAKE_KEY`; 429 says ``retry-after``; ``500``
-is plain text, and its connection is gone without notice. ``reset`` breaks the connection before the request is
-carried out, ``lost`` after; ``slow`` carries it out and answers late; ``bad_json``, ``truncated`` and ``redirect``
-spoil the answer of a request that was carried out (``redirect``: that was not).
+"""What an HTTP server plays of :data:`~memory.testing.faults.FaultKind`. Its ``500`` is plain text, and the
+connection is gone without notice.
 """
 
 
@@ -49,7 +45,7 @@ class LoopbackServer(HttpServer):
         faults: what is to go wrong; an ``endpoint`` is a pattern of method and path, such as ``POST /notes/*``.
     """
 
-    fault_kinds: ClassVar[Sequence[str]] = HTTP_FAULTS
+    fault_kinds: ClassVar[Sequence[FaultKind]] = HTTP_FAULTS
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +111,8 @@ class LoopbackServer(HttpServer):
     def _refusal(self, fault: Fault, request: LoopbackRequest) -> LoopbackAnswer:
         status = int(fault.kind)
         if status == 500:
-            return LoopbackAnswer(500, f"Internal Server Error (key {FAKE_KEY}): {request.text}", drop=True)
+            sent = f"{dict(request.headers)} {request.text}"
+            return LoopbackAnswer(500, f"Internal Server Error (key {FAKE_KEY}): {sent}", drop=True)
         answer = self.error(status, request)
         if status == 429:
             return replace(answer, headers={**answer.headers, "retry-after": f"{fault.retry_after_s:g}"})
@@ -124,9 +121,9 @@ class LoopbackServer(HttpServer):
     def _spoilt(self, fault: Fault, answer: LoopbackAnswer) -> LoopbackAnswer | None:
         if fault.kind == "lost":
             return None
-        if fault.kind == "slow":
+        if fault.kind == "late":
             self.pause(fault.delay_s)
             return answer
-        if fault.kind == "bad_json":
+        if fault.kind == "unreadable":
             return LoopbackAnswer(200, b'<html>a proxy says hello {"', {"content-type": "application/json"})
         return replace(answer, send=len(answer.data) // 2)

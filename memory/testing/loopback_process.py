@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from memory.testing.faults import FaultKind
 from memory.testing.loopback import LoopbackServer
 
 __all__ = ["LoopbackProcess"]
@@ -59,7 +60,7 @@ class LoopbackProcess:
     ) -> None:
         self.close()
 
-    def fault(self, kind: str, **how: Any) -> None:
+    def fault(self, kind: FaultKind, **how: Any) -> None:
         """Order a fault, as :meth:`memory.testing.faults.Faults.add` does."""
         self._call("fault", {"kind": kind, **how})
 
@@ -68,7 +69,7 @@ class LoopbackProcess:
         self._call("clear", {})
 
     @contextmanager
-    def failing(self, kind: str, **how: Any) -> Iterator[None]:
+    def failing(self, kind: FaultKind, **how: Any) -> Iterator[None]:
         """Meanwhile every request meets this fault."""
         self.fault(kind, **{"times": None, **how})
         try:

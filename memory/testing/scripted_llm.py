@@ -19,20 +19,18 @@ from memory.testing import (
     scripted_rules_mem0,
     scripted_rules_nanobot,
 )
-from memory.testing.faults import FAKE_KEY, Faults
+from memory.testing.faults import FAKE_KEY, FaultKind, Faults
 from memory.testing.http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 from memory.testing.scripted_api import ENDPOINTS, BadRequest, user_text
 from memory.testing.scripted_rules import Rule, general_rules
 
-__all__ = ["FAULT_KINDS", "RecordedRequest", "ScriptedLLM"]
+__all__ = ["LLM_FAULTS", "RecordedRequest", "ScriptedLLM"]
 
-FAULT_KINDS = (
+LLM_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "404", "409", "422", "429", "500",
-    "timeout", "reset", "truncated", "bad_json", "empty", "invalid_body",
+    "reset", "late", "truncated", "unreadable", "bad_content", "empty",
 )  # fmt: skip
-"""HTTP errors; ``timeout`` answers late; ``reset`` and ``truncated`` break the connection before and within
-the body; ``bad_json`` and ``empty`` are 200 answers whose content is not JSON or is blank; ``invalid_body`` a
-200 answer that is no JSON at all."""
+"""What the model plays of :data:`~memory.testing.faults.FaultKind`."""
 
 _ERRORS = {
     "400": ("invalid_request_error", "bad_request"),
@@ -84,7 +82,7 @@ class ScriptedLLM(HttpServer):
         self.requests: list[RecordedRequest] = []
         self._record = record
         self._received = 0
-        self.faults = Faults(FAULT_KINDS)
+        self.faults = Faults(LLM_FAULTS)
 
     @property
     def base_url(self) -> str:
@@ -108,7 +106,7 @@ class ScriptedLLM(HttpServer):
         self._received += 1
         if self._record:
             self.requests.append(RecordedRequest(path, body, fault.kind if fault else None))
-        if fault is not None and fault.kind == "timeout":
+        if fault is not None and fault.kind == "late":
             self.pause(fault.delay_s)
         if fault is not None and fault.kind in _ERRORS:
             return _error(fault.kind, body, fault.retry_after_s if fault.kind == "429" else None)
@@ -139,11 +137,11 @@ def _error(
 
 def _spoil(kind: str, answer: dict[str, Any]) -> LoopbackAnswer | None:
     """A 200 answer that went wrong."""
-    if kind == "invalid_body":
+    if kind == "unreadable":
         return LoopbackAnswer(200, b"<html>upstream is having a moment</html>")
     if kind == "reset":
         return None
-    if kind in ("bad_json", "empty"):
+    if kind in ("bad_content", "empty"):
         content = "" if kind == "empty" else '{"memory": [{"id": "0", "text": '
         for choice in answer.get("choices", ()):
             choice["message"] |= {"content": content, "tool_calls": None}

@@ -370,7 +370,7 @@ class Blind(FakeBackend):
 
 async def test_an_unavailable_backend_runs_nothing_and_says_why(run):
     store = FakeNativeStore()
-    store.faults.add("refuse", endpoint="ping")
+    store.faults.add("refused", endpoint="ping")
     outcome = await run(FakeBackend(store))
     assert (outcome.manifest.status, outcome.manifest.error.type) == ("failed", "BackendUnavailable")
     assert {cell.status for cell in outcome.manifest.cells} == {"not_run"}

@@ -46,7 +46,7 @@ class FakeContract(MemoryContract):
     def native_fault(self, store: FakeNativeStore) -> NativeFault:
         @contextmanager
         def inject(kind: str) -> Iterator[Any]:
-            store.faults.add("500" if kind == "down" else "late", times=None, delay_s=0.5)
+            store.faults.add(kind, times=None, delay_s=0.5)
             try:
                 yield
             finally:

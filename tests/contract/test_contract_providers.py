@@ -94,7 +94,7 @@ class Mem0Contract(MemoryContract):
             clients = [store.client for store in stores]
             for store in stores:
                 store.client = FaultyClient(
-                    store.client, fail if kind == "down" else lambda _: time.sleep(0.5)
+                    store.client, fail if kind == "500" else lambda _: time.sleep(0.5)
                 )
             try:
                 yield
@@ -110,7 +110,7 @@ class Mem0Contract(MemoryContract):
         """The fingerprint is read on the thread that writes, so it alone could not show the order."""
         slot = kit.make_slot(deadlines=Deadlines(write_s=0.05, query_s=0.05))
         await slot.setup_scope(kit.scope)
-        with fault("stall"):
+        with fault("late"):
             assert (await slot.record_event(kit.event(kit.fact("slow")))).status == "unknown"
             assert adapter.worker._running
             await kit.read_only()

@@ -338,7 +338,7 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(
         assert bulk is not None
         await bulk.record_events([event("I live in Paris.")])
         before = await listed(slot, "count")
-        for fault, delay_s in (("500", 0.0), ("timeout", 3.0), ("timeout", 0.4)):
+        for fault, delay_s in (("500", 0.0), ("late", 3.0), ("late", 0.4)):
             llm.faults.add(fault, times=None, delay_s=delay_s)
             with pytest.raises((BackendUnavailable, BackendTimeout)):
                 await bulk.record_events([event("I live in Berlin.")])

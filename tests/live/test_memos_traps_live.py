@@ -190,7 +190,7 @@ async def test_readiness_is_pending_while_the_scheduler_works(
 ) -> None:
     rig = request.getfixturevalue("memos_redis_rig" if queue == "redis" else "memos_rig_process")
     async with opened(rig, scheduler=queue) as memory:
-        with rig.llm_fault("timeout", endpoint="chat/completions", delay_s=1.5):
+        with rig.llm_fault("late", endpoint="chat/completions", delay_s=1.5):
             await memory.after_turn(session_id="s", user="I live in Berlin.")
             assert memory.scope is not None
             readiness = able(memory, SupportsReadiness)
@@ -335,7 +335,7 @@ async def test_without_its_model_the_text_is_kept_and_the_receipt_says_so(
     assert text.startswith("user: [")
 
 
-@pytest.mark.parametrize("kind", ["500", "bad_json"])
+@pytest.mark.parametrize("kind", ["500", "bad_content"])
 async def test_what_the_scheduler_lost_or_kept_raw_is_told(
     memos_rig_process: MemosProcess, kind: str
 ) -> None:

@@ -29,6 +29,7 @@ from memory.stigmem.facts import Fact, StoredValue
 from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket
 from memory.stigmem.rendering import render_context
 from memory.testing import LoopbackProcess
+from memory.testing.faults import FaultKind
 
 AGENT = "stigmem://node.example/agent/"
 RENDERED, ROUNDS = 10_000, 15
@@ -89,18 +90,19 @@ def no_node() -> Iterator[str]:
 
 
 @contextmanager
-def node(fault: str | None) -> Iterator[str]:
+def node(fault: FaultKind | None) -> Iterator[str]:
     """A node in another process, so that its work is not ours."""
     with LoopbackProcess(StigmemDouble) as double:
-        double.set(fault=fault)
+        if fault is not None:
+            double.fault(fault, times=None, delay_s=0.5)
         yield double.url
 
 
 NODES = {
     "healthy": lambda: node(None),
     "down": no_node,
-    "slow": lambda: node("stall"),
-    "answering 500": lambda: node("down"),
+    "slow": lambda: node("late"),
+    "answering 500": lambda: node("500"),
 }
 
 

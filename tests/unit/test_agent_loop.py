@@ -91,7 +91,7 @@ async def agent(agent_loop: ModuleType, slot: MemorySlot) -> AsyncIterator[Any]:
 
 
 async def test_a_failing_memory_costs_no_turn(agent: Any, store: FakeNativeStore, capsys) -> None:
-    store.faults.add("refuse", times=None)
+    store.faults.add("refused", times=None)
     assert await agent.turn("My dog is called Biscuit.") == "Understood."
     assert await agent.turn("I live in Oslo.") == "Understood."
     assert [turn["user"] for turn in agent.unsaved] == ["My dog is called Biscuit.", "I live in Oslo."]

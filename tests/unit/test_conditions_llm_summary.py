@@ -127,18 +127,18 @@ FAULTS = {
     "401": "BackendAuthError, HTTP 401",
     "429": "BackendRateLimited, HTTP 429",
     "500": "BackendUnavailable, HTTP 500",
-    "timeout": "BackendTimeout",
+    "late": "BackendTimeout",
     "reset": "BackendUnavailable",
     "truncated": "BackendUnavailable",
-    "bad_json": "BackendProtocolError",
+    "bad_content": "BackendProtocolError",
     "empty": "BackendProtocolError",
-    "invalid_body": "BackendProtocolError",
+    "unreadable": "BackendProtocolError",
 }
 
 
 def patience(fault: str) -> float:
     """Seconds to wait for an answer: few only where none is to come."""
-    return 0.2 if fault == "timeout" else 10.0
+    return 0.2 if fault == "late" else 10.0
 
 
 @pytest.mark.anyio

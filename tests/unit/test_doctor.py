@@ -150,7 +150,7 @@ async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_
     file = tmp_path / "journal.db"
     config = {"memory": {"backend": "fake", "journal": str(file), "backends": {"fake": {}}}}
     store = FakeNativeStore()
-    store.faults.add("refuse", times=None, endpoint="insert")
+    store.faults.add("refused", times=None, endpoint="insert")
     report = await examine(on(store), config=config)
     assert status(report, "write") == "failed", "a journal would call it queued"
     assert not file.exists()
@@ -256,7 +256,7 @@ class Addressed(PluginOptions):
 
 async def test_nobody_there_names_the_address_without_its_password() -> None:
     store = FakeNativeStore()
-    store.faults.add("refuse", times=None)
+    store.faults.add("refused", times=None)
     given = {"base_url": "http://ada:secret@127.0.0.1:9", "store": {"host": "db.internal"}, "llm": {
         "model": "m", "base_url": "http://model"}}  # fmt: skip
     config = {"memory": {"backend": "fake", "backends": {"fake": given}}}

@@ -115,7 +115,7 @@ async def test_a_redirect_says_whether_the_request_may_have_been_carried_out(ser
 async def test_only_a_body_that_cannot_be_sent_is_bad_input(server, http):
     with pytest.raises(InputError, match="not JSON with finite numbers"):
         await http.request("POST", "/notes", json={"n": float("nan")})
-    server.faults.add("bad_json")
+    server.faults.add("unreadable")
     with pytest.raises(BackendProtocolError) as raised:
         await http.request("POST", "/notes", json={})
     assert raised.value.ambiguous, "it was carried out, and only the answer cannot be read"

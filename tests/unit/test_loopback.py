@@ -8,6 +8,10 @@ import httpx
 import pytest
 
 from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackProcess, LoopbackServer
+from memory.testing.fake_store import STORE_FAULTS
+from memory.testing.faults import FAULT_KINDS
+from memory.testing.loopback import HTTP_FAULTS
+from memory.testing.scripted_llm import LLM_FAULTS
 
 
 class Notes(LoopbackServer):
@@ -84,12 +88,12 @@ def test_broken_answers(server, client, kind, stored):
 
 
 def test_spoilt_and_late_answers(server, client):
-    server.faults.add("bad_json")
+    server.faults.add("unreadable")
     with pytest.raises(json.JSONDecodeError):
         client.post("/notes", json={"text": "x"}).json()
     server.faults.add("redirect")
     assert client.post("/notes", json={"text": "y"}).is_redirect
-    server.faults.add("slow", delay_s=0.1)
+    server.faults.add("late", delay_s=0.1)
     began = time.monotonic()
     assert client.post("/notes", json={"text": "z"}).status_code == 201
     assert time.monotonic() - began >= 0.1
@@ -108,7 +112,7 @@ def test_down_and_back_on_the_same_port(server, client):
 def test_it_leaves_no_thread_even_while_a_client_waits():
     before = threading.active_count()
     with Notes() as server:
-        server.faults.add("slow", delay_s=30)
+        server.faults.add("late", delay_s=30)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/notes", json={"text": "x"}, timeout=0.05, trust_env=False)
     assert threading.active_count() == before
@@ -152,3 +156,7 @@ def test_a_process_that_cannot_start_says_so(capfd):
     with pytest.raises(RuntimeError, match="Notes did not start"):
         LoopbackProcess(Notes, unknown=1)
     assert "unexpected keyword argument 'unknown'" in capfd.readouterr().err
+
+
+def test_there_is_one_vocabulary_of_faults():
+    assert {*HTTP_FAULTS, *STORE_FAULTS, *LLM_FAULTS} == set(FAULT_KINDS)

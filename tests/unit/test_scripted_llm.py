@@ -304,7 +304,7 @@ def test_rerank_and_models(llm: ScriptedLLM) -> None:
         ("500", openai.InternalServerError),
         ("reset", openai.APIConnectionError),
         ("truncated", openai.APIConnectionError),
-        ("timeout", openai.APITimeoutError),
+        ("late", openai.APITimeoutError),
     ],
 )
 def test_faults_look_real_to_the_sdk_and_then_pass(llm: ScriptedLLM, kind: str, error: type) -> None:
@@ -324,7 +324,7 @@ def test_faults_look_real_to_the_sdk_and_then_pass(llm: ScriptedLLM, kind: str, 
 
 
 def test_faults_of_content_and_body(llm: ScriptedLLM, client: OpenAI) -> None:
-    llm.faults.add("bad_json", times=2)
+    llm.faults.add("bad_content", times=2)
     llm.faults.add("empty", times=2)
     broken = ask(client, ("user", "hi"))
     with pytest.raises(json.JSONDecodeError):
@@ -332,7 +332,7 @@ def test_faults_of_content_and_body(llm: ScriptedLLM, client: OpenAI) -> None:
     assert client.responses.create(model="m", input="hi").output_text == broken
     assert ask(client, ("user", "hi")) == ""
     assert httpx.post(f"{llm.base_url}/embeddings", json={"input": "x"}).json()["data"] == []
-    llm.faults.add("invalid_body", times=None)
+    llm.faults.add("unreadable", times=None)
     for _ in range(2):
         with pytest.raises(ValueError, match="Expecting value"):
             httpx.post(f"{llm.base_url}/chat/completions", json={"messages": [{"content": "x"}]}).json()
@@ -386,7 +386,7 @@ def test_leaves_no_thread_even_with_an_idle_connection_and_a_pending_fault() -> 
     started = time.monotonic()
     with ScriptedLLM() as llm:
         host, port = llm.base_url.removeprefix("http://").removesuffix("/v1").split(":")
-        llm.faults.add("timeout", delay_s=60)
+        llm.faults.add("late", delay_s=60)
         with httpx.Client(timeout=0.1) as http, pytest.raises(httpx.ReadTimeout):
             http.get(f"{llm.base_url}/models")
         idle = socket.create_connection((host, int(port)))

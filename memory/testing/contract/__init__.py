@@ -97,7 +97,7 @@ class MemoryContract(
         adapter_factory: a function that makes an adapter; all adapters of a test use the same native system.
         fingerprint: a function, sync or async, returning the native state as a comparable value. Without it
             only what can be retrieved is compared.
-        native_fault: a function of ``"down"`` or ``"stall"`` returning a context manager. Without it the
+        native_fault: a function of ``"500"`` or ``"late"`` returning a context manager. Without it the
             failure tests are skipped, and the level cannot be ``FULL``.
         native_peak: a function that tells how many native calls there were at a time, at most.
         described: the plugin's description, where no ``config`` leads to it.

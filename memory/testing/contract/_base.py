@@ -17,10 +17,11 @@ from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.conformance import KEY, register
 from memory.testing.contract._kit import Fingerprint, Kit
+from memory.testing.faults import FaultKind
 
 __all__ = ["ContractBase", "NativeFault", "installed_plugins"]
 
-NativeFault = Callable[[str], AbstractContextManager[Any]]
+NativeFault = Callable[[FaultKind], AbstractContextManager[Any]]
 EVENT_FIELDS = (
     "event_id",
     "session_id",
@@ -106,8 +107,8 @@ class ContractBase:
 
     @pytest.fixture
     def native_fault(self, adapter: MemoryAdapter) -> NativeFault | None:
-        """Override to return a function of ``"down"`` (native calls fail, with an error that repeats what was
-        sent) or ``"stall"`` (they take half a second longer), which gives a context manager for as long."""
+        """Override to return a function of ``"500"`` (native calls fail, with an error that repeats what was
+        sent) or ``"late"`` (they take half a second longer), which gives a context manager for as long."""
         return None
 
     @pytest.fixture

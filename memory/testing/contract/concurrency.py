@@ -163,7 +163,7 @@ class ConcurrencyContract(ContractBase):
 
 @asynccontextmanager
 async def _slowed(native_fault: NativeFault | None) -> AsyncIterator[None]:
-    with native_fault("stall") if native_fault is not None else nullcontext():
+    with native_fault("late") if native_fault is not None else nullcontext():
         yield
 
 

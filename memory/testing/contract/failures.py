@@ -42,7 +42,7 @@ class FailureContract(ContractBase):
     async def test_a_failing_backend_never_looks_empty(self, kit: Kit, fault: NativeFault) -> None:
         """Spec 9.7: an error of ours, with the native one as its cause and diagnostics that may be logged."""
         await kit.tell("blue")
-        with fault("down"), pytest.raises(BackendError) as raised:
+        with fault("500"), pytest.raises(BackendError) as raised:
             await kit.ask("secret")
         error = raised.value
         assert error.backend_name == kit.slot.backend_name, "the error does not name its backend"
@@ -53,7 +53,7 @@ class FailureContract(ContractBase):
     async def test_a_failing_write_is_an_error_or_unknown(self, kit: Kit, fault: NativeFault) -> None:
         """DESIGN 4: never a plain receipt for what was not stored; ``unknown`` carries a warning."""
         error = None
-        with fault("down"):
+        with fault("500"):
             try:
                 receipt = await kit.slot.record_event(kit.event(kit.fact("secret")))
             except BackendError as raised:
@@ -72,7 +72,7 @@ class FailureContract(ContractBase):
     async def test_health_tells_of_a_failing_backend(self, kit: Kit, fault: NativeFault) -> None:
         """DESIGN 4: ``unavailable`` or ``degraded`` with a warning; not an exception, and not ``ok``."""
         assert (await kit.slot.health()).status != "unavailable", "a backend that works is called unavailable"
-        with fault("down"):
+        with fault("500"):
             health = await kit.slot.health()
         assert health.status != "ok", "a backend that fails is called ok"
         assert health.warnings, "health does not say what is wrong"
@@ -83,7 +83,7 @@ class FailureContract(ContractBase):
         await kit.tell("blue")
         slot: MemorySlot = kit.make_slot(deadlines=_SHORT, trace_sink=kit.traces)
         await slot.setup_scope(kit.scope)
-        with fault("stall"):
+        with fault("late"):
             started = time.monotonic()
             with pytest.raises(BackendTimeout) as raised:
                 await slot.retrieve(kit.question("blue", budget=ContextBudget(max_items=1)))
@@ -106,12 +106,12 @@ class FailureContract(ContractBase):
         await kit.tell("blue")
         slot = kit.make_slot(deadlines=_SHORT)
         await slot.setup_scope(kit.scope)
-        with fault("stall"):
+        with fault("late"):
             started = time.monotonic()
             await slot.record_event(kit.event(kit.fact("slow")))
             await kit.read_only()
         flipped = await kit.observe()
-        while time.monotonic() - started < 0.65:  # a stall is half a second
+        while time.monotonic() - started < 0.65:  # it is late by half a second
             await anyio.sleep(0.05)
             assert await kit.observe() == flipped, "a write landed while the slot was read-only"
 

@@ -28,12 +28,13 @@ from memory.adapter import (
 from memory.plugins.config import load_config
 from memory.testing.contract._base import ContractBase, NativeFault, installed_plugins
 from memory.testing.contract._kit import STORED, Fingerprint, Kit, assert_no_leak, assert_told, marker
+from memory.testing.faults import FaultKind
 from memory.testing.loopback import LoopbackServer
 from memory.testing.loopback_process import LoopbackProcess
 
 __all__ = ["LoopbackContract"]
 
-RAISED: Mapping[str, tuple[type[BackendError], ...]] = {
+RAISED: Mapping[FaultKind, tuple[type[BackendError], ...]] = {
     "401": (BackendAuthError,),
     "403": (BackendAuthError,),
     "404": (BackendRejected,),
@@ -45,10 +46,10 @@ RAISED: Mapping[str, tuple[type[BackendError], ...]] = {
     "reset": (BackendUnavailable,),
     "lost": (BackendUnavailable,),
     "truncated": (BackendUnavailable, BackendProtocolError),
-    "bad_json": (BackendProtocolError,),
+    "unreadable": (BackendProtocolError,),
     "redirect": (BackendProtocolError, BackendRejected),
 }
-_AMBIGUOUS = frozenset({"500", "503", "reset", "lost", "truncated", "bad_json"})
+_AMBIGUOUS = frozenset({"500", "503", "reset", "lost", "truncated", "unreadable"})
 _DEADLINE_S = 0.3
 _SLOW_S = 1.5
 _PATIENT_S = 8.0
@@ -111,15 +112,13 @@ class LoopbackContract(ContractBase):
     @pytest.fixture
     def native_fault(self, process: LoopbackProcess) -> NativeFault:
         """The kit's own two faults."""
-        return lambda kind: (
-            process.failing("slow", delay_s=0.5) if kind == "stall" else process.failing("500")
-        )
+        return lambda kind: process.failing(kind, delay_s=0.5)
 
     # -- every fault, on every kind of call ---------------------------------------------------------------
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_read_that_met_a_fault_never_looks_empty(
-        self, kit: Kit, process: LoopbackProcess, fault: str
+        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
         """The error of its kind, with status and cause; nothing of what was sent; and it works again."""
         await kit.tell("secret")
@@ -133,7 +132,7 @@ class LoopbackContract(ContractBase):
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_write_that_met_a_fault_is_an_error_or_unknown(
-        self, kit: Kit, process: LoopbackProcess, fault: str
+        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
         """A refusal raises, and what may have been carried out is ``unknown``; never a plain receipt."""
         with process.failing(fault):
@@ -170,7 +169,7 @@ class LoopbackContract(ContractBase):
     @pytest.mark.parametrize("before", [0, 1])
     @pytest.mark.parametrize("fault", ["422", "lost"])
     async def test_a_bulk_write_that_met_a_fault_says_what_it_stored(
-        self, kit: Kit, process: LoopbackProcess, fault: str, before: int
+        self, kit: Kit, process: LoopbackProcess, fault: FaultKind, before: int
     ) -> None:
         """The receipts of its error are true, and writing the other events completes it, refused ones once."""
         bulk = kit.needs(SupportsBulkIngest)
@@ -178,7 +177,7 @@ class LoopbackContract(ContractBase):
         names = [f"bulk{number}" for number in range(3)]
         events = [kit.event(kit.fact(name), assistant=None) for name in names]
         if before:
-            process.fault("slow", times=before, delay_s=0)
+            process.fault("late", times=before, delay_s=0)
         process.fault(fault, times=1)
         receipts, error = await _attempt(lambda: bulk.record_events(events))
         process.clear_faults()
@@ -205,7 +204,7 @@ class LoopbackContract(ContractBase):
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_reset_that_met_a_fault_is_not_verified(
-        self, kit: Kit, process: LoopbackProcess, fault: str
+        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
         """It raises, or says that it was not verified; once the server is back it succeeds."""
         await kit.tell("blue")
@@ -217,7 +216,7 @@ class LoopbackContract(ContractBase):
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_readiness_that_met_a_fault_is_not_ready(
-        self, kit: Kit, process: LoopbackProcess, fault: str
+        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
     ) -> None:
         """An error, or a state that is not ``ready``, unless the server need not be asked to know."""
         readiness = kit.needs(SupportsReadiness)
@@ -232,7 +231,9 @@ class LoopbackContract(ContractBase):
             assert answer.state != "ready", f"{fault}, and still ready"
 
     @pytest.mark.parametrize("fault", RAISED)
-    async def test_health_tells_of_every_fault(self, kit: Kit, process: LoopbackProcess, fault: str) -> None:
+    async def test_health_tells_of_every_fault(
+        self, kit: Kit, process: LoopbackProcess, fault: FaultKind
+    ) -> None:
         """Never ``ok``, always with a warning, never an exception."""
         with process.failing(fault):
             health = await kit.slot.health()
@@ -255,7 +256,7 @@ class LoopbackContract(ContractBase):
             "health": slot.health,
             "reset_scope": lambda: slot.reset_scope(kit.scope),
         }
-        with process.failing("slow", delay_s=_SLOW_S):
+        with process.failing("late", delay_s=_SLOW_S):
             began = time.monotonic()
             answer, error = await _attempt(calls[call])
             assert time.monotonic() - began < _SLOW_S, "the call waited for the server"
@@ -295,7 +296,12 @@ class LoopbackContract(ContractBase):
             await kit.slot.aclose()
 
     async def _raised(
-        self, kit: Kit, fault: str, call: str, perform: Callable[[], Awaitable[Any]], told: str | None = None
+        self,
+        kit: Kit,
+        fault: FaultKind,
+        call: str,
+        perform: Callable[[], Awaitable[Any]],
+        told: str | None = None,
     ) -> BackendError | None:
         """The error of a call, checked; None where the answer itself says enough."""
         answer, error = await _attempt(perform)

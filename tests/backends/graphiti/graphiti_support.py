@@ -127,7 +127,7 @@ def faults_of(owner: str) -> Callable[[str], AbstractContextManager[None]]:
         driver = getattr(importlib.import_module(module), name)
 
         async def broken(self: Any, cypher: str, **parameters: Any) -> Any:
-            if kind == "down":
+            if kind == "500":
                 raise RuntimeError(f"IO exception ({FAKE_KEY}) in {cypher} with {parameters}")
             await asyncio.sleep(0.5)
             return await native(self, cypher, **parameters)

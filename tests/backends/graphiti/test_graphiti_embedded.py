@@ -207,7 +207,7 @@ async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: Scripted
 async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, BOB, open_graphs=1) as slot:
         await slot.record_event(event("I keep my passport in the drawer.", scope=BOB))
-        llm.faults.add("timeout", delay_s=30.0)
+        llm.faults.add("late", delay_s=30.0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slot.record_event, event("I ride my green bicycle."))
             await anyio.sleep(0.1)

@@ -46,10 +46,10 @@ pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
         ("422", BackendRejected),
         ("reset", BackendUnavailable),
         ("truncated", BackendError),
-        ("invalid_body", BackendError),
+        ("unreadable", BackendError),
         ("429", BackendRateLimited),
         ("500", BackendUnavailable),
-        ("bad_json", BackendProtocolError),
+        ("bad_content", BackendProtocolError),
         ("empty", BackendProtocolError),
     ],
 )
@@ -81,8 +81,8 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: 
         before = await listed(slot, "count")
         for fault, delay_s, given_up_by in (
             ("500", 0.0, "Graphiti"),
-            ("timeout", 9.0, "Graphiti"),
-            ("timeout", 1.2, "slot"),
+            ("late", 9.0, "Graphiti"),
+            ("late", 1.2, "slot"),
         ):
             llm.faults.add(fault, times=None, delay_s=delay_s)
             with pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
@@ -99,7 +99,7 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
 ) -> None:
     # The client gives up a tenth of the deadline before the slot does: more than a busy machine loses.
     async with opened(llm, tmp_path, deadlines={"write_s": 3.0}) as slot:
-        llm.faults.add("timeout", delay_s=20.0)
+        llm.faults.add("late", delay_s=20.0)
         with anyio.fail_after(15):
             with pytest.raises(BackendTimeout) as raised:
                 await slot.record_event(event("I keep my passport in the drawer."))
@@ -113,7 +113,7 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
 
 async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
-        llm.faults.add("timeout", times=None, delay_s=0.2)  # three such answers take longer than the deadline
+        llm.faults.add("late", times=None, delay_s=0.2)  # three such answers take longer than the deadline
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         await anyio.sleep(0.8)
         assert receipt.status == "unknown"
@@ -190,7 +190,7 @@ async def test_a_lost_answer_is_settled_by_a_look_up(
 
 async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
-        with graph_fault("down"):
+        with graph_fault("500"):
             health = await slot.health()
         assert health.status == "unavailable"
         assert (await slot.health()).versions.keys() == {"graphiti-core", "kuzu"}

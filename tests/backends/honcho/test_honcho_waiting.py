@@ -264,7 +264,7 @@ async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDoub
     async with slot_on(double, quiet_period_s=0.0) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0.6)
+        double.faults.add("late", endpoint="POST */messages", delay_s=0.6)
         double.model.enqueue_s = 0.4
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slot.record_event, event(2, "I like tea."))
@@ -279,7 +279,7 @@ async def test_a_write_while_one_waits_is_expected_all_the_same(double: HonchoDo
     async with slot_on(double, quiet_period_s=0.0) as slot:
         await slot.record_event(event(1))
         double.model.enqueue_s = 0.1
-        double.faults.add("slow", endpoint="POST */conclusions/list", delay_s=0.2)
+        double.faults.add("late", endpoint="POST */conclusions/list", delay_s=0.2)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_wait, slot)  # it has counted, and asks for the newest conclusion
             await anyio.sleep(0.1)
@@ -367,7 +367,7 @@ async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> 
 async def test_a_reset_waits_for_readers(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
-        double.faults.add("slow", endpoint="GET */context", delay_s=0.8)
+        double.faults.add("late", endpoint="GET */context", delay_s=0.8)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, slot)
             await _fired(double)

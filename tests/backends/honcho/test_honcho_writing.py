@@ -150,7 +150,7 @@ async def test_as_many_keys_and_levels_as_honcho_keeps_are_kept(double: HonchoDo
 # -- nothing twice --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["lost", "truncated", "bad_json"])
+@pytest.mark.parametrize("fault", ["lost", "truncated", "unreadable"])
 async def test_a_write_whose_answer_was_lost_is_found_and_not_sent_again(
     double: HonchoDouble, fault: str
 ) -> None:
@@ -193,7 +193,7 @@ async def test_an_event_stored_in_part_is_completed(double: HonchoDouble, fault:
     said = [f"I like number {number}." for number in range(250)]
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0)
+        double.faults.add("late", endpoint="POST */messages", delay_s=0)
         double.faults.add(fault, endpoint="POST */messages")
         receipt = await slot.record_event(event(1, *said))
         assert await adapter_of(slot).find_event(event(1, *said)) == receipt.native_ids
@@ -210,7 +210,7 @@ async def test_an_event_of_which_the_second_part_is_refused_may_not_be_called_un
     said = [f"I like number {number}." for number in range(250)]
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0)
+        double.faults.add("late", endpoint="POST */messages", delay_s=0)
         double.faults.add("429", endpoint="POST */messages", times=4)
         assert (await slot.record_event(event(1, *said))).status == "unknown"
         double.faults.clear()
@@ -225,7 +225,7 @@ async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(
 ) -> None:
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0.3)
+        double.faults.add("late", endpoint="POST */messages", delay_s=0.3)
         with anyio.move_on_after(0.1):
             await slot.record_event(event(1, "I like tea."))
         await anyio.sleep(arrives_s * 4)  # 0: while it is under way; else once it is stored
@@ -244,7 +244,7 @@ async def test_a_write_that_passed_its_deadline_and_is_sent_again_is_stored_once
         await slot.record_event(event(0))
         rules, usual = slot._rules, slot.deadlines
         rules.deadlines = usual.model_copy(update={"write_s": 0.2, "query_s": 0.2})
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0.6)
+        double.faults.add("late", endpoint="POST */messages", delay_s=0.6)
         assert (await slot.record_event(event(1, "I like tea."))).status == "unknown"
         with anyio.fail_after(10):
             while len(stored(double)) < 2:  # noqa: ASYNC110 (of another thread)
@@ -325,7 +325,7 @@ async def test_a_bulk_that_failed_says_what_is_stored_and_goes_on_where_it_ended
     events = [event(number, f"I am {number}.") for number in range(230)]
     async with slot_on(double) as slot:
         await slot.record_event(event(999))
-        double.faults.add("slow", endpoint="POST */messages", delay_s=0)
+        double.faults.add("late", endpoint="POST */messages", delay_s=0)
         double.faults.add(fault, endpoint="POST */messages")
         with pytest.raises(BackendError) as raised:
             await _bulk(slot).record_events(events)

@@ -106,18 +106,18 @@ async def test_tool_messages_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> 
         ("403", BackendAuthError),
         ("429", BackendRateLimited),
         ("500", BackendUnavailable),
-        ("timeout", BackendTimeout),
+        ("late", BackendTimeout),
         ("reset", BackendUnavailable),
         ("truncated", BackendUnavailable),
-        ("bad_json", BackendProtocolError),
+        ("bad_content", BackendProtocolError),
         ("empty", BackendProtocolError),
-        ("invalid_body", BackendProtocolError),
+        ("unreadable", BackendProtocolError),
     ],
 )
 async def test_a_failing_model_is_an_error_by_its_cause_and_nothing_is_stored(
     tmp_path: Path, llm: ScriptedLLM, endpoint: str, fault: Any, error: type[BackendError]
 ) -> None:
-    short = {"deadlines": {"write_s": 3.0, "retrieve_s": 2.0}} if fault == "timeout" else {}
+    short = {"deadlines": {"write_s": 3.0, "retrieve_s": 2.0}} if fault == "late" else {}
     async with inferring(tmp_path, llm, **short) as slot:
         llm.faults.add(fault, endpoint=endpoint, times=None, delay_s=3.5)
         with pytest.raises(error) as raised:
@@ -231,7 +231,7 @@ async def test_others_read_while_a_model_is_asked(tmp_path: Path, llm: ScriptedL
     """Embedded Qdrant takes one call at a time, but an extraction is mostly waiting."""
     async with inferring(tmp_path, llm, BOB) as slot:
         await slot.record_event(event("I have a cat.", scope=BOB))
-        llm.faults.add("timeout", endpoint="chat/completions", delay_s=1.5)
+        llm.faults.add("late", endpoint="chat/completions", delay_s=1.5)
         written: list[Any] = []
 
         async def write() -> None:

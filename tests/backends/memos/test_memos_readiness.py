@@ -51,7 +51,7 @@ async def test_a_task_that_is_handed_over_is_not_forgotten(double):
 
 async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
     async with opened(double, deadlines={"write_s": 0.05}) as slot:
-        double.faults.add("slow", endpoint="POST /product/add", delay_s=0.4)
+        double.faults.add("late", endpoint="POST /product/add", delay_s=0.4)
         assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
         asked = len(double.requests)
         answer = await slot.capability(SupportsReadiness).readiness(ALICE)
@@ -271,7 +271,7 @@ async def test_a_write_while_readiness_is_asked_for_is_waited_for_all_the_same(d
         await anyio.sleep(0.05)  # done, and nobody has asked yet
         await ask(slot)
         double.model.held = True
-        double.faults.add("slow", endpoint="GET /product/scheduler/*", delay_s=0.2)
+        double.faults.add("late", endpoint="GET /product/scheduler/*", delay_s=0.2)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ready, slot)
             await anyio.sleep(0.1)

@@ -271,7 +271,7 @@ async def test_a_write_without_a_vector_is_not_committed(double, block, found):
     assert bool(receipt.warnings) == (found == "pending")
 
 
-@pytest.mark.parametrize("fault", ["500", "429", "reset", "bad_json"])
+@pytest.mark.parametrize("fault", ["500", "429", "reset", "unreadable"])
 async def test_a_write_that_could_not_be_looked_up_is_no_failed_write(double, fault):
     """Raising would say that the event is not stored, and have it written twice."""
     async with opened(double, async_mode="sync") as slot:

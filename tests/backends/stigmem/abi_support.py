@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from stigmem_double import StigmemDouble
@@ -14,6 +12,7 @@ from stigmem_double import StigmemDouble
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.writers import Surfaces
 from memory.testing import LoopbackAnswer, LoopbackRequest
+from memory.testing.faults import FaultKind
 
 AGENT = "stigmem://node/agent/coder"
 OTHER = "stigmem://node/agent/reviewer"
@@ -23,24 +22,15 @@ surfaces = Surfaces(AGENT, "node")
 
 
 class FaultyNode(StigmemDouble):
-    """A double with faults at some of its requests, counted from 1: ``{2: "busy"}``.
+    """A double with faults at some of its requests, counted from 1: ``{2: "503"}``; ``late`` is never in time."""
 
-    Further faults: ``stuck`` (no answer until the test is over), ``bad`` (a 422 that echoes what was sent).
-    """
-
-    def __init__(self, faults: dict[int, str] | None = None) -> None:
+    def __init__(self, faults: Mapping[int, FaultKind] | None = None) -> None:
         super().__init__()
-        self.planned = faults or {}
-        self.stall_s = 30.0
+        self.planned = dict(faults or {})
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
-        fault = self.planned.get(len(self.requests) + 1)
-        if fault == "bad":
-            spoilt = {**(request.json or {}), "scope": "galaxy", "entity": ""}
-            params = {**request.params, "scope": "galaxy"}
-            request = replace(request, params=params, body=json.dumps(spoilt).encode())
-        elif fault is not None:
-            self.fault, self.fault_left = {"stuck": "stall"}.get(fault, fault), 1
+        if fault := self.planned.get(len(self.requests) + 1):
+            self.faults.add(fault)
         return super().respond(request)
 
     @property

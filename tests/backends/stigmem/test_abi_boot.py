@@ -268,7 +268,7 @@ async def test_a_withheld_handoff_ref_is_nobodys(double: StigmemDouble) -> None:
         (6, "handoff details"),
     ],
 )
-@pytest.mark.parametrize("fault", ["bad", "garbage", "quota"])
+@pytest.mark.parametrize("fault", ["422", "unreadable", "429"])
 async def test_each_pull_is_non_fatal_and_is_named(position: int, what: str, fault: str) -> None:
     with FaultyNode() as node:
         await fill(node.url)
@@ -286,7 +286,7 @@ async def test_each_pull_is_non_fatal_and_is_named(position: int, what: str, fau
 async def test_a_boot_has_a_deadline_and_keeps_what_it_has() -> None:
     with FaultyNode() as node:
         await fill(node.url)
-        node.planned = {len(node.requests) + 4: "stuck"}
+        node.planned = {len(node.requests) + 4: "late"}
         before = time.monotonic()
         context = await agent(node, boot_timeout_s=0.5).boot(USER, [PROJECT])
         assert time.monotonic() - before < 5

@@ -296,11 +296,11 @@ async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> No
 @pytest.mark.parametrize(
     ("fault", "uncertain", "cause"),
     [
-        ("bad", False, BackendRejected),
-        ("quota", False, BackendError),
-        ("busy", True, BackendUnavailable),
+        ("422", False, BackendRejected),
+        ("429", False, BackendError),
+        ("503", True, BackendUnavailable),
         ("reset", True, BackendUnavailable),
-        ("garbage", True, BackendError),
+        ("unreadable", True, BackendError),
     ],
 )
 async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
@@ -338,7 +338,7 @@ async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
 
 @pytest.mark.anyio
 async def test_a_handoff_of_which_nothing_exists_says_so_by_its_error() -> None:
-    with FaultyNode({1: "bad"}) as double:
+    with FaultyNode({1: "422"}) as double:
         async with StigmemNode(double.url) as node:
             with pytest.raises(BackendRejected) as failed:
                 await carry_out(node, surfaces.handoff(OTHER, "s"))
@@ -347,7 +347,7 @@ async def test_a_handoff_of_which_nothing_exists_says_so_by_its_error() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("second", ["bad", "quota"])
+@pytest.mark.parametrize("second", ["422", "429"])
 async def test_a_lost_answer_is_not_forgotten_because_the_retry_was_refused(second: str) -> None:
     """Node and client may disagree for ever, if the second answer were to speak for the first."""
     with FaultyNode({1: "reset", 2: second}) as double:

@@ -316,11 +316,12 @@ async def test_a_deviation_of_another_kind_is_a_failure(double, mutate):
 
 
 async def test_a_node_that_goes_away_fails_rows_and_one_that_is_not_there_raises(double):
-    double.fault = "busy"
+    double.faults.add("503", times=None)
     rows = await run_conformance(double.url)
     assert by_status(rows, Status.FAILED) == set(OWN) - {"decay-retraction"}
     assert "HTTP 503 instead of 201" in {row.why for row in rows}
-    double.fault = "reset"
+    double.faults.clear()
+    double.faults.add("reset", times=None)
     with pytest.raises(BackendUnavailable):
         await run_conformance(double.url)
 
@@ -410,7 +411,7 @@ def test_the_command_prints_a_table_and_fails_where_a_vector_does(double):
     assert result.stdout.splitlines()[-1] == (
         f"{len(OWN)} vectors: {len(OWN) - 2} passed, 0 failed, 0 known deviation, 2 not run"
     )
-    double.fault = "busy"
+    double.faults.add("503", times=None)
     failed = command("--json", url=double.url)
     told = json.loads(failed.stdout)
     assert failed.exit_code == 1

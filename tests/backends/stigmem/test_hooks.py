@@ -227,7 +227,7 @@ def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -
 @pytest.mark.thorough
 @pytest.mark.parametrize("flags", [[], ["--process"]])
 def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> None:
-    with FaultyNode({3: "stuck"}) as node:
+    with FaultyNode({3: "late"}) as node:
         env = {**os.environ, "STIGMEM_URL": node.url, "STIGMEM_SOURCE_ENTITY": AGENT}
         result = subprocess.run(
             [*COMMAND, *WRITES["handoff"], "--wait", "4", *flags],
@@ -243,7 +243,7 @@ def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> Non
 
 @pytest.mark.thorough
 def test_an_intent_left_half_way_says_which_facts_exist() -> None:
-    with FaultyNode({7: "stuck"}) as node:
+    with FaultyNode({7: "late"}) as node:
         node.node.lacks = {"intents"}  # type: ignore[attr-defined]
         env = {**os.environ, "STIGMEM_URL": node.url, "STIGMEM_SOURCE_ENTITY": AGENT}
         result = subprocess.run(
@@ -260,7 +260,7 @@ def test_an_intent_left_half_way_says_which_facts_exist() -> None:
 
 
 def test_an_intent_that_was_sent_and_not_answered_is_named() -> None:
-    with FaultyNode({3: "stuck"}) as node:
+    with FaultyNode({3: "late"}) as node:
         result = run(*INTENT, "--wait", "1.5", url=node.url)
         assert result.exit_code == 0
         sent = node.requests[2].json["id"].removeprefix("intent:")

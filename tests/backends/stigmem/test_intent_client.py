@@ -83,7 +83,7 @@ async def test_the_route_is_probed_once_and_nothing_is_stored_by_it(double):
 async def test_a_node_that_cannot_be_asked_is_asked_again(double):
     async with client(double) as node:
         intents = IntentClient(node)
-        double.fault, double.fault_left = "busy", 1
+        double.faults.add("503")
         with pytest.raises(BackendUnavailable):
             await intents.route()
         assert await intents.route() == "native"
@@ -146,7 +146,7 @@ async def test_expired_envelopes_are_no_longer_in_flight(intents, double):
 async def test_unknown_envelopes_are_none_and_a_failing_node_is_an_error(intents, double):
     assert await intents.get("00000000-0000-4000-8000-000000000000") is None
     assert await intents.get("stigmem://node.example/intent/none") is None
-    double.fault = "down"
+    double.faults.add("500", times=None)
     for call in (
         intents.get("00000000-0000-4000-8000-000000000000"),
         intents.in_flight(),
@@ -200,7 +200,7 @@ async def test_the_uri_of_a_fact_leads_to_the_fact_unless_it_would_leave_its_sco
         )
         assert [fact["value"]["v"] for fact in context["facts"]] == ["window", "terrace"]
         assert context["not_found"] == refs[2:]
-        double.fault = "busy"
+        double.faults.add("503", times=None)
         with pytest.raises(BackendUnavailable):
             await intents.escalate(receipt.entity, envelope, source=READER, problem="taken")
 
@@ -236,12 +236,12 @@ class Failing(StigmemNode):
 
     async def assert_fact(self, fact):
         if self._left == 0:
-            self._double.fault = self._fault
+            self._double.faults.add(self._fault, times=None)
         self._left -= 1
         return await super().assert_fact(fact)
 
 
-@pytest.mark.parametrize("fault", ["busy", "reset", "stall", "quota"])
+@pytest.mark.parametrize("fault", ["503", "reset", "late", "429"])
 @pytest.mark.parametrize("at", [1, 5, -2])
 async def test_a_partly_asserted_envelope_says_which_facts_exist(double, at, fault):
     double.node.lacks = {"intents"}
@@ -254,13 +254,13 @@ async def test_a_partly_asserted_envelope_says_which_facts_exist(double, at, fau
     async with Failing(double, at, fault) as node:
         with pytest.raises(IncompleteWrite) as caught:
             await IntentClient(node).submit(envelope)
-    double.fault = None
+    double.faults.clear()
     error = caught.value
     there = {fact["id"] for fact in double.node.facts}
     assert {fact.id for fact in error.existing} <= there
     assert len(error.existing) == at
     unsure = int(error.uncertain is not None)
-    assert unsure == (fault != "quota"), "after 5xx or silence a fact may exist"
+    assert unsure == (fault != "429"), "after 5xx or silence a fact may exist"
     assert len(error.existing) + unsure + len(error.missing) == total
     assert all(fact.id in str(error) for fact in error.existing)
     assert envelope.goal not in str(error), "what was said stays out of errors"
@@ -312,7 +312,7 @@ async def test_a_native_request_that_never_arrived_is_an_error(double):
     async with client(double) as node:
         intents = IntentClient(node)
         await intents.route()
-        double.fault, double.fault_left = "reset", 1
+        double.faults.add("reset")
         with pytest.raises(BackendUnavailable):
             await intents.submit(full())
         assert double.node.intents == {}

@@ -197,7 +197,7 @@ async def test_equal_events_of_two_scopes_are_two(tenant_double: StigmemDouble) 
     assert len({fact["cid"] for fact in tenant_double.node.facts}) == 2
 
 
-@pytest.mark.parametrize("fault", ["busy", "quota"])
+@pytest.mark.parametrize("fault", ["503", "429"])
 async def test_half_a_turn_says_so_and_can_be_completed(
     double: StigmemDouble, monkeypatch, fault: str
 ) -> None:
@@ -207,7 +207,7 @@ async def test_half_a_turn_says_so_and_can_be_completed(
 
         def second_fails(request: LoopbackRequest) -> LoopbackAnswer | None:
             if request.json and request.json.get("value", {}).get("v") == "Noted.":
-                double.fault = fault
+                double.faults.add(fault, times=None)
             return respond(request)
 
         monkeypatch.setattr(double, "respond", second_fails)
@@ -215,7 +215,7 @@ async def test_half_a_turn_says_so_and_can_be_completed(
         assert receipt.status == "unknown"
         assert "1 of 2 messages are stored, write it again" in receipt.warnings[0]
         monkeypatch.undo()
-        double.fault = None
+        double.faults.clear()
         assert len((await memory.record_event(event("I like oolong.", "Noted."))).native_ids) == 2
     assert len(double.node.facts) == 2
 
@@ -231,7 +231,8 @@ async def test_a_broken_preload_keeps_its_receipts(double: StigmemDouble, monkey
     respond = double.respond
 
     def full_after_one(request: LoopbackRequest) -> LoopbackAnswer | None:
-        double.fault = "down" if double.node.facts else None
+        if double.node.facts:
+            double.faults.add("500")
         return respond(request)
 
     async with memory_on(double) as memory:

@@ -6,10 +6,11 @@ import anyio
 import pytest
 from stigmem_double import ADMIN_KEY, StigmemDouble
 
-from memory import BackendError, BackendUnavailable, InputError
+from memory import BackendUnavailable, InputError
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
+from memory.testing.faults import FaultKind
 
 pytestmark = pytest.mark.anyio
 
@@ -84,22 +85,23 @@ async def test_no_session_header_is_sent(double: StigmemDouble) -> None:
     assert not any("stigmem-session" in request.headers for request in double.requests)
 
 
-@pytest.mark.parametrize(("fault", "kind"), [("down", BackendUnavailable), ("busy", BackendUnavailable)])
-async def test_a_failing_node_is_asked_twice(
-    double: StigmemDouble, fault: str, kind: type[BackendError]
-) -> None:
+@pytest.mark.parametrize("fault", ["500", "503"])
+async def test_a_failing_node_is_asked_twice(double: StigmemDouble, fault: FaultKind) -> None:
     async with node_of(double) as node:
         for call in (node.me, lambda: node.assert_fact(fact()), lambda: node.recall("secret", scope="team")):
-            double.fault, before = fault, len(double.requests)
-            with pytest.raises(kind) as raised:
+            double.faults.add(fault, times=None)
+            before = len(double.requests)
+            with pytest.raises(BackendUnavailable) as raised:
                 await call()
             assert len(double.requests) == before + 2
             assert "secret" not in f"{raised.value} {raised.value.diagnostics}"
             assert raised.value.__cause__ is not None
-            double.fault, double.fault_left = fault, 1
+            double.faults.clear()
+            double.faults.add(fault)
             await call()
-        double.fault, before = fault, len(double.requests)
-        with pytest.raises(kind):
+        double.faults.add(fault, times=None)
+        before = len(double.requests)
+        with pytest.raises(BackendUnavailable):
             await node.request("POST", "/v1/intents", json={})
         assert len(double.requests) == before + 1, "an intent sent twice would be two"
 
@@ -109,20 +111,20 @@ async def test_a_plain_text_500_ends_the_connection(double: StigmemDouble) -> No
         await node.me()
         await node.me()
         assert double.connections == 1
-        double.fault, double.fault_left = "down", 1
+        double.faults.add("500")
         await node.me()
         assert double.connections == 2
-        double.fault, double.fault_left = "busy", 1
+        double.faults.add("503")
         await node.me()
         assert double.connections == 2, "a 503 in JSON is the node's own answer"
 
 
 async def test_a_lost_answer_is_asked_for_again(double: StigmemDouble) -> None:
     async with node_of(double) as node:
-        double.fault, double.fault_left = "reset", 1
+        double.faults.add("reset")
         stored = await node.assert_fact(fact())
         assert [one["id"] for one in double.node.facts] == [stored.id]
-        double.fault = "reset"
+        double.faults.add("reset", times=None)
         with pytest.raises(BackendUnavailable) as raised:
             await node.assert_fact(fact(2))
         assert raised.value.ambiguous
@@ -146,7 +148,8 @@ async def test_a_refusal_is_final(double: StigmemDouble) -> None:
 
 async def test_a_quota_says_when_to_come_back(double: StigmemDouble) -> None:
     async with node_of(double) as node:
-        double.fault, before = "quota", len(double.requests)
+        double.faults.add("429", times=None)
+        before = len(double.requests)
         with pytest.raises(BackendRateLimited, match="4 s") as raised:
             await node.assert_fact(fact())
         assert raised.value.retry_after_s == 3.5
@@ -160,18 +163,19 @@ async def test_the_key_goes_to_the_configured_origin_alone(tenant_double: Stigme
         for path in ("//evil.example/v1/me", "http://evil.example/v1/me", "v1/me", ""):
             with pytest.raises(InputError, match="path"):
                 await node.request("GET", path)
-        tenant_double.fault, before = "redirect", len(tenant_double.requests)
+        tenant_double.faults.add("redirect", times=None)
+        before = len(tenant_double.requests)
         with pytest.raises(BackendProtocolError, match="redirect"):
             await node.me()
         assert len(tenant_double.requests) == before + 1
-        tenant_double.fault = None
+        tenant_double.faults.clear()
         with pytest.raises(BackendAuthError, match="wrong or expired"):
             await node.with_key("another").me()
 
 
 async def test_what_is_no_json_is_no_answer(double: StigmemDouble) -> None:
     async with node_of(double) as node:
-        double.fault = "garbage"
+        double.faults.add("unreadable", times=None)
         with pytest.raises(BackendProtocolError, match="JSON"):
             await node.me()
 
@@ -198,9 +202,8 @@ async def test_nobody_listens() -> None:
 
 
 async def test_a_cancelled_call_leaves_the_client_usable(double: StigmemDouble) -> None:
-    double.stall_s = 0.2
     async with node_of(double) as node:
-        double.fault, double.fault_left = "stall", 1
+        double.faults.add("late", delay_s=0.2)
         with anyio.move_on_after(0.05) as scope:
             await node.recall("a" * 100_000, scope="team")
         assert scope.cancelled_caught
