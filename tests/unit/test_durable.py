@@ -55,7 +55,7 @@ def no_pauses(monkeypatch):
 
 
 def journaled(adapter, path, **more):
-    return MemorySlot(adapter, scope=ALICE, deadlines=QUICK, journal=Journal(path / "j.db"), **more)
+    return MemorySlot(adapter, scope=ALICE, journal=Journal(path / "j.db"), **more)
 
 
 def stored(adapter):
@@ -301,7 +301,7 @@ async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
             return receipt
 
     adapter = Slow()
-    async with journaled(adapter, tmp_path) as slot:
+    async with journaled(adapter, tmp_path, deadlines=QUICK) as slot:
         with anyio.move_on_after(0.02):
             await slot.record_event(event(1))
         receipt = await slot.record_event(event(1))

@@ -1,7 +1,7 @@
 """What a retrieval's trace says while writes are only queued: never that it has read them."""
 
 import pytest
-from slot_support import ALICE, BOB, QUICK, Obedient, anyio_backend, ask, event
+from slot_support import ALICE, BOB, Obedient, anyio_backend, ask, event
 
 from memory import MemorySlot, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import SequentialBulk
@@ -43,7 +43,7 @@ class Queueing(SequentialBulk, Obedient):
 
 
 def opened(adapter, **more):
-    return MemorySlot(adapter, scope=ALICE, deadlines=QUICK, **more)
+    return MemorySlot(adapter, scope=ALICE, **more)
 
 
 async def read(slot, scope=ALICE):

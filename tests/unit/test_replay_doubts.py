@@ -1,7 +1,7 @@
 """A replay says ``complete`` where every event is known to have arrived; a doubt does not end by asking twice."""
 
 import pytest
-from slot_support import ALICE, QUICK, Lookup, Obedient, anyio_backend, event
+from slot_support import ALICE, Lookup, Obedient, anyio_backend, event
 
 from memory import AdapterMode, BackendUnavailable, InputError, MemorySlot
 from memory.adapter import ContextEntry
@@ -22,7 +22,7 @@ async def journal(tmp_path):
 
 
 async def moved(journal, adapter, **more):
-    async with MemorySlot(adapter, deadlines=QUICK) as slot:
+    async with MemorySlot(adapter) as slot:
         report = await replay(journal, slot, "target", **more)
     (one,) = report.scopes
     return report.complete, one.earlier, one.written, len(one.unknown)
@@ -44,7 +44,7 @@ async def test_an_event_without_an_answer_stays_unknown_whoever_asks_again(journ
 async def test_the_event_in_doubt_is_named_and_sent_again_only_where_that_is_asked_for(journal):
     adapter = Obedient()
     adapter.next_write = [LOST]
-    async with MemorySlot(adapter, deadlines=QUICK) as slot:
+    async with MemorySlot(adapter) as slot:
         (one,) = (await replay(journal, slot, "target")).scopes
         assert (one.unknown, one.settled) == (("e0",), 0)
         adapter.next_write = [LOST]
