@@ -8,8 +8,7 @@ receipt with its trace. Every other call goes the same way, and none goes past `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -28,9 +27,8 @@ from memory.contract.errors import (
     BackendError,
     CapabilityNotSupported,
     ReadOnlyError,
-    ScopeError,
 )
-from memory.contract.events import MemoryEvent, Message
+from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
     BackendHealth,
     ModeReceipt,
@@ -52,7 +50,7 @@ from memory.slot.rendering import Rendering
 from memory.slot.rules import Deadlines, Rules, Span
 from memory.slot.stripping import without_recalled_context
 from memory.slot.tracing import TraceSink
-from memory.slot.turns import event_of, request_of
+from memory.slot.turns import HostCalls
 from memory.slot.view import Occupancy, ScopedMemory
 
 __all__ = ["Deadlines", "MemorySlot"]
@@ -60,7 +58,7 @@ __all__ = ["Deadlines", "MemorySlot"]
 T = TypeVar("T")
 
 
-class MemorySlot:
+class MemorySlot(HostCalls):
     """The memory an agent loop holds. Itself a :class:`MemoryAdapter`.
 
     Args:
@@ -94,9 +92,8 @@ class MemorySlot:
         idle_scopes: int = 256,
     ) -> None:
         self.backend_name = adapter.backend_name
-        self.scope = scope
+        super().__init__(scope, budget or ContextBudget())
         self.host_file = host_file
-        self.budget = budget or ContextBudget()
         self.deadlines = deadlines or Deadlines()
         self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
         self._adapter = adapter
@@ -389,101 +386,7 @@ class MemorySlot:
         """Forget that a scope was set up, with what is held for it in this process. Its memory stays."""
         self._rules.drop_scope(scope)
 
-    # -- for hosts --------------------------------------------------------------------------------------
-
-    async def before_turn(
-        self,
-        user: str,
-        *,
-        session_id: str,
-        scope: MemoryScope | None = None,
-        budget: ContextBudget | None = None,
-        scenario: str | None = None,
-        context: str | None = None,
-        attribute: str | None = None,
-        filters: Mapping[str, Any] | None = None,
-        exclude_session: bool = False,
-    ) -> str:
-        """The context section for the prompt of the coming turn, or ``""`` where nothing is remembered.
-
-        Args:
-            user: what the user just said; recalled context in it is ignored.
-            session_id: the conversation.
-            scope, budget: in place of the slot's defaults.
-            scenario, context, attribute, filters: as in :class:`RetrieveRequest`.
-            exclude_session: leave out what was said in this conversation, where the backend tells; for hosts whose
-                chat window still shows it.
-        """
-        request = request_of(
-            user,
-            session_id,
-            self.scope_or_default(scope),
-            budget=budget or self.budget,
-            scenario=scenario,
-            context=context,
-            attribute=attribute,
-            filters=filters,
-            exclude_session=exclude_session,
-        )
-        return (await self.retrieve(request)).formatted_context
-
-    async def after_turn(
-        self,
-        *,
-        session_id: str,
-        user: str | None = None,
-        assistant: str | None = None,
-        messages: Iterable[Message] = (),
-        scope: MemoryScope | None = None,
-        event_id: str | None = None,
-        turn_id: str | None = None,
-        timestamp: datetime | None = None,
-        agent_id: str = "agent",
-        scenario: str | None = None,
-        context: str | None = None,
-        attribute: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> WriteReceipt:
-        """Record what was said in a turn.
-
-        Args:
-            session_id: the conversation.
-            user, assistant: what each said; blank ones are left out.
-            messages: further messages between the two, such as tool results.
-            scope: in place of the slot's default.
-            event_id, turn_id: fresh ids by default; give your own where a turn may be recorded twice.
-            timestamp: when it was said; now by default.
-            agent_id, scenario, context, attribute, metadata: as in :class:`MemoryEvent`.
-        """
-        event = event_of(
-            session_id,
-            self.scope_or_default(scope),
-            user=user,
-            assistant=assistant,
-            messages=messages,
-            event_id=event_id,
-            turn_id=turn_id,
-            timestamp=timestamp,
-            agent_id=agent_id,
-            scenario=scenario,
-            context=context,
-            attribute=attribute,
-            metadata=metadata,
-        )
-        return await self.record_event(event)
-
     # -- for what is built on the slot -------------------------------------------------------------------
-
-    def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
-        """``scope``, or the slot's own.
-
-        Raises:
-            ScopeError: there is neither.
-        """
-        chosen = scope or self.scope
-        if chosen is None:
-            raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
-        return chosen
 
     def note(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
         """A line in the trace for what was decided about the memory without a call of it.

@@ -57,7 +57,7 @@ async def test_what_one_scope_writes_another_reads_and_a_reset_spares(
 async def test_with_redis_every_cube_is_waited_for(memos_redis_rig: MemosProcess) -> None:
     shared = sharing("team")
     async with opened(memos_redis_rig, scheduler="redis", **shared) as memory:
-        with memos_redis_rig.llm_fault("timeout", endpoint="chat/completions", delay_s=1.0):
+        with memos_redis_rig.llm_fault("late", endpoint="chat/completions", delay_s=1.0):
             await memory.after_turn(session_id="s", user="I live in Berlin.")
             assert (await ready(memory, 0.2))[0] == "pending"
         assert (await ready(memory))[0] == "ready"
@@ -65,7 +65,7 @@ async def test_with_redis_every_cube_is_waited_for(memos_redis_rig: MemosProcess
         assert texts == ["I live in Berlin."] * 2, "the model's, of both cubes"
 
 
-@pytest.mark.parametrize("kind", ["500", "bad_json"])
+@pytest.mark.parametrize("kind", ["500", "bad_content"])
 async def test_a_model_that_fails_is_told_of_every_cube(memos_rig_process: MemosProcess, kind: str) -> None:
     shared = sharing("team")
     async with opened(memos_rig_process, **shared) as memory:

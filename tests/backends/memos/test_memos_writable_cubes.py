@@ -42,7 +42,7 @@ def rows(double: MemosDouble, cube: str) -> list[Row]:
 
 
 def fail_second_add(double: MemosDouble, fault: str) -> None:
-    double.faults.add("slow", endpoint=ADD, delay_s=0.0)
+    double.faults.add("late", endpoint=ADD, delay_s=0.0)
     double.faults.add(fault, endpoint=ADD)
 
 
