@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 import anyio
 from pydantic import Field, model_validator
 
+from conditions._consolidation import Consolidation, UpdatePolicy
 from conditions._control import ControlCondition
-from conditions._cuts import cut_freeing, cut_within
 from conditions._document import PackedDocument, pack_document
 from conditions._event_log import OwnedDirectory
 from conditions._extractive import ExtractiveSummariser
@@ -26,10 +26,8 @@ from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Notebook, Summariser
 from memory import (
     AdapterMode,
-    BackendError,
     BackendHealth,
     BackendReadiness,
-    CapabilityNotSupported,
     MemoryEvent,
     MemoryScope,
     NativeQueryRequest,
@@ -45,6 +43,7 @@ from memory.adapter import (
     ModeReceipt,
     NativeQueryResult,
     NativeWorker,
+    Operation,
     PluginInfo,
     PluginOptions,
     ResetReceipt,
@@ -56,8 +55,6 @@ __all__ = ["RollingSummary", "RollingSummaryOptions", "memslot_create", "memslot
 
 # Nanobot v0.1.4.post6 keeps this much of the window free for the answer and for estimation errors.
 _RESERVED_TOKENS = 4096 + 1024
-_ROUNDS = 5
-_ATTEMPTS = 3
 _PAUSE_S = 0.5
 # Of a write's deadline, how much summarising may take before the write is answered without it.
 _WRITE_SHARE = 0.8
@@ -68,7 +65,7 @@ class RollingSummaryOptions(PluginOptions):
 
     max_tokens: Annotated[int, Field(gt=0)] = 8000
     """Upper bound of the long-term memory."""
-    update_policy: Literal["after_accumulation_session", "token_threshold"] = "after_accumulation_session"
+    update_policy: UpdatePolicy = "after_accumulation_session"
     """When to summarise: as soon as the next session begins, or when the context window fills up."""
     context_window_tokens: Annotated[int, Field(gt=_RESERVED_TOKENS)] = 65536
     """The window that ``token_threshold`` watches (5120 tokens of it are kept free); also bounds one LLM call."""
@@ -113,16 +110,18 @@ class RollingSummary(ControlCondition):
                 consistency="async_derived",
                 pet_observability="versioned",
                 stand_ins=options.stand_ins,
+                native_queries=dict.fromkeys(("memory", "history", "pending"), Operation()),
             ),
         )
         self._options = options
         self._summariser = summariser
         self._counter = counter
         self._write_limit_s = math.inf if write_deadline_s is None else write_deadline_s * _WRITE_SHARE
-        self._window = options.context_window_tokens - _RESERVED_TOKENS
+        self._consolidation = Consolidation(
+            summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS
+        )
         self._directory = OwnedDirectory(options.path, name) if options.path else None
         self._notebooks: dict[MemoryScope, Notebook] = {}
-        self._read_only = False
 
     # -- lifecycle --------------------------------------------------------------------------------------
 
@@ -165,13 +164,15 @@ class RollingSummary(ControlCondition):
 
         While read-only nothing is summarised, not even by ``wait_until_ready``.
         """
-        if mode.read_only and not self._read_only:
+        if mode.read_only and not self._consolidation.read_only:
             with anyio.move_on_after(self._write_limit_s):
                 for notebook in list(self._notebooks.values()):
                     async with notebook.lock:
-                        while notebook.pending and await self._summarise(notebook, len(notebook.pending)):
+                        while notebook.pending and await self._consolidation.some(
+                            notebook, len(notebook.pending)
+                        ):
                             pass
-        self._read_only = mode.read_only
+        self._consolidation.read_only = mode.read_only
         return await super().set_mode(mode)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
@@ -231,7 +232,7 @@ class RollingSummary(ControlCondition):
                 notebook.add(event)
             before = notebook.progress
             with anyio.move_on_after(self._write_limit_s) as limit:
-                await self._summarise_due(notebook)
+                await self._consolidation.due(notebook)
         if limit.cancelled_caught:
             warnings.append("summarising took too long for a write; it is tried again with the next one")
         elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
@@ -292,7 +293,7 @@ class RollingSummary(ControlCondition):
             state = "failed"
             archived = f"{progress.raw_archived} messages went into the history unsummarised{because}"
             detail = f"{archived}; {waiting} more wait" if waiting else archived
-        if waiting and self._read_only:
+        if waiting and self._consolidation.read_only:
             detail += "; nothing is summarised while read-only"
         return BackendReadiness(
             state=state, detail=detail, pending_count=waiting, last_derived_at=progress.last_derived_at
@@ -305,30 +306,22 @@ class RollingSummary(ControlCondition):
         if notebook is not None:
             with anyio.move_on_after(timeout_s):
                 async with notebook.lock:
-                    while notebook.pending and not self._read_only:
-                        if not await self._summarise(notebook, len(notebook.pending)):
+                    while notebook.pending and not self._consolidation.read_only:
+                        if not await self._consolidation.some(notebook, len(notebook.pending)):
                             progress = notebook.progress
                             await anyio.sleep(max(progress.retry_after_s, _PAUSE_S * 2**progress.failures))
         found = await self.readiness(scope)
         return found.model_copy(update={"waited_ms": (time.perf_counter() - started) * 1000})
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """For diagnostics: ``memory``, ``history`` or ``pending`` (messages not yet summarised), as a list.
-
-        Raises:
-            CapabilityNotSupported: any other operation.
-        """
+        """For diagnostics: ``memory``, ``history`` or ``pending`` (messages not yet summarised), as a list."""
         notebook = self._notebook(request.scope)
         if request.operation == "memory":
             raw = notebook.memory.splitlines()
         elif request.operation == "history":
             raw = list(notebook.history)
-        elif request.operation == "pending":
-            raw = [line.render() for line in notebook.pending]
         else:
-            raise CapabilityNotSupported(
-                f"{self.backend_name}: native_query offers memory, history and pending"
-            )
+            raw = [line.render() for line in notebook.pending]
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -356,42 +349,6 @@ class RollingSummary(ControlCondition):
             "messages_pending": len(notebook.pending),
             "messages_archived_raw": progress.raw_archived,
         }
-
-    async def _summarise_due(self, notebook: Notebook) -> None:
-        if self._options.update_policy == "after_accumulation_session":
-            while due := notebook.earlier:
-                if not await self._summarise(notebook, due):
-                    return
-        elif notebook.tokens >= self._window:
-            for _ in range(_ROUNDS):
-                excess = notebook.tokens - self._window // 2
-                cut = cut_freeing(notebook, excess) if excess > 0 else 0
-                if not cut or not await self._summarise(notebook, cut):
-                    return
-
-    async def _summarise(self, notebook: Notebook, due: int) -> bool:
-        """Work off some of the first ``due`` messages; False if nothing was worked off.
-
-        After three failures in a row the messages go into the history as they are, as Nanobot did it.
-        """
-        count = cut_within(notebook, due, self._window)
-        lines = notebook.pending[:count]
-        try:
-            draft = await self._summariser.summarise(notebook.memory, notebook.progress.sources, lines)
-            if self._read_only:  # the mode changed while the model was thinking
-                return False
-            notebook.commit(count, draft)
-        except BackendError as error:
-            if notebook.note_failure(error) < _ATTEMPTS or self._read_only:
-                return False
-            try:
-                notebook.archive_raw(count)
-            except (
-                BackendError
-            ) as unwritten:  # a full disk, say; the event being written is kept all the same
-                notebook.note_failure(unwritten)
-                return False
-        return True
 
 
 @hookimpl

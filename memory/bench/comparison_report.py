@@ -11,10 +11,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from memory.bench.figures import CostScores, Difference, RunMetrics
 from memory.bench.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
+from memory.bench.meaning import meaning_blocks
 from memory.bench.metrics import paired_differences
 from memory.bench.page import Block, Link, Page, count, interval, milliseconds, share, spanned
 from memory.bench.plots import FULL, Bar, Line, bars, lines, own_colours
-from memory.bench.report import budget_text, meaning_blocks
+from memory.bench.report import budget_text
 from memory.bench.rundir import make_directory, read_metrics, read_results
 from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError

@@ -6,25 +6,21 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from memory.bench.figures import (
-    DetectionScores,
-    EvidenceRow,
     EvidenceScores,
     PreferenceRow,
     PreferenceScores,
     RunMetrics,
 )
-from memory.bench.intervals import METHOD
 from memory.bench.manifest import RunManifest, TokenRecord, read_manifest, write_atomic
+from memory.bench.meaning import meaning_blocks
 from memory.bench.metrics import percentile
 from memory.bench.page import Block, Card, Page, count, milliseconds, share, spanned, with_interval
 from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
 from memory.bench.probe_pages import probe_blocks
 from memory.bench.rundir import read_metrics
 
-__all__ = ["budget_text", "meaning_blocks", "render_report", "write_report"]
+__all__ = ["budget_text", "render_report", "write_report"]
 
 
 def write_report(
@@ -51,39 +47,6 @@ def write_report(
 def render_report(directory: Path, manifest: RunManifest, metrics: RunMetrics) -> str:
     """The page of a run."""
     return _page(manifest, metrics, _samples(directory), probe_blocks(directory)).render()
-
-
-def definitions(*models: type[BaseModel]) -> list[tuple[str, str]]:
-    """What each figure means: the field's own documentation, so that report and code cannot disagree."""
-    return [
-        (name.replace("_", " "), " ".join((field.description or "").replace("`", "").split()))
-        for model in models
-        for name, field in model.model_fields.items()
-        if name not in ("label", "curve")
-    ]
-
-
-def meaning_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
-    """What the figures in ``metrics`` mean, and what they cannot say."""
-    blocks = []
-    if any(run.preferences for run in metrics):
-        note = (
-            "Read off the retrieved context, without a model: whether what an agent needs was put before it, and "
-            "what could mislead it. They do not say what an agent would do with it. Markers are exact phrases, so "
-            "for backends that paraphrase, fit is a lower bound."
-        )
-        blocks.append(
-            Block("What these figures mean", rows=definitions(PreferenceRow, DetectionScores), note=note)
-        )
-    if any(run.evidence for run in metrics):
-        note = (
-            "Finding a turn is not answering the question. For entries derived from several turns, recall counts "
-            "what they are derived from, and verbatim what they still say."
-        )
-        blocks.append(Block("What these figures mean", rows=definitions(EvidenceRow), note=note))
-    if blocks:
-        blocks.append(Block("How far they can be trusted", points=[METHOD]))
-    return blocks
 
 
 def _samples(directory: Path) -> dict[str, list[float]]:
