@@ -59,6 +59,8 @@ def bench(
         given["doctor"] = False
     experiment = load_experiment(matrix, **given)
     tell = _Teller(quiet=as_json)
+    for what in () if as_json else experiment.left_out:
+        say(f"left out: {what}", "yellow")
     if resume is not None:
         outcome = take_up(experiment, resume, progress=tell)
     else:

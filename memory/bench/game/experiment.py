@@ -368,6 +368,7 @@ def _first_manifest(
             registry.selected(experiment.config(settings.providers[0])), variants[0].provider
         ),
         bench={**shown, "providers": [variant.label for variant in settings.providers]},
+        left_out=experiment.left_out,
         hashes={},
         data={seed: data_record(one) for seed, one in data.items()},
         roles=role_records(settings),

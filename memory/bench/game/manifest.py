@@ -223,6 +223,8 @@ class ExperimentManifest(_Record):
     """Who plays."""
     variants: tuple[VariantRecord, ...]
     """The providers."""
+    left_out: tuple[str, ...] = ()
+    """Entries of the matrix that were not played, because what they need was not in the environment."""
     cells: tuple[CellRecord, ...]
     """All cells, in the order they are begun."""
     runs: tuple[RunRecord, ...] = ()

@@ -7,6 +7,7 @@ name one provider with two settings. Nothing is filled in here that a run could 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -65,6 +66,13 @@ class Variant(_Block):
     """Overrides single fields of ``memory.budget``."""
     group: Public[str] | None = None
     """An experiment group of its own, such as ``feedback``; only providers of one group are compared."""
+    needs: tuple[str, ...] = ()
+    """Environment variables, such as a server's address, without which it is left out; one may stand alone."""
+
+    @field_validator("needs", mode="before")
+    @classmethod
+    def _one(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, str) else given
 
     @property
     def label(self) -> str:
@@ -247,6 +255,7 @@ class Experiment:
         settings: the ``bench:`` block, paths made absolute.
         content: the file's other blocks, variables not filled in, so that no secret is in it that was in none.
         source: the file's name, for messages.
+        left_out: entries of ``providers`` whose variables are not set, with what they need.
         base: what relative paths are relative to.
     """
 
@@ -254,6 +263,7 @@ class Experiment:
     content: dict[str, Any] = field(repr=False)
     source: str
     base: Path
+    left_out: tuple[str, ...] = ()
 
     @property
     def scope(self) -> MemoryScope | None:
@@ -362,7 +372,12 @@ def load_experiment(source: str | Path | Mapping[str, Any], **overrides: Any) ->
     settings = parse_block(BenchSettings, {**written, **given}, "bench", source=name, lines=lines)
     own = {key: rebased(getattr(settings, key), base) for key in written.keys() - given.keys()}
     settings = settings.model_copy(update=own)
-    experiment = Experiment(settings, {"memory": dict(content["memory"])}, name, base)
+    asked = [(one, [name for name in one.needs if not os.environ.get(name)]) for one in settings.providers]
+    left_out = tuple(f"{one.label} needs {', '.join(names)}" for one, names in asked if names)
+    settings = settings.model_copy(update={"providers": tuple(one for one, names in asked if not names)})
+    if not settings.providers:
+        raise problem(("bench", "providers"), f"leaves nobody: {'; '.join(left_out)}; set what is needed")
+    experiment = Experiment(settings, {"memory": dict(content["memory"])}, name, base, left_out)
     for variant in settings.providers:
         try:
             experiment.config(variant)

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from honcho_filters import Refused, without_nul
+from scripted_rules_honcho import concluded
 
-from memory.testing.scripted_text import content_words, is_statement, lexical_overlap, sentences
+from memory.testing.scripted_text import content_words, lexical_overlap
 
 __all__ = ["Conclusion", "HonchoModel", "QueueRow", "SessionRow", "Workspace"]
 
@@ -264,11 +265,13 @@ class HonchoModel:
             self._summarise(row.session, message)
             return
         derived_at = now()
-        for sentence in sentences(message["content"]):
-            content = f"{row.observed} stated: {sentence}"
-            known = any(one.content == content for one in workspace.conclusions)
-            if is_statement(sentence, "user") and not known:
-                conclusion = Conclusion(
+        own = {one.content for one in workspace.conclusions if one.session_id == row.session.id}
+        for content in concluded(row.observed, message["content"]):
+            if content in own:  # as seen, a session's conclusions are told apart from those of others
+                continue
+            own.add(content)
+            workspace.conclusions.append(
+                Conclusion(
                     self.new_id("doc"),
                     content,
                     row.observed,
@@ -276,7 +279,7 @@ class HonchoModel:
                     derived_at,
                     message["created_at"],
                 )
-                workspace.conclusions.append(conclusion)
+            )
 
     def _summarise(self, session: SessionRow, upto: dict[str, Any]) -> None:
         covered = session.messages[: session.messages.index(upto) + 1]

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from memory.testing.scripted_rules import ChatRequest, Reply, Rule
-from memory.testing.scripted_text import is_statement, sentences
+from memory.testing.scripted_text import is_question, sentences
 
-__all__ = ["rules"]
+__all__ = ["concluded", "rules"]
 
+_WORD = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[^\W_]+")
 _TARGET = re.compile(r"^Target peer:\n(?P<peer>[\w-]+)$", re.M)
 _LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* (?P<peer>[\w-]+): ", re.M)
+
+
+def concluded(peer: str, text: str) -> Iterator[str]:
+    """What is concluded of what a peer says: all of it, as the prompt asks, but of "Yes." or "Is it?" nothing."""
+    for sentence in sentences(text):
+        if len(_WORD.findall(sentence)) >= 3:
+            yield f"{peer} {'asked' if is_question(sentence) else 'stated'}: {sentence}"
 
 
 def _derive(request: ChatRequest) -> Reply | None:
@@ -24,8 +33,7 @@ def _derive(request: ChatRequest) -> Reply | None:
     found: dict[str, None] = {}
     for peer, text in zip(pieces[::2], pieces[1::2], strict=True):
         if peer == target["peer"]:
-            said = (one for one in sentences(text) if is_statement(one, "user"))
-            found.update(dict.fromkeys(f"{peer} stated: {one}" for one in said))
+            found.update(dict.fromkeys(concluded(peer, text)))
     return {"explicit": [{"content": content} for content in found]}
 
 

@@ -1,0 +1,81 @@
+"""The shipped matrix over everything it names: controls, embedded memories with a scripted model, servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from game_support import CONDITIONS, SIZE, scores
+from honcho_double import HonchoDouble
+from memos_double import MemosDouble
+
+from memory import ConfigError
+from memory.bench.game.experiment import Outcome, begin
+from memory.bench.game.matrix import load_experiment
+from memory.bench.game.report import problems_of
+from memory.testing import ScriptedLLM
+
+CONFIG = Path(__file__).parents[3] / "configs" / "preference_game.yaml"
+BACKENDS = ("mem0 with extraction", "graphiti", "memos", "honcho")
+VARIABLES = ("SCRIPTED_LLM_URL", "MEMOS_URL", "MEMOS_GRAPH_DB", "HONCHO_URL")
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        HonchoDouble() as honcho,
+        MemosDouble() as memos,
+        ScriptedLLM() as llm,
+    ):
+        given = (llm.base_url, memos.url, memos.model.graph_db, honcho.url)
+        for name, value in zip(VARIABLES, given, strict=True):
+            patch.setenv(name, value)
+        experiment = load_experiment(
+            CONFIG,
+            output=tmp_path_factory.mktemp("all"),
+            game={**SIZE, "tests": 3},
+            executor={"kind": "local"},
+            doctor=False,
+        )
+        return begin(experiment)
+
+
+@pytest.mark.thorough
+def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
+    assert not outcome.manifest.left_out
+    assert {one.label for one in outcome.manifest.variants} == {*CONDITIONS, *BACKENDS}
+    assert outcome.manifest.status == "completed"
+    assert not problems_of(outcome.manifest, outcome.metrics)
+    assert {one.scored for one in outcome.metrics.variants} == {outcome.metrics.variants[0].beats}
+    assert all(cell.readiness.keys() <= {"ready", "not_offered"} for cell in outcome.manifest.cells)
+
+
+@pytest.mark.thorough
+def test_the_truth_scores_all_nothing_scores_nothing_and_memories_are_in_between(outcome: Outcome) -> None:
+    told = {label: figures["style fit"] for label, figures in scores(outcome).items()}
+    assert told["oracle_ipas"] == 1.0
+    assert told["no_memory"] == 0.0
+    for label in BACKENDS:
+        assert 0.0 < (told[label] or 0.0) <= 1.0, (label, told)
+
+
+@pytest.mark.thorough
+def test_the_report_says_of_each_where_it_lost(outcome: Outcome) -> None:
+    page = outcome.report.read_text(encoding="utf-8")
+    lost = page[page.index("Where each lost") :]
+    for label in (*CONDITIONS, *BACKENDS):
+        assert f"<li>{label}" in lost, label
+
+
+def test_what_the_environment_does_not_name_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:1")
+    experiment = load_experiment(CONFIG, output=tmp_path)
+    assert {one.label for one in experiment.settings.providers} == {*CONDITIONS, "honcho"}
+    assert experiment.left_out[-1] == "memos needs MEMOS_URL"
+    with pytest.raises(ConfigError, match=r"bench\.providers.*leaves nobody: memos needs MEMOS_URL"):
+        load_experiment(CONFIG, providers=[{"provider": "memos", "needs": "MEMOS_URL"}])
