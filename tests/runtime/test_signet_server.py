@@ -151,6 +151,18 @@ async def test_every_spelling_of_the_prompt_is_taken(signet: Daemon, name: str) 
     assert status == 400
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+async def test_a_blank_name_is_an_absent_one(signet: Daemon, blank: str) -> None:
+    """`signet hook` sends what its host did not say as an empty text, and calls a refusal "daemon not running"."""
+    for path in ("session-start", "user-prompt-submit", "pre-compaction", "session-end"):
+        body = {"harness": "claude-code", "sessionKey": blank, "project": blank, "agentId": blank}
+        status, answer = await signet.post(f"/api/hooks/{path}", {**body, "userPrompt": "I drink oolong."})
+        assert status == 200, (path, answer)
+    await signet.settled()
+    start = await signet.hook("session-start", sessionKey="later", context="oolong")
+    assert "I drink oolong." in start["inject"]
+
+
 async def test_a_body_without_a_json_content_type_is_read(signet: Daemon) -> None:
     body = b'{"harness": "t", "summary": "We spoke of tea."}'
     status, answer = await signet.post("/api/hooks/compaction-complete", body, content_type="text/plain")

@@ -293,8 +293,8 @@ class SignetService:
             ("agent_id", MAX_ID_LENGTH),
         ):
             given = getattr(params, name)
-            if given is not None and (len(given) > longest or not given.strip()):
-                raise Refused(400, f"{to_camel(name)} is blank or longer than {longest} characters")
+            if given is not None and len(given) > longest:
+                raise Refused(400, f"{to_camel(name)} is longer than {longest} characters")
         return params
 
     def scope_of(self, caller: Caller, body: Mapping[str, Any]) -> MemoryScope:

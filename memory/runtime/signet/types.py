@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 __all__ = [
@@ -64,6 +64,8 @@ class SessionParams(Wire):
         session_key: the conversation. May be absent: OpenCode leaves it out of half its calls.
         project, agent_id: whose memory. The original daemon ignores both.
         runtime_path: ``plugin`` or ``legacy``; a session is claimed by one of them.
+
+    What is blank is absent: hooks send an empty text for what their host did not say.
     """
 
     harness: str | None = None
@@ -71,6 +73,11 @@ class SessionParams(Wire):
     project: str | None = None
     agent_id: str | None = None
     runtime_path: str | None = None
+
+    @field_validator("session_key", "project", "agent_id")
+    @classmethod
+    def _absent_if_blank(cls, value: str | None) -> str | None:
+        return value if value and value.strip() else None
 
 
 class SessionStartParams(SessionParams):
