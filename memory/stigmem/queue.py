@@ -13,9 +13,10 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import anyio
@@ -115,7 +116,7 @@ class WriteQueue:
         self._jobs: queue.SimpleQueue[tuple[Write, Ticket] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._facts = 0
-        self._counts = QueueReport()
+        self._counts: Counter[str] = Counter()
         self._full = False
         self._closed = False
         self._abandoning = False
@@ -136,10 +137,10 @@ class WriteQueue:
                 ticket = Ticket(write.what, write.entity, "queued")
                 self._open[ticket] = write
                 self._facts += len(write.facts)
-                self._count(accepted=1, waiting=1)
+                self._counts.update(accepted=1, waiting=1)
                 self._jobs.put((write, ticket))
                 return ticket
-            self._count(dropped=1)
+            self._counts.update(dropped=1)
         if newly_full:
             why = "closed" if self._closed else f"full ({self._max_facts} facts)"
             log.warning("stigmem: the write queue is %s; this and further writes are dropped", why)
@@ -165,7 +166,7 @@ class WriteQueue:
     def report(self) -> QueueReport:
         """What became of the writes so far."""
         with self._lock:
-            return self._counts
+            return QueueReport(**self._counts)
 
     def close(self, timeout_s: float = 5.0) -> QueueReport:
         """Send what is queued for at most ``timeout_s`` seconds; abandon, count and log the rest. Idempotent.
@@ -246,14 +247,10 @@ class WriteQueue:
             if write is None:
                 return
             self._facts -= len(write.facts)
-            self._count(waiting=-1, **{state: 1})
+            self._counts.update({"waiting": -1, state: 1})
         if error is not None:
             # 12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning.
             silent = isinstance(error, BackendError) and "status" not in error.diagnostics
             level = logging.WARNING if silent else logging.ERROR
             log.log(level, "stigmem: %s not written: %s", ticket.what, error)
         ticket._end(state, error)
-
-    def _count(self, **changes: int) -> None:
-        now = {name: getattr(self._counts, name) + change for name, change in changes.items()}
-        self._counts = replace(self._counts, **now)

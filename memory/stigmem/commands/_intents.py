@@ -56,13 +56,10 @@ def create(
             body["goal"] = from_stdin(goal)
         if to:
             body["to"] = to
-        if escalate_to is not None or priority is not None:
-            given = {"escalate_to": escalate_to, "priority": priority}
-            body["escalation"] = _merged(body.get("escalation"), given)
-        if summary is not None or ref:
-            body["handoff"] = _merged(body.get("handoff"), {"summary": summary, "fact_refs": ref or None})
         if expires_in is not None:
             body["expires_at"] = _after(expires_in)
+        _merge(body, "escalation", escalate_to=escalate_to, priority=priority)
+        _merge(body, "handoff", summary=summary, fact_refs=ref or None)
         return body
 
     sent = ""
@@ -176,6 +173,8 @@ def _read(path: Path) -> dict[str, Any]:
     return body
 
 
-def _merged(body: Any, given: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in given.items() if value is not None}
-    return {**(body if isinstance(body, dict) else {}), **kept}
+def _merge(body: dict[str, Any], name: str, **given: Any) -> None:
+    kept = {field: value for field, value in given.items() if value is not None}
+    if kept:
+        part = body.get(name)
+        body[name] = {**(part if isinstance(part, dict) else {}), **kept}
