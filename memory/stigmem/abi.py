@@ -30,7 +30,7 @@ from memory import ConfigError, InputError, MemslotError
 from memory.adapter.http import check_url
 from memory.stigmem.boot import BootContext, ContextPulls, probe
 from memory.stigmem.client import NodeInfo, StigmemNode
-from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, NewFact, build_uri, check_uri
+from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
 from memory.stigmem.intents import Priority
 from memory.stigmem.queue import MAX_QUEUED_FACTS, QueueReport, Ticket, WriteQueue
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
@@ -264,8 +264,13 @@ class StigmemAbi:
             ConfigError: Stigmem is off.
         """
         async with self.open_node() as node:
-            if write.what == "activity" and await _is_active(node, write.facts[0]):
-                return ()
+            if write.what == "activity":
+                # Two valid pings contradict each other, and a query would show neither.
+                relation, scope = write.facts[0].relation, write.facts[0].scope
+                if await node.query(
+                    entity=write.entity, relation=relation, scope=scope, include_contradicted=True, limit=1
+                ):
+                    return ()
             return await carry_out(node, write)
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -309,15 +314,6 @@ class StigmemAbi:
         self._pinged = {task: at for task, at in self._pinged.items() if now - at < lifetime}
         self._pinged[entity] = now
         return True
-
-
-async def _is_active(node: StigmemNode, ping: NewFact) -> bool:
-    """Whether a ping of the task is valid: two such contradict each other, and a query would show neither."""
-    return bool(
-        await node.query(
-            entity=ping.entity, relation=ping.relation, scope=ping.scope, include_contradicted=True, limit=1
-        )
-    )
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:

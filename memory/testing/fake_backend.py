@@ -48,6 +48,7 @@ from memory.testing.fake_store import FakeNativeStore
 
 __all__ = ["FakeBackend"]
 
+_POLL_S = 0.01
 # A narrow alphabet, as real backends have: lower case, no dots, 64 characters.
 _ALPHABET = IdAlphabet(safe="", escape="_", separator="-", max_length=64)
 
@@ -59,16 +60,10 @@ class FakeBackend(BaseAdapter):
         store: the native system; a fresh one by default. ``adapter.store`` is for observing and breaking it.
         name: the backend's name in sections and traces.
         write_retries: how often an ambiguous write may be repeated; safe, because :meth:`find_event` looks first.
-        poll_s: seconds between two looks of :meth:`wait_until_ready`.
     """
 
     def __init__(
-        self,
-        store: FakeNativeStore | None = None,
-        *,
-        name: str = "fake",
-        write_retries: int = 0,
-        poll_s: float = 0.01,
+        self, store: FakeNativeStore | None = None, *, name: str = "fake", write_retries: int = 0
     ) -> None:
         self.backend_name = name
         self.store = store or FakeNativeStore()
@@ -87,7 +82,6 @@ class FakeBackend(BaseAdapter):
             },
         )
         self._encoder = ScopeEncoder(_ALPHABET, {"space": _TEMPLATE}, owner=name)
-        self._poll_s = poll_s
         self._open = True
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -190,9 +184,9 @@ class FakeBackend(BaseAdapter):
         while True:
             answer = await self.readiness(scope)
             waited = anyio.current_time() - started
-            if answer.state != "pending" or waited + self._poll_s > timeout_s:
+            if answer.state != "pending" or waited + _POLL_S > timeout_s:
                 return answer.model_copy(update={"waited_ms": waited * 1000})
-            await pause(self._poll_s)
+            await pause(_POLL_S)
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """``update`` (with ``arguments={"text": ...}``) or ``delete`` of one row of this scope."""

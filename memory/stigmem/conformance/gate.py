@@ -6,12 +6,13 @@ The specification asks each adapter for an integration test of its own writes; t
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from memory import BackendError, InputError
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.conformance.wire import Problem, Row, outcome, require
-from memory.stigmem.facts import FACT_SCOPES, NewFact, build_uri
+from memory.stigmem.facts import FACT_SCOPES, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
 
 __all__ = ["GATE_IDS", "gate_rows"]
@@ -61,11 +62,14 @@ async def _arrives(node: StigmemNode, write: Write, relations: frozenset[str]) -
     require(all(fact.confidence == 1.0 for fact in found), "a fact's confidence is not 1.0")
 
 
-async def _is_caught(node: StigmemNode, spoil: Callable[[NewFact], list[NewFact]]) -> None:
+async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> None:
     """Every fact of every event, spoiled one at a time, must be refused, and must not reach the node."""
     for name, write in _writes().items():
         for position, fact in enumerate(write.facts):
-            for wrong in spoil(fact):
+            for value in values:
+                if value == getattr(fact, field):
+                    continue
+                wrong = fact.model_copy(update={field: value})
                 facts = (*write.facts[:position], wrong, *write.facts[position + 1 :])
                 try:
                     await carry_out(node, Write(write.what, write.entity, facts))
@@ -81,17 +85,12 @@ async def _is_caught(node: StigmemNode, spoil: Callable[[NewFact], list[NewFact]
         require(not found, f"{name}: a refused write left facts behind")
 
 
-def _other_scopes(fact: NewFact) -> list[NewFact]:
-    return [fact.model_copy(update={"scope": scope}) for scope in FACT_SCOPES if scope != fact.scope]
-
-
-def _low_confidences(fact: NewFact) -> list[NewFact]:
-    return [fact.model_copy(update={"confidence": confidence}) for confidence in (0.0, 0.49, 0.99)]
-
-
 async def gate_rows(node: StigmemNode) -> AsyncIterator[Row]:
     """Run the gate with our own write surfaces against a node."""
     for name, write in _writes().items():
         yield await outcome(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
-    for name, spoil in (("gate-wrong-scope", _other_scopes), ("gate-low-confidence", _low_confidences)):
-        yield await outcome(name, "ADAPTER_GATE", _is_caught(node, spoil), ours=True)
+    for name, field, values in (
+        ("gate-wrong-scope", "scope", FACT_SCOPES),
+        ("gate-low-confidence", "confidence", (0.0, 0.49, 0.99)),
+    ):
+        yield await outcome(name, "ADAPTER_GATE", _is_caught(node, field, values), ours=True)

@@ -83,12 +83,6 @@ class Answer:
     status: int
     body: Any
 
-    @property
-    def is_absent(self) -> bool:
-        """Whether the node has no such route, which is another 404 than that of a record it does not know."""
-        words = {404: "Not Found", 405: "Method Not Allowed"}
-        return isinstance(self.body, dict) and self.body == {"detail": words.get(self.status)}
-
     def expect_status(self, *allowed: int) -> Self:
         """This answer; Problem for any other status."""
         require(self.status in allowed, f"HTTP {self.status} instead of {' or '.join(map(str, allowed))}")
