@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import memory
-from memory.bench.manifest import GitRecord, ProviderRecord, TraitsRecord, VersionRecord
+from memory.bench.manifest import DataRecord, GitRecord, ProviderRecord, TraitsRecord, VersionRecord
 from memory.bench.quickstart import oracle_matrix, static_profile
 from memory.bench.timeline import TimelineSet
 from memory.contract.adapter import AdapterTraits
@@ -20,7 +20,7 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.registry import GROUPS
 
-__all__ = ["provider_record", "traits_record", "version_record", "wire_truth"]
+__all__ = ["data_record", "provider_record", "traits_record", "version_record", "wire_truth"]
 
 _GIT_TIMEOUT_S = 5.0
 
@@ -128,3 +128,22 @@ def _git(package: Path) -> GitRecord | None:
     revision = ask("rev-parse", "HEAD")
     status = ask("status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=revision, dirty=bool(status)) if revision else None
+
+
+def data_record(data: TimelineSet) -> DataRecord:
+    """What a manifest says of timelines."""
+    return DataRecord(
+        timeline=data.name,
+        name=data.data_name,
+        sha256=data.data_hash,
+        seed=data.seed,
+        personas=len(data.timelines),
+        sessions=sum(len(timeline.sessions) for timeline in data.timelines),
+        turns=sum(len(timeline.turns) for timeline in data.timelines),
+        probes=sum(
+            len(timeline.probes)
+            + sum(beat.truth is not None for test in timeline.tests for beat in test.script.beats)
+            for timeline in data.timelines
+        ),
+        notes=data.notes,
+    )

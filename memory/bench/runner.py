@@ -24,14 +24,13 @@ from memory.bench.figures import RunMetrics
 from memory.bench.manifest import (
     CellRecord,
     CheckRecord,
-    DataRecord,
     ErrorRecord,
     RunManifest,
     TimingRecord,
     TokenRecord,
 )
 from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
-from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
+from memory.bench.provenance import data_record, provider_record, traits_record, version_record, wire_truth
 from memory.bench.report import write_report
 from memory.bench.rundir import RunDirectory, file_hashes, new_run_id
 from memory.bench.settings import (
@@ -342,17 +341,7 @@ class _Run:
             cs_fields=self.settings.cs,
             seeds={} if data.seed is None else {"timeline": data.seed},
             replicate=self.settings.replicate,
-            data=DataRecord(
-                timeline=data.name,
-                name=data.data_name,
-                sha256=data.data_hash,
-                seed=data.seed,
-                personas=len(data.timelines),
-                sessions=sum(len(timeline.sessions) for timeline in data.timelines),
-                turns=sum(len(timeline.turns) for timeline in data.timelines),
-                probes=data.probe_count,
-                notes=data.notes,
-            ),
+            data=data_record(data),
             capabilities=tuple(sorted(self.slot.capabilities())),
             traits=traits_record(self.slot.traits),
             cells=self._cell_records(),

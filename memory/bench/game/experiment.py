@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,8 +37,8 @@ from memory.bench.game.matrix import CellSpec, Experiment, Variant
 from memory.bench.game.metrics import GameMetrics, Scored, game_metrics
 from memory.bench.game.record import BeatRecord
 from memory.bench.game.seats import role_records
-from memory.bench.manifest import CheckRecord, DataRecord, ErrorRecord
-from memory.bench.provenance import provider_record, traits_record, version_record, wire_truth
+from memory.bench.manifest import CheckRecord, ErrorRecord
+from memory.bench.provenance import data_record, provider_record, traits_record, version_record, wire_truth
 from memory.bench.rundir import file_hashes, make_directory, new_run_id
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import BackendUnavailable, ConfigError, MemslotError
@@ -48,7 +48,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime.provider import Provider
 
 _TELLING_S, _TELLING_SHARE = 5.0, 0.02
-__all__ = ["At", "Outcome", "begin", "data_record", "load_beats", "measure", "resume"]
+__all__ = ["At", "Outcome", "begin", "load_beats", "measure", "resume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def begin(
     make_directory(directory)
     if on_directory is not None:
         on_directory(directory)
+    executor = executor or make_executor(experiment.settings.executor, registry, models)
     with _owned(directory):
-        executor = executor or make_executor(experiment.settings.executor, registry, models)
         return _Run(experiment, directory, manifest, registry, executor, progress).go()
 
 
@@ -147,8 +147,8 @@ def resume(
             f"{directory.name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
             "restore what changed, or begin a new experiment"
         )
+    executor = executor or make_executor(experiment.settings.executor, registry, models)
     with _owned(directory):
-        executor = executor or make_executor(experiment.settings.executor, registry, models)
         return _Run(experiment, directory, earlier, registry, executor, progress).go()
 
 
@@ -187,25 +187,21 @@ def load_beats(directory: Path, cells: Sequence[CellRecord]) -> list[Scored]:
     return found
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        experiment: Experiment,
-        directory: Path,
-        manifest: ExperimentManifest,
-        registry: MemoryAdapterRegistry,
-        executor: Executor,
-        progress: Progress | None,
-    ) -> None:
-        self.experiment, self.directory, self.manifest = experiment, directory, manifest
-        self.registry, self.progress = registry, progress
-        self.executor = executor
-        self.cells = {cell.cell_id: cell for cell in manifest.cells}
-        self.done: dict[str, int] = {}
-        self.first: tuple[float, int] | None = None
-        self.stopped = False
+    experiment: Experiment
+    directory: Path
+    manifest: ExperimentManifest
+    registry: MemoryAdapterRegistry
+    executor: Executor
+    progress: Progress | None
+    done: dict[str, int] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    first: tuple[float, int] | None = None
+    stopped: bool = False
 
     def go(self) -> Outcome:
+        self.cells = {cell.cell_id: cell for cell in self.manifest.cells}
         settings = self.experiment.settings.executor
         run = RunRecord(
             began_at=datetime.now(UTC),
@@ -288,10 +284,8 @@ class _Run:
             )
             checks = tuple(
                 CheckRecord(
-                    name=check.name,
-                    status=check.status,
+                    **check.model_dump(exclude={"fix", "evidence"}),
                     evidence=scrub(check.evidence.replace(place, "<doctor>")),
-                    latency_ms=check.latency_ms,
                 )
                 for check in report.checks
             )
@@ -303,7 +297,6 @@ class _Run:
     # -- progress ---------------------------------------------------------------------------------------
 
     def _count_done(self, jobs: Sequence[Job]) -> None:
-        self.totals: dict[str, int] = {}
         for spec in self.experiment.cells():
             timeline = self.experiment.timelines(spec.seed).timelines[spec.persona]
             self.totals[spec.cell_id] = timeline.steps
@@ -331,15 +324,12 @@ def measure(directory: Path, manifest: ExperimentManifest) -> GameMetrics:
     Raises:
         ConfigError: results are damaged.
     """
+    cells = {
+        one.label: [cell for cell in manifest.cells if cell.label == one.label] for one in manifest.variants
+    }
     return game_metrics(
         manifest.experiment_id,
-        [
-            (
-                variant.label,
-                load_beats(directory, [cell for cell in manifest.cells if cell.label == variant.label]),
-            )
-            for variant in manifest.variants
-        ],
+        [(label, load_beats(directory, own)) for label, own in cells.items()],
         {variant.label: variant.shown for variant in manifest.variants},
         {variant.label: variant.group for variant in manifest.variants},
     )
@@ -378,25 +368,6 @@ def _first_manifest(
         ),
     )
     return manifest.model_copy(update={"hashes": manifest.parts()})
-
-
-def data_record(data: TimelineSet) -> DataRecord:
-    """What a manifest says of timelines."""
-    return DataRecord(
-        timeline=data.name,
-        name=data.data_name,
-        sha256=data.data_hash,
-        seed=data.seed,
-        personas=len(data.timelines),
-        sessions=sum(len(timeline.sessions) for timeline in data.timelines),
-        turns=sum(len(timeline.turns) for timeline in data.timelines),
-        probes=sum(
-            len(timeline.probes)
-            + sum(beat.truth is not None for test in timeline.tests for beat in test.script.beats)
-            for timeline in data.timelines
-        ),
-        notes=data.notes,
-    )
 
 
 def _variant(

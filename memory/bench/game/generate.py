@@ -7,7 +7,7 @@ played, 5 forced changes with fixed transcripts, 36 test sessions. The text is o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -165,10 +165,8 @@ class _Life:
         for number, (index, way) in enumerate(zip(places, ways, strict=True)):
             cell = cells[2 if number == CHANGES - 1 else number]
             value = self.values[cell] if number == CHANGES - 1 else self.spare[cell[1]][0]
-            if self.contexts[index] != cell[0] and number != CHANGES - 2:
-                self.contexts[index] = cell[0]
-            elif number == CHANGES - 2:  # told in the other context
-                self.contexts[index] = next(context for context in CONTEXTS if context != cell[0])
+            elsewhere = number == CHANGES - 2  # told in the other context
+            self.contexts[index] = _other(cell[0]) if elsewhere else cell[0]
             self.changed[index] = (cell, value, self.dice.pick(way))
 
     def _differs(self, cell: Cell) -> bool:
@@ -215,6 +213,9 @@ class _Life:
             "person": self.dice.pick(self.world.people[context]),
         }
 
+    def _talk(self, context: str) -> str:
+        return opened(self.dice.pick(self.language.forms.filler).format(**self._props(context)))
+
     def _starts(self, index: int) -> datetime:
         return _START + timedelta(days=index, hours=_HOUR[self.contexts[index]])
 
@@ -222,22 +223,17 @@ class _Life:
         context = self.contexts[index]
         if index in self.changed:
             return self._forced(index, context)
-        forms, beats = self.language.forms, self.beats[index]
+        beats = self.beats[index]
         if self.dice.chance(0.4):
-            said = self.dice.pick(forms.filler).format(**self._props(context))
-            beats.insert(0, Beat("", "distraction", opened(said)))
+            beats.insert(0, Beat("", "distraction", self._talk(context)))
         if cell := self._some_known(context, index):
             beats.append(self._task(cell, index, practise=True))
         if self.dice.chance(0.3):
             beats.append(self._decoy(context, index))
         if not beats:
-            beats.append(
-                Beat("", "distraction", opened(self.dice.pick(forms.filler).format(**self._props(context))))
-            )
-        return Session(
-            session_id=f"acc_{index + 1:03}",
-            script=self._script(context, self._starts(index), beats),
-        )
+            beats.append(Beat("", "distraction", self._talk(context)))
+        script = self._script(context, self._starts(index), beats)
+        return Session(session_id=f"acc_{index + 1:03}", script=script)
 
     def _script(self, context: str, start: datetime, beats: Sequence[Beat]) -> Script:
         forms = self.language.forms
@@ -250,8 +246,8 @@ class _Life:
         )
 
     def _some_known(self, context: str, sessions: int) -> Cell | None:
-        cells = sorted({one.cell for one in self.history if one.since <= sessions and one.cell[0] == context})
-        return self.dice.pick(cells) if cells else None
+        cells = {one.cell for one in self.history if one.since <= sessions and one.cell[0] == context}
+        return self.dice.pick(sorted(cells)) if cells else None
 
     def _decoy(self, context: str, index: int) -> Beat:
         """Hearsay or a single case, always with a setting that is nobody's preference here."""
@@ -268,7 +264,7 @@ class _Life:
         forms, start = self.language.forms, self._starts(index)
         session_id = f"evolv_{sorted(self.changed).index(index) + 1:02}"
         scenario = self.dice.pick(forms.scenarios[context])
-        talk = opened(self.dice.pick(forms.filler).format(**self._props(context)))
+        talk = self._talk(context)
         told = self._told(form, cell, value, lead=True if context != cell[0] else None)
         turns = []
         for number, (said, attribute) in enumerate(((talk, None), (told, cell[1])), start=1):
@@ -290,11 +286,9 @@ class _Life:
     # -- what is tested -----------------------------------------------------------------------------------
 
     def _request(self, attribute: Attribute, context: str, *, named: bool) -> str:
-        props = self._props(context)
-        request = opened(attribute.task.format(**props))
-        if not named:
-            return request
-        return self.dice.pick(self.language.forms.named).format(request=request, topic=attribute.topic)
+        request = opened(attribute.task.format(**self._props(context)))
+        form = self.dice.pick(self.language.forms.named) if named else "{request}"
+        return form.format(request=request, topic=attribute.topic)
 
     def _task(self, cell: Cell, sessions: int, *, practise: bool, named: bool | None = None) -> Beat:
         """A request. In practice the user says at once what would suit, in a test only after a complaint."""
@@ -332,7 +326,7 @@ class _Life:
             self._truth((context, attribute.name), sessions),
             current=None,
             stale=(),
-            other=self._values_of(attribute.name, sessions),
+            other=_each(one.value for one in self._known(attribute.name, sessions)),
             change=None,
         )
         return Beat(
@@ -345,29 +339,20 @@ class _Life:
             truth=truth,
         )
 
-    def _values_of(self, name: str, sessions: int) -> tuple[str, ...]:
-        known = [one for one in self.history if one.cell[1] == name and one.since <= sessions]
-        return tuple(dict.fromkeys(one.value for one in known))
+    def _known(self, name: str, sessions: int) -> list[_Known]:
+        return [one for one in self.history if one.cell[1] == name and one.since <= sessions]
 
     def _truth(self, cell: Cell, sessions: int) -> PreferenceTruth:
         context, name = cell
-        known = [one for one in self.history if one.cell[1] == name and one.since <= sessions]
+        known = self._known(name, sessions)
         own = [one for one in known if one.cell[0] == context]
         current = own[-1] if own else None
         mine = {one.value for one in own}
         return PreferenceTruth(
             current=current.value if current else None,
-            stale=tuple(
-                dict.fromkeys(one.value for one in own[:-1] if current and one.value != current.value)
-            ),
-            other=tuple(dict.fromkeys(one.value for one in known if one.value not in mine)),
-            decoys=tuple(
-                dict.fromkeys(
-                    marker
-                    for attribute, marker, since in self.decoys
-                    if attribute == name and since <= sessions
-                )
-            ),
+            stale=_each(one.value for one in own[:-1] if current and one.value != current.value),
+            other=_each(one.value for one in known if one.value not in mine),
+            decoys=_each(marker for about, marker, at in self.decoys if about == name and at <= sessions),
             change=current.change if current else None,
             since=current.since if current else 0,
         )
@@ -388,7 +373,7 @@ class _Life:
             context = changes[-1].cell[0] if changes else CONTEXTS[number % 2]
             cells = self._tested(context, after)
             if not cells:
-                context = next(other for other in CONTEXTS if other != context)
+                context = _other(context)
                 cells = self._tested(context, after)
             beats = [self._task(cell, after, practise=False) for cell in cells]
             beats.append(self._neutral(context, after))
@@ -404,3 +389,12 @@ class _Life:
         changed = self.dice.shuffled(sorted({one.cell for one in known if one.change}))
         steady = self.dice.shuffled(sorted({one.cell for one in known} - set(changed)))
         return [*changed[:2], *steady][:3]
+
+
+def _other(context: str) -> str:
+    return next(one for one in CONTEXTS if one != context)
+
+
+def _each(values: Iterable[str]) -> tuple[str, ...]:
+    """Each once, in their order."""
+    return tuple(dict.fromkeys(values))

@@ -18,7 +18,7 @@ import anyio
 
 from memory.bench.game.asked import Asked
 from memory.bench.game.cellrun import kept_texts, tallied, timings
-from memory.bench.game.experiment import data_record, measure
+from memory.bench.game.experiment import measure
 from memory.bench.game.manifest import (
     CELL_FILE,
     EXPERIMENT_FILE,
@@ -36,6 +36,7 @@ from memory.bench.game.roles import Roles
 from memory.bench.game.seats import Seats
 from memory.bench.game.table import Played
 from memory.bench.game.tested import Tested, counts_as_known
+from memory.bench.provenance import data_record
 from memory.bench.rundir import file_hashes
 from memory.bench.timeline import Timeline, TimelineSet
 from memory.bench.verify import Deviation, Verified, compared, few, page_differs, read_traces
