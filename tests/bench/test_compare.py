@@ -1,12 +1,14 @@
 """Several providers over one timeline, and their reports."""
 
+import io
 import json
 import re
+from contextlib import redirect_stdout
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from bench_support import SENTINEL, config_of, registry_with, write_locomo
+from bench_support import SENTINEL, config_of, locomo_sample, registry_with, write_locomo
 
 from memory import ConfigError
 from memory.adapter import PluginOptions
@@ -20,6 +22,7 @@ from memory.bench import (
     write_report,
 )
 from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps, own_colours
+from memory.cli._results import show_run
 from memory.contract.errors import PluginNotFound
 from memory.testing.fake_backend import FakeBackend
 
@@ -212,6 +215,37 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+
+
+async def test_every_interval_stands_with_its_number_of_personas(tmp_path):
+    """In the report and on the terminal, for each group as for all."""
+    outcome = (await compared(tmp_path, ["full_history"])).outcomes[0]
+    page, terminal = outcome.report.read_text(encoding="utf-8"), io.StringIO()
+    with redirect_stdout(terminal):
+        show_run(outcome.manifest, outcome.metrics)
+    scores = outcome.metrics.preferences
+    for row in (scores.overall, *scores.groups):
+        assert row.fit.clusters == 2
+        low, high = f"{row.fit.low:.1%}", f"{row.fit.high:.1%}"
+        assert f"<tr><td>{row.label}</td><td>{row.fit.n}</td><td>2</td>" in page
+        assert f"<td>{row.fit.value:.1%} ({low} to {high})</td>" in page
+        cells = [row.label, str(row.fit.n), f"{row.fit.value:.1%}", *f"{low} to {high}".split(), "2"]
+        assert cells in [line.split()[:7] for line in terminal.getvalue().splitlines()]
+
+
+async def test_every_interval_of_evidence_stands_with_its_number_of_conversations(tmp_path):
+    data = write_locomo(tmp_path / "talks.json", locomo_sample("one"), locomo_sample("two"))
+    config = config_of("fake", run={"timeline": "locomo", "data": str(data), "output": str(tmp_path)})
+    outcome = await run_benchmark(config, registry=registry_with())
+    terminal = io.StringIO()
+    with redirect_stdout(terminal):
+        show_run(outcome.manifest, outcome.metrics)
+    assert "by conversation (2), not by question" in outcome.report.read_text(encoding="utf-8")
+    scores = outcome.metrics.evidence
+    for row in (scores.overall, *scores.categories):
+        spans = f"{row.recall.low:.1%} to {row.recall.high:.1%}".split()
+        cells = [row.label, str(row.questions), str(row.turns), f"{row.recall.value:.1%}", *spans, "2"]
+        assert cells in [line.split()[:8] for line in terminal.getvalue().splitlines()]
 
 
 def check_self_contained(text, links=()):

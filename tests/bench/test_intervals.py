@@ -129,15 +129,23 @@ def record(probe, persona, fits, *, items=1, change=None):
 
 
 def test_every_group_has_an_interval_and_its_number_of_personas():
-    records = [record("p", persona, True) for persona in "abc"] + [record("q", "a", False, items=0)]
-    row = preference_scores(records).overall
-    assert (row.fit.clusters, row.fit.n) == (3, 4)
-    assert (row.nothing_shown.value, row.nothing_shown.n) == (0.25, 4)
+    records = [record("p", persona, True, change=change) for persona in "abc" for change in (None, "c1")]
+    records.append(record("q", "a", False, items=0))
+    scores = preference_scores(records)
+    row = scores.overall
+    assert (row.fit.clusters, row.fit.n) == (3, 7)
+    assert (row.nothing_shown.value, row.nothing_shown.n) == (1 / 7, 7)
+    assert [group.label for group in scores.groups] == ["asked", "changed", "steady"]
+    for group in scores.groups:
+        assert (group.fit.clusters, group.fit.low is not None) == (3, True)
     evidence = [
-        ProbeRecord(f"{persona}:{name}", persona, name, after=1, items=1, evidence=EvidenceHit(1, 0, 0, 1))
+        ProbeRecord(
+            f"{persona}:{name}:{at}", persona, name, after=1, items=1, evidence=EvidenceHit(1, 0, 0, 1)
+        )
         for persona in "ab"
         for name in ("temporal", "multi-hop")
+        for at in range(3)
     ]
     for group in evidence_scores(evidence).categories:
-        assert group.recall.clusters == 2
+        assert (group.recall.clusters, group.recall.n) == (2, 6)
         assert group.recall.low is not None

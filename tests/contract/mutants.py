@@ -361,6 +361,10 @@ _IDS = "test_entries_name_their_native_record_and_their_event"
 _ROWS = "test_every_native_row_becomes_an_entry"
 _RESET = "test_reset_clears_this_scope_and_no_other"
 
+_LIMITED = (
+    "setup_scope", "record_event", "record_events", "retrieve", "health", "readiness", "provenance", "native_query",
+    "native_mutation", "apply_feedback",
+)  # fmt: skip
 MUTANTS: Mapping[str, Mutant] = {
     "leaky_filter": Mutant(LeakyFilter, (_CROSSED, "test_concurrent_scopes_never_cross")),
     "prefix_scope": Mutant(PrefixScope, (_LOOKALIKE,)),
@@ -423,10 +427,13 @@ MUTANTS: Mapping[str, Mutant] = {
     "sends_the_last_first": Mutant(
         unseen.SendsTheLastFirst, ("test_writes_keep_their_order_across_a_mode_switch",)
     ),
-    "breaks_its_limit": Mutant(
-        unseen.BreaksItsLimit,
-        ("test_declared_concurrency_holds_for_every_kind_of_call",),
-        healthy=unseen.Narrow,
-    ),
+    **{
+        f"breaks_its_limit_by_{call}": Mutant(
+            unseen.breaks_its_limit(call),
+            ("test_declared_concurrency_holds_for_every_kind_of_call",),
+            healthy=unseen.Narrow,
+        )
+        for call in _LIMITED
+    },
 }
 """Mutant name -> the broken adapter and the tests that must fail for it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from memory import AdapterMode, MemoryEvent, MemoryScope, RetrieveRequest, Retri
 from memory.adapter import ModeReceipt, ResetReceipt
 from memory.testing import FakeBackend
 
-__all__ = ["Narrow", "Soft"]
+__all__ = ["Narrow", "Soft", "breaks_its_limit"]
 
 
 class _Entries(FakeBackend):
@@ -59,7 +58,7 @@ class BlocksTheLoop(FakeBackend):
     """Calls a synchronous SDK where the event loop runs."""
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        time.sleep(0.3)  # noqa: ASYNC251 (the mistake itself)
+        time.sleep(0.15)  # noqa: ASYNC251 (the mistake itself)
         return await super().retrieve(request)
 
 
@@ -205,11 +204,14 @@ class Narrow(FakeBackend):
         self.traits = replace(self.traits, max_concurrency=1)
 
 
-class BreaksItsLimit(Narrow):
-    """Sends the messages of an event at once, over a client that stands one call at a time."""
+def breaks_its_limit(call: str) -> type[Narrow]:
+    """Sends two requests at once in one kind of call, over a client that stands one at a time."""
 
-    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+    async def method(self: Narrow, *arguments: Any) -> Any:
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
                 tasks.start_soon(self.store.ping)
-        return await super().record_events(events)
+        return await getattr(super(made, self), call)(*arguments)
+
+    made = type(f"BreaksItsLimitBy_{call}", (Narrow,), {call: method})
+    return made
