@@ -39,7 +39,8 @@ help:
 demo: $(VENV)/.installed-demo
 	$(BIN)/memslot demo $(ARGS)
 
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+# Without bytecode, every process that a test starts compiles all of memslot anew.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test: $(VENV)/.installed-test
 	$(PYTEST) --fast $(ARGS)

@@ -1,8 +1,10 @@
-"""Which tests a run is made of: ``--fast`` leaves the thorough ones out, and the last lines of the run say so."""
+"""Which tests a run is made of, and where: ``--fast`` leaves the thorough ones out, and its last lines say so."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 # The kit's summary, which the workers of xdist cannot print.
 pytest_plugins = ["memory.testing.pytest_plugin"]
 UNIT = Path(__file__).parent / "unit"
+SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
 LEFT_OUT = pytest.StashKey[int]()
 """How many tests ``--fast`` left out, in this process or, under xdist, in each of the workers."""
 
@@ -20,7 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Processes that tests start import what tests share, as this one does by ``pythonpath``."""
+    """Processes that tests start import what tests share, as this one does by ``pythonpath``.
+
+    Embedded stores wait for the disk at every write, which takes longer than all else: their files lie in memory,
+    where there is room and nobody chose another place.
+    """
+    if "TMPDIR" not in os.environ and has_room(SHARED_MEMORY):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(SHARED_MEMORY)
     shared = [str(config.rootpath / one) for one in config.getini("pythonpath")]
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
@@ -34,6 +43,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = len(left_out)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not is_thorough(item)]
+
+
+def has_room(directory: Path) -> bool:
+    """Whether files may be written there, and many."""
+    return os.access(directory, os.W_OK) and shutil.disk_usage(directory).free >= ROOM_BYTES
 
 
 def is_thorough(item: pytest.Item) -> bool:

@@ -62,8 +62,11 @@ def _patterns():
     for package in (memory, conditions):
         root = Path(package.__file__).parent
         for file in sorted(root.rglob("*.py")):
+            source = file.read_text(encoding="utf-8")
+            if "import re\n" not in source:
+                continue
             texts = {"re": re}
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for node in ast.walk(ast.parse(source)):
                 with contextlib.suppress(NameError, TypeError, ValueError, AttributeError):
                     if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Constant, ast.JoinedStr)):
                         value = eval(compile(ast.Expression(node.value), "", "eval"), dict(texts))
