@@ -14,11 +14,11 @@ import anyio
 from memory.contract.adapter import SupportsBulkIngest, SupportsEventLookup
 from memory.contract.errors import BackendError, BackendProtocolError, MemslotError
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import WriteReceipt
+from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.rules import Rules, Span
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "ambiguous"]
 
 _RETRY_PAUSE_S = 0.2
 Consistency = Literal["committed", "queued", "pending"]
@@ -62,10 +62,13 @@ class Delivery:
     async def deliver(self, scope: MemoryScope, patience_s: float | None = None) -> None:
         """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing."""
 
-    async def reset(self, scope: MemoryScope) -> tuple[str, ...]:
-        """The scope was reset: what waits for it is not delivered any more. Returns what stays of it here."""
+    async def reset(
+        self, span: Span, scope: MemoryScope, native: Callable[[], Awaitable[ResetReceipt]]
+    ) -> ResetReceipt:
+        """Reset a scope by ``native``: what waits for it is not delivered any more."""
+        receipt = await native()
         self.settled(scope, self.queued(scope))
-        return ()
+        return receipt
 
     def close(self) -> None:
         """The slot is closed. Idempotent."""
@@ -86,9 +89,9 @@ class Delivery:
                 (receipt,) = await self._attempt(span, [event], rules.deadlines.write_s, self._single)
                 break
             except MemslotError as error:
-                if lost is None and not _ambiguous(error):
+                if lost is None and not ambiguous(error):
                     raise
-                lost, again = lost or error, _ambiguous(error) and attempt <= rules.traits.write_retries
+                lost, again = lost or error, ambiguous(error) and attempt <= rules.traits.write_retries
             found, absent = await self._look_up(span, event)
             if not (again and absent):
                 warnings = (f"{lost}; it may or may not be stored",)
@@ -120,7 +123,7 @@ class Delivery:
             except MemslotError as error:
                 written = await self._stored(span, batch, error)
                 if len(written) < len(batch):
-                    rules.unknown_writes += len(batch) - len(written) if _ambiguous(error) else 0
+                    rules.unknown_writes += len(batch) - len(written) if ambiguous(error) else 0
                     self._confirmed(events[0].scope, written)
                     error.receipts = (*receipts, *written)
                     raise
@@ -151,7 +154,7 @@ class Delivery:
     ) -> list[WriteReceipt]:
         """Receipts of the events that a failed call has written; looked up, up to the first that is missing."""
         known: dict[str, WriteReceipt] = {receipt.event_id: receipt for receipt in error.receipts}
-        if _ambiguous(error):
+        if ambiguous(error):
             for event in batch:
                 if event.event_id not in known:
                     found, _ = await self._look_up(span, event)
@@ -191,5 +194,6 @@ class Delivery:
                 self._queued[scope] = self.queued(scope) + 1
 
 
-def _ambiguous(error: MemslotError) -> bool:
+def ambiguous(error: BaseException) -> bool:
+    """Whether what failed so may have been carried out."""
     return isinstance(error, BackendError) and error.ambiguous

@@ -7,7 +7,9 @@ readiness is asked for. Order within a scope is kept: while an older event waits
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
+
+import anyio
 
 from memory.contract.errors import (
     BackendRejected,
@@ -18,9 +20,9 @@ from memory.contract.errors import (
     ScopeError,
 )
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import WriteReceipt
+from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.delivery import Delivery
+from memory.slot.delivery import Delivery, ambiguous
 from memory.slot.journal import Journal, JournalEntry
 from memory.slot.rules import Rules, Span
 
@@ -52,11 +54,26 @@ class DurableDelivery(Delivery):
         """Events kept and not delivered yet, of one scope or of all."""
         return self.journal.backlog(scope)
 
-    async def reset(self, scope: MemoryScope) -> tuple[str, ...]:
-        """The scope was reset: what waits for it is neither delivered nor replayed any more. Its words stay."""
-        await super().reset(scope)
-        kept = await self.journal.reset(scope)
-        return ("its events in the journal, until they are forgotten",) if kept else ()
+    async def reset(
+        self, span: Span, scope: MemoryScope, native: Callable[[], Awaitable[ResetReceipt]]
+    ) -> ResetReceipt:
+        """What was before a reset is neither delivered nor replayed any more. Its words stay.
+
+        What waits is withheld before the backend is asked, and for good unless it surely reset nothing: whoever
+        dies over it, or gets no answer, must not deliver to a memory that was cleared.
+        """
+        withheld = await self.journal.withhold(scope)
+        try:
+            receipt = await super().reset(span, scope, native)
+        except BaseException as error:
+            if not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error)):
+                with anyio.CancelScope(shield=True):
+                    await self.journal.give_back(scope, withheld)
+            raise
+        if not await self.journal.reset(scope):
+            return receipt
+        left = "its events in the journal, until they are forgotten"
+        return receipt.model_copy(update={"left": (*receipt.left, left)})
 
     def close(self) -> None:
         """Give the journal back. Idempotent."""

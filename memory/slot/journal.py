@@ -177,6 +177,31 @@ class Journal:
         found = await self._run(lambda: self._read(_THIS, (scope_key(scope), event_id)))
         return found[0] if found else None
 
+    async def withhold(self, scope: MemoryScope) -> list[tuple[str, int]]:
+        """Before a scope is reset: what waits for it is delivered no more. Returns what :meth:`give_back` takes."""
+        key = scope_key(scope)
+
+        def mark() -> list[tuple[str, int]]:
+            where = f"WHERE scope = ? AND {_OPEN}"
+            with self._db:
+                waiting = self._db.execute(f"SELECT status, seq FROM events {where}", (key,)).fetchall()
+                self._db.execute(f"UPDATE events SET status = 'reset' {where}", (key,))
+            self._backlog.pop(key, None)
+            return waiting
+
+        return await self._run(mark) if self.backlog(scope) else []
+
+    async def give_back(self, scope: MemoryScope, withheld: Sequence[tuple[str, int]]) -> None:
+        """The scope was not reset: what was withheld waits on."""
+
+        def mark() -> None:
+            with self._db:
+                self._db.executemany("UPDATE OR IGNORE events SET status = ? WHERE seq = ?", withheld)
+            self._count(scope_key(scope))
+
+        if withheld:
+            await self._run(mark)
+
     async def reset(self, scope: MemoryScope) -> bool:
         """The scope was reset: nothing of before is delivered or replayed any more. Whether anything is kept."""
         key = scope_key(scope)

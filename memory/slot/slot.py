@@ -276,7 +276,8 @@ class MemorySlot(HostCalls):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear exactly this scope, after its writes in flight. The scope stays set up.
 
-        A scope whose set-up has failed may be reset, and set up again: its store may be what is broken.
+        A scope whose set-up has failed may be reset, and set up again: its store may be what is broken. What waits
+        for it in a journal is delivered no more, unless the backend surely reset nothing.
 
         Raises:
             ReadOnlyError: the slot is read-only; a test session must not reset anything.
@@ -286,16 +287,17 @@ class MemorySlot(HostCalls):
         def refuse() -> ResetReceipt:
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
-        async def perform() -> ResetReceipt:
-            receipt = await rules.call(
+        async def native() -> ResetReceipt:
+            return await rules.call(
                 span, self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope), ResetReceipt
             )
-            kept = await self._delivery.reset(scope)
-            if self.host_file is not None:
-                kept += await anyio.to_thread.run_sync(
-                    reset_host_file, self.host_file, self.backend_name, scope
-                )
-            return receipt.model_copy(update={"left": (*receipt.left, *kept)}) if kept else receipt
+
+        async def perform() -> ResetReceipt:
+            receipt = await self._delivery.reset(span, scope, native)
+            if self.host_file is None:
+                return receipt
+            kept = await anyio.to_thread.run_sync(reset_host_file, self.host_file, self.backend_name, scope)
+            return receipt.model_copy(update={"left": (*receipt.left, *kept)})
 
         with rules.span("reset_scope", scope) as span:
             return await rules.write(span, scope, perform, refuse, tried=True)

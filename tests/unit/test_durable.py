@@ -291,6 +291,67 @@ async def test_a_reset_ends_what_waits(tmp_path):
     assert stored(adapter) == ["e3", "e2"]
 
 
+DIES_IN_A_RESET = """
+    import os, sys
+    from pathlib import Path
+    import anyio
+    sys.path.insert(0, {here!r})
+    from test_durable import ALICE, Down, event, journaled
+
+    class Dies(Down):
+        down = True
+
+        async def reset_scope(self, scope):
+            os._exit(9)
+
+    async def main():
+        async with journaled(Dies(), Path(sys.argv[1])) as slot:
+            assert (await slot.record_event(event(1))).status == "queued"
+            await slot.reset_scope(ALICE)
+
+    anyio.run(main)
+"""
+
+
+async def test_nothing_of_before_is_delivered_after_a_process_that_died_in_a_reset(tmp_path):
+    script = tmp_path / "child.py"
+    script.write_text(textwrap.dedent(DIES_IN_A_RESET.format(here=str(Path(__file__).parent))), "utf-8")
+    died = await anyio.run_process([sys.executable, str(script), str(tmp_path)], check=False)
+    assert died.returncode == 9, died.stderr
+    adapter = Down()
+    async with journaled(adapter, tmp_path) as slot:
+        await slot.record_event(event(2))
+    assert stored(adapter) == ["e2"]
+
+
+@pytest.mark.parametrize(
+    ("how", "delivered"), [("refused", ["e1", "e2", "e3"]), ("no answer", ["e3"]), ("given up", ["e3"])]
+)
+async def test_what_waited_is_delivered_after_a_failed_reset_only_where_nothing_was_reset(
+    tmp_path, how, delivered
+):
+    class Resets(Down):
+        down = True
+
+        async def reset_scope(self, scope):
+            if how == "refused":
+                raise ConnectionRefusedError("down")
+            await forever()
+
+    adapter = Resets()
+    deadlines = QUICK.model_copy(update={"reset_s": 0.02 if how == "no answer" else 30.0})
+    journal = Journal(tmp_path / "j.db")
+    async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=journal) as slot:
+        await slot.record_event(event(1))
+        await slot.record_event(event(2))
+        with anyio.move_on_after(0.05), suppress(MemslotError):
+            await slot.reset_scope(ALICE)
+        adapter.down = False
+        await slot.record_event(event(3))
+        assert slot._delivery.waiting() == 0
+    assert stored(adapter) == delivered
+
+
 async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
     class Slow(Lookup):
         async def record_event(self, event):
