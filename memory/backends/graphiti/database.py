@@ -41,6 +41,7 @@ _MAGIC = b"KUZU"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
 _INDEX = re.compile(r"CREATE_FTS_INDEX\('(\w+)'")
 _CHUNK_BYTES = 1 << 20
+_UNUSED = slice(28, 32)  # of the header; Kuzu writes there whatever its memory held, also where nobody wrote
 _OWNERSHIP = (
     "choose another path; one process at a time owns an embedded graph, so let one serve the others, or set "
     "driver: falkordb or neo4j"
@@ -263,8 +264,9 @@ class Database:
         if magic != _MAGIC:
             raise self._unusable("was emptied or overwritten;")
         if state.get("state") == "closed":
-            found = _fingerprint(self._path)
-            if any(state.get(name) != value for name, value in found.items()):
+            noted = {name: state.get(name) for name in ("bytes", "crc32")}
+            # Earlier versions left nothing out.
+            if noted not in (_fingerprint(self._path), _fingerprint(self._path, slice(0))):
                 raise self._unusable(
                     f"was changed from outside; if that was meant, remove {self._noted}; else"
                 )
@@ -401,10 +403,16 @@ def _blank(tables: frozenset[str]) -> bytes:
         return path.read_bytes()
 
 
-def _fingerprint(path: Path) -> dict[str, int]:
-    """Size and checksum of the whole file, at some gigabytes a second: a change between samples would go unseen."""
-    size = found = 0
+def _fingerprint(path: Path, unused: slice = _UNUSED) -> dict[str, int]:
+    """Size and checksum of the whole file, at some gigabytes a second: a change between samples would go unseen.
+
+    What is unused of the header counts as zeros.
+    """
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
+        chunk = bytearray(file.read(_CHUNK_BYTES))
+        chunk[unused] = bytes(len(chunk[unused]))
+        size = found = 0
+        while chunk:
             size, found = size + len(chunk), zlib.crc32(chunk, found)
+            chunk = bytearray(file.read(_CHUNK_BYTES))
     return {"bytes": size, "crc32": found}

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,42 @@ async def test_a_destroyed_graph_is_never_empty_and_healthy(
         assert (await slot.health()).status == "ok"
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         assert await kept(slot) == {"violin"}
+
+
+LOOK = """
+import kuzu, sys
+database = kuzu.Database(sys.argv[1], max_db_size=1 << 30)
+connection = kuzu.Connection(database)
+query = "CALL QUERY_FTS_INDEX('RelatesToNode_', 'edge_name_and_fact', 'teapot') RETURN count(*)"
+print(connection.execute(query).get_next()[0])
+connection.close()
+database.close()
+"""
+
+
+async def test_a_look_of_another_program_is_no_change(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Kuzu writes a word of its header anew for a search by words, whatever its memory held."""
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        file = graph_file(tmp_path, slot)
+    before = file.read_bytes()
+    looked = await anyio.run_process([sys.executable, "-c", LOOK, str(file)])
+    assert looked.stdout.strip() == b"1"
+    changed = [at for at, (old, new) in enumerate(zip(before, file.read_bytes(), strict=True)) if old != new]
+    assert changed, "or this test proves nothing"
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == {"teapot"}
+
+
+async def test_the_fingerprint_of_earlier_versions_is_known(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        file = graph_file(tmp_path, slot)
+    state = file.with_name("state")
+    noted = json.loads(state.read_bytes())
+    state.write_text(json.dumps({**noted, "crc32": zlib.crc32(file.read_bytes())}))
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        assert await kept(slot) == {"teapot"}
 
 
 @pytest.mark.parametrize("how", ["emptied", "removed", "replaced"])
