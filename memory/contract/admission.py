@@ -83,15 +83,20 @@ class Admission:
 
 
 @contextmanager
-def queued() -> Iterator[None]:
-    """Around a wait for a turn inside an adapter: a call given up in here was not sent."""
+def queued(*, last: bool = True) -> Iterator[None]:
+    """Around a wait for a turn inside an adapter: a call given up in here was not sent.
+
+    Args:
+        last: what follows is the native call; False where it may have to wait once more.
+    """
     admission = Admission.current()
     try:
         yield
     except BaseException:
         admission.drop()
         raise
-    admission.begin()
+    if last:
+        admission.begin()
 
 
 async def pause(seconds: float) -> None:

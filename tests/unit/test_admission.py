@@ -86,10 +86,16 @@ async def test_what_was_given_up_in_a_queue_was_sent_only_if_something_had_begun
             pass
         await wait()
 
-    for admission, call in ((first, wait), (second, begin_then_wait)):
+    async def wait_twice():
+        with queued(last=False):
+            pass
+        await wait()
+
+    third = Admission()
+    for admission, call in ((first, wait), (second, begin_then_wait), (third, wait_twice)):
         with anyio.move_on_after(0.005):
             await admission.run(call)
-    assert (first.sent, second.sent) == (False, True)
+    assert (first.sent, second.sent, third.sent) == (False, True, False)
 
 
 class TwoCalls(Obedient):

@@ -17,6 +17,7 @@ from graphiti_core.search.search_config import SearchConfig, SearchResults
 from graphiti_core.utils.bulk_utils import RawEpisode
 
 from memory import MemoryEvent, MemslotError, ScopeError
+from memory.adapter import queued
 from memory.backends.graphiti.lookups import GraphLookups
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
@@ -95,14 +96,17 @@ class NativeGraph(GraphLookups):
 
         async def in_turn() -> T:
             Write.current.set(write)
-            await Write.call(self.driver.writing.acquire())
+            with queued():
+                await Write.call(self.driver.writing.acquire())
             try:
+                Write.check()
                 return await call()
             finally:
                 self.driver.writing.release()
 
         try:
-            return await self._outlasting(in_turn())
+            with queued(last=False):  # known at once, and not when the task that waits comes to know
+                return await self._outlasting(in_turn())
         except asyncio.CancelledError:
             write.abandon()
             raise

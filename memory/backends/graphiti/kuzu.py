@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import Context
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,7 +182,8 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
     async def _open(self, opening: Callable[[Database], object]) -> None:
         if self._joined is None:
             joining = SharedDatabase.join(self._directory, self._buffer_mb, opening)
-            self._joined = asyncio.ensure_future(joining)
+            # Nobody's call: of a write that then waits for its turn, nothing is sent by opening.
+            self._joined = asyncio.get_running_loop().create_task(joining, context=Context())
             try:
                 await asyncio.shield(self._joined)
             except asyncio.CancelledError:
