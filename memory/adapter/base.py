@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import anyio
@@ -49,6 +50,10 @@ async def release(*steps: Callable[[], Awaitable[object]]) -> None:
             failures.append(error)
     if failures:
         raise failures[0]
+
+
+# Most reads of a scope differ in nothing, and to check thirty fields costs more than all else an adapter does.
+_trace = lru_cache(maxsize=256)(Trace)
 
 
 class BaseAdapter:
@@ -112,7 +117,11 @@ class BaseAdapter:
 
     def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
         """A trace naming the native call; the slot completes it."""
-        return Trace(backend_name=self.backend_name, scope=scope, native_operation=native_operation, **fields)
+        named = {"backend_name": self.backend_name, "scope": scope, "native_operation": native_operation}
+        try:
+            return _trace(**named, **fields)
+        except TypeError:  # a field that cannot be hashed
+            return Trace(**named, **fields)
 
     def receipt(
         self,
@@ -130,7 +139,13 @@ class BaseAdapter:
             status=status,
             native_ids=ids,
             warnings=tuple(warnings),
-            trace=self.trace(event.scope, native_operation, native_ids=ids, event_id=event.event_id),
+            trace=Trace(
+                backend_name=self.backend_name,
+                scope=event.scope,
+                native_operation=native_operation,
+                native_ids=ids,
+                event_id=event.event_id,
+            ),
         )
 
     def health_of(

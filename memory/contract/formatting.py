@@ -158,6 +158,7 @@ def _group_line(group: str) -> str:
     return f"[{_one_line(group)}]"
 
 
+@lru_cache(256)  # for every answer of a scope the same
 def _fence(backend: str, scope: str) -> tuple[str, str]:
     return (
         f'<memory-context backend="{_attribute(backend)}" scope="{_attribute(scope)}">',

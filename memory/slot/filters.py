@@ -38,6 +38,8 @@ def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
         InputError: a value is not a string, finite number, boolean, or list of these.
         CapabilityNotSupported: the adapter does not declare the operator.
     """
+    if not request.filters:
+        return
     cross = request.filters.get(CROSS_CONTEXT)
     if cross is not None and not isinstance(cross, bool):
         raise InputError(f"filters.{CROSS_CONTEXT} must be true or false")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
+from datetime import UTC
 from typing import Any
 
 from memory.contract.adapter import MemoryAdapter
@@ -65,15 +67,18 @@ class Rendering:
             IsolationError: a row of another scope, or of none.
             BackendProtocolError: a time without a zone, which would be another moment on every machine.
         """
+        expected: Mapping[str, str] | None = None
         for entry in result.entries:
-            if entry.timestamp is not None and entry.timestamp.utcoffset() is None:
+            moment, scope_ids = entry.timestamp, entry.scope_ids
+            if moment is not None and moment.tzinfo is not UTC and moment.utcoffset() is None:
                 raise BackendProtocolError(
                     f"{self._adapter.backend_name} returned a row with a time without a zone; "
                     "the adapter has to say which one it is"
                 )
-        labelled = [entry.scope_ids for entry in result.entries if entry.scope_ids is not None]
-        expected = self._adapter.native_scope(result.request.scope) if labelled else {}
-        for scope_ids in labelled:
+            if scope_ids is None:
+                continue
+            if expected is None:
+                expected = self._adapter.native_scope(result.request.scope)
             if scope_ids == expected:
                 continue
             if not scope_ids:

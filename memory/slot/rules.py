@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, NoReturn, Self, TypeVar, cast
 
 import anyio
 from pydantic import BeforeValidator, Field
@@ -72,9 +72,22 @@ class Span:
         finished: its trace was emitted.
     """
 
-    __slots__ = ("attempts", "fields", "finished", "llm", "operation", "scope", "started", "started_at")
+    __slots__ = (
+        "_rules",
+        "attempts",
+        "fields",
+        "finished",
+        "llm",
+        "operation",
+        "scope",
+        "started",
+        "started_at",
+    )
 
-    def __init__(self, operation: str, scope: MemoryScope | None, fields: dict[str, Any]) -> None:
+    def __init__(
+        self, rules: Rules, operation: str, scope: MemoryScope | None, fields: dict[str, Any]
+    ) -> None:
+        self._rules = rules
         self.operation = operation
         self.scope = scope
         self.fields = fields
@@ -82,6 +95,20 @@ class Span:
         self.finished = False
         self.llm = LlmUse()
         self.begin()
+
+    def __enter__(self) -> Self:
+        self._rules.under_way.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        try:
+            told: dict[str, Any] = {} if error is None else {"error": type(error).__name__}
+            if error is not None and not isinstance(error, Exception):
+                told["warnings"] = (f"given up {'after' if self.attempts else 'before'} it was sent",)
+            if told or not self.finished:
+                self._rules.finish(self, None, **told)
+        finally:
+            self._rules.under_way.__exit__()
 
     def begin(self) -> None:
         """Measure from now on."""
@@ -162,8 +189,7 @@ class Rules:
         self.scopes.pop(scope, None)
         self.lanes.drop(scope)
 
-    @contextmanager
-    def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Iterator[Span]:
+    def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:
         """A call of the contract: let in, measured, and traced however it ends, refused ones included.
 
         Args:
@@ -172,18 +198,7 @@ class Rules:
             fields: further fields of the trace.
         """
         self.enter()
-        span = Span(operation, scope, fields)
-        with self.under_way:
-            try:
-                yield span
-            except BaseException as error:
-                told: dict[str, Any] = {"error": type(error).__name__}
-                if not isinstance(error, Exception):
-                    told["warnings"] = (f"given up {'after' if span.attempts else 'before'} it was sent",)
-                self.finish(span, None, **told)
-                raise
-            if not span.finished:
-                self.finish(span, None)
+        return Span(self, operation, scope, fields)
 
     async def write(
         self,
@@ -245,13 +260,15 @@ class Rules:
             if not span.attempts:
                 span.begin()
                 span.attempts = 1
-            with self.mapping(operation), anyio.move_on_after(deadline_s), span.llm.counting():
+            with anyio.move_on_after(deadline_s), span.llm.counting():
                 told = await admission.run(native)
                 if answer is None or isinstance(told, answer):
                     return told
                 raise BackendProtocolError(
                     f"{operation} returned {type(told).__name__}, not {answer.__name__}"
                 )
+        except Exception as error:
+            self._raise_mapped(error, operation)
         finally:
             admission.leave()
             if counts and not admission.sent:
@@ -297,14 +314,14 @@ class Rules:
         """What the adapter raises in here is one of our errors; a native one becomes its cause."""
         try:
             yield
-        except BackendError as error:
-            raise normalise_error(
-                error, backend_name=self.backend_name, operation=operation
-            ) from error.__cause__
-        except MemslotError:
-            raise
         except Exception as error:
-            raise normalise_error(error, backend_name=self.backend_name, operation=operation) from error
+            self._raise_mapped(error, operation)
+
+    def _raise_mapped(self, error: Exception, operation: str) -> NoReturn:
+        if isinstance(error, MemslotError) and not isinstance(error, BackendError):
+            raise error
+        cause = error.__cause__ if isinstance(error, BackendError) else error
+        raise normalise_error(error, backend_name=self.backend_name, operation=operation) from cause
 
     def finish(self, span: Span, trace: Trace | None, **fields: Any) -> Trace:
         """Complete the adapter's trace with what was measured, and emit it."""

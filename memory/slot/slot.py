@@ -398,4 +398,4 @@ class MemorySlot(HostCalls):
             scope: whose memory is meant.
             fields: further fields of the trace; never user text.
         """
-        return self._rules.finish(Span(operation, scope, {}), None, **fields)
+        return self._rules.finish(Span(self._rules, operation, scope, {}), None, **fields)

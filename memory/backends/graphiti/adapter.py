@@ -7,10 +7,12 @@ are shared. Graphiti runs on asyncio only.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
+from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -90,10 +92,8 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
         self._closing: asyncio.Task[None] | None = None
-        places = self._store.keeps_open
-        self._places: list[AbstractAsyncContextManager[Any]] = [
-            anyio.Semaphore(places, fast_acquire=True) if places else nullcontext() for _ in range(2)
-        ]
+        places = self._store.keeps_open or sys.maxsize
+        self._places = [anyio.Semaphore(places, fast_acquire=True) for _ in range(2)]
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``group_id``; also the name of the scope's directory."""
@@ -108,9 +108,10 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         Where open graphs hold memory, writes wait for writes of other scopes once so many are under way as may
         stay open, and reads for reads: a write may take as long as its model, and no read is to wait for that.
         """
-        async with AsyncExitStack() as held:
-            with queued():
-                await held.enter_async_context(self._places[writing])
+        place = self._places[writing]
+        with queued(last=False):
+            await place.acquire()
+        try:
             graph = await self._graph(group_of(scope), clearing)
             graph.users += 1
             try:
@@ -122,6 +123,8 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
                 raise failure from cause
             finally:
                 graph.users -= 1
+        finally:
+            place.release()
 
     async def _graph(self, group_id: str, clearing: bool) -> NativeGraph:
         if group_id not in self._graphs:
@@ -271,10 +274,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             found.community_reranker_scores,
         )
         raw = {
-            kind: [
-                json_ready(record, scored[at] if at < len(scored) else None)
-                for at, record in enumerate(getattr(found, kind))
-            ]
+            kind: list(map(json_ready, getattr(found, kind), chain(scored, repeat(None))))
             for kind, scored in zip(KINDS, scores, strict=True)
         }
         entries = tuple(to_entries(raw, events, self._options.edge_types))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from memory import MemoryScope
 from memory.adapter import IdAlphabet
 
@@ -12,6 +14,7 @@ __all__ = ["GROUP_IDS", "group_of"]
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
 
 
+@lru_cache(maxsize=1024)
 def group_of(scope: MemoryScope) -> str:
     """The scope's ``group_id``, injectively; also the name of its directory."""
     return GROUP_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)

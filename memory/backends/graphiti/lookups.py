@@ -40,13 +40,11 @@ class GraphLookups:
         self._events: dict[str, str | None] = {}
 
     async def events_of(self, edges: Iterable[Any]) -> Mapping[str, str | None]:
-        """Event ids by episode uuid; one query for episodes of earlier processes, none for the others."""
-        wanted = {episode for edge in edges for episode in edge.episodes}
-        unknown = sorted(wanted - self._events.keys())
-        if unknown:
-            for episode in await self.episodes(unknown):
-                self.remember(episode.uuid, event_id_of(episode.source_description))
-        return {uuid: self._events.get(uuid) for uuid in wanted}
+        """Event ids by episode uuid, at least of these facts; one query for episodes of earlier processes."""
+        unknown = {episode for edge in edges for episode in edge.episodes if episode not in self._events}
+        for episode in await self.episodes(sorted(unknown)):
+            self.remember(episode.uuid, event_id_of(episode.source_description))
+        return self._events
 
     def remember(self, episode: str, event_id: str | None) -> None:
         """Which event an episode was, so that no search needs to ask."""

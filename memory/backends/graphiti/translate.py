@@ -152,11 +152,12 @@ def in_utc(moment: datetime) -> datetime:
 
 def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
     """A native node or edge as JSON, without its vector; times in UTC."""
-    row = {
-        name: value if type(value) in _ALREADY_PLAIN else _plain(value)
-        for name, value in vars(record).items()
-        if name not in _VECTORS
-    }
+    row: dict[str, Any] = vars(record).copy()
+    for name in _VECTORS:
+        row.pop(name, None)
+    for name, value in row.items():
+        if type(value) not in _ALREADY_PLAIN:
+            row[name] = _plain(value)
     if score is not None:
         row["score"] = score
     return row
@@ -188,14 +189,16 @@ def to_entries(
         edge_types: the types that are shown by name.
     """
     for kind in KINDS:
+        text_of, labels_of = _TEXTS[kind], _LABELS.get(kind)
+        group = None if kind == "edges" else kind
         for row in raw[kind]:
             yield ContextEntry(
-                text=_TEXTS[kind](row),
+                text=text_of(row),
                 native_id=row["uuid"],
                 score=row.get("score"),
                 timestamp=_time_of(row),
-                group=None if kind == "edges" else kind,
-                labels=tuple(_LABELS[kind](row, edge_types)) if kind in _LABELS else (),
+                group=group,
+                labels=tuple(labels_of(row, edge_types)) if labels_of else (),
                 event_ids=_event_ids(kind, row, events),
                 scope_ids={"group_id": row["group_id"]},
             )
@@ -238,7 +241,7 @@ def _event_ids(kind: str, row: Mapping[str, Any], events: Mapping[str, str | Non
         found = [event_id_of(row["source_description"])]
     else:
         found = [events.get(episode) for episode in row.get("episodes", ())]
-    return tuple(dict.fromkeys(one for one in found if one))
+    return tuple(dict.fromkeys([one for one in found if one]))
 
 
 def _described(row: Mapping[str, Any]) -> str:

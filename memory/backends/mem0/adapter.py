@@ -247,7 +247,6 @@ class Mem0Adapter(BaseAdapter):
             trace=self.trace(
                 request.scope,
                 "Memory.search",
-                native_ids=tuple(row["id"] for row in found.raw["results"]),
                 consistency="committed",
                 warnings=("reranking failed; the order is mem0's own",) if found.unranked else (),
             ),
