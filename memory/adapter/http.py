@@ -302,7 +302,7 @@ def _said(response: httpx.Response) -> dict[str, Any]:
     """
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     body = body if isinstance(body, dict) else {}
     detail = body.get("detail")

@@ -47,7 +47,7 @@ class LoopbackRequest:
         """The body's JSON, or None where there is none."""
         try:
             return json.loads(self.body) if self.body else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @property

@@ -195,7 +195,7 @@ def _schema_in_prompt(
     text, _, given = messages[-1].text.rpartition("\n\n{")
     try:
         schema = json.loads("{" + given)
-    except ValueError:
+    except (ValueError, RecursionError):
         return messages, {}
     if "properties" not in schema:
         return messages, {}

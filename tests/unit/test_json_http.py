@@ -119,3 +119,10 @@ async def test_only_a_body_that_cannot_be_sent_is_bad_input(server, http):
     with pytest.raises(BackendProtocolError) as raised:
         await http.request("POST", "/notes", json={})
     assert raised.value.ambiguous, "it was carried out, and only the answer cannot be read"
+
+
+async def test_an_error_body_nested_too_deep_is_an_error_like_others(server, http):
+    server.answers = [LoopbackAnswer(422, b"[" * 200_000)]
+    with pytest.raises(BackendRejected) as raised:
+        await http.request("POST", "/notes", json={})
+    assert raised.value.diagnostics["status"] == 422

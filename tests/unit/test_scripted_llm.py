@@ -360,6 +360,12 @@ def test_malformed_requests_are_refused(llm: ScriptedLLM, path: str, body: objec
     assert httpx.post(f"{llm.base_url}/{path}", json=body).status_code == status
 
 
+def test_a_body_nested_too_deep_is_refused_like_one_that_is_no_json(llm: ScriptedLLM) -> None:
+    for body in ("{", "[" * 200_000):
+        answer = httpx.post(f"{llm.base_url}/chat/completions", content=body, trust_env=False)
+        assert answer.status_code == 400
+
+
 def test_own_rules_come_first_and_broken_ones_are_reported() -> None:
     def mine(request: ChatRequest) -> Reply | None:
         if request.last_user == "boom":

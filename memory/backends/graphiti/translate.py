@@ -87,7 +87,7 @@ def event_id_of(source_description: Any) -> str | None:
     """The event an episode was made of, or None where memslot did not write it."""
     try:
         found = json.loads(source_description).get("event_id")
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, RecursionError):
         return None
     return found if isinstance(found, str) else None
 

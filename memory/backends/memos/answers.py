@@ -238,7 +238,7 @@ def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         if isinstance(source, str):
             try:
                 source = json.loads(source)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
         if isinstance(source, dict):
             yield source

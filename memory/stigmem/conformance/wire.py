@@ -123,7 +123,7 @@ class Wire:
         response = await self._http.send(request)
         try:
             body = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         return Answer(response.status_code, body)
 

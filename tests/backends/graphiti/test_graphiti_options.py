@@ -119,7 +119,7 @@ def test_an_episode_says_which_event_it_was(event_id: str, session_id: str) -> N
     assert plain.keys() == {"event_id", "session_id", "turn_id", "agent_id"}, "what there is not is left out"
 
 
-@pytest.mark.parametrize("foreign", [None, "", "chat", "[1]", '{"event_id": 3}', "{"])
+@pytest.mark.parametrize("foreign", [None, "", "chat", "[1]", '{"event_id": 3}', "{", "[" * 200_000])
 def test_a_foreign_episode_has_no_event(foreign: Any) -> None:
     assert event_id_of(foreign) is None
 

@@ -92,6 +92,7 @@ def test_a_memory_shows_when_it_was_said_and_not_when_it_was_stored():
     assert said(sources=[source]) == datetime(2024, 3, 2, 9, tzinfo=UTC)
     assert said(sources=['{"chat_time": "2024-03-02T09:00:00+00:00"}']) == datetime(2024, 3, 2, 9, tzinfo=UTC)
     assert said(sources=[{"chat_time": "12:23 AM on 22 November, 2026"}]) is None
+    assert said(sources=["[" * 200_000]) is None
     assert said(info={"timestamp": "2024-03-01T10:30:00"}) is None, "a time without a zone is unknown"
     assert said() is None
 

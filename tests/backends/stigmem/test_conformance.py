@@ -29,6 +29,7 @@ from memory.stigmem.conformance.run import (
     load_vectors,
     run_conformance,
 )
+from memory.testing import LoopbackAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -374,6 +375,17 @@ async def test_a_vector_nobody_can_read_fails_and_the_others_run(double):
     assert by_status(rows, Status.FAILED) == {"odd", "odder"}
     assert "cannot be read" in rows[0].why
     assert set(OWN) <= {row.id for row in rows}
+
+
+async def test_an_answer_nested_too_deep_fails_its_vector(double, monkeypatch):
+    usual = double.respond
+
+    def deep(request):
+        return LoopbackAnswer(200, b"[" * 200_000) if request.path == "/v1/decay/sweep" else usual(request)
+
+    monkeypatch.setattr(double, "respond", deep)
+    rows = await run_conformance(double.url)
+    assert "decay-dry-run" in by_status(rows, Status.FAILED)
 
 
 # -- live ---------------------------------------------------------------------------------------------------
