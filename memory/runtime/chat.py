@@ -13,10 +13,11 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import open_memory
 from memory.runtime.agent import AgentSettings
-from memory.runtime.channel import ChannelClosed, CommandLine
+from memory.runtime.channel import AgentOutput, ChannelClosed, CommandLine, UserTurn
 from memory.runtime.loop import AgentSession, TurnReport
 from memory.runtime.policy import TurnMemory, TurnPolicy
 from memory.runtime.provider import Provider
+from memory.runtime.signals import cancelled_at_interrupt
 
 __all__ = ["chat"]
 
@@ -38,6 +39,7 @@ class Chat:
         provider: the model.
         channel: where turns come from.
         say: prints a line that is no answer.
+        interruptible: an interrupt ends an answer and not the chat.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class Chat:
         provider: Provider,
         channel: CommandLine,
         say: Callable[[str], None],
+        interruptible: bool = False,
     ) -> None:
         self._config = config
+        self._interruptible = interruptible
         self._settings = settings
         self._provider = provider
         self._channel = channel
@@ -73,11 +77,25 @@ class Chat:
                     elif self._forgetting:
                         await self._forget(turn.content)
                     else:
-                        report = await self.session.turn(turn, self._channel.send)
-                        await self._channel.send(report.output)
+                        await self._answer(turn)
             except ChannelClosed as closed:
                 if closed.args:
                     raise LifecycleError(str(closed)) from closed
+
+    async def _answer(self, turn: UserTurn) -> None:
+        """One turn; at an interrupt of the terminal its answer ends where it is, and the chat goes on."""
+        shown: list[str] = []
+
+        async def emit(output: AgentOutput) -> None:
+            shown.append(output.content)
+            await self._channel.send(output)
+
+        async with cancelled_at_interrupt(self._interruptible) as scope:
+            report = await self.session.turn(turn, emit)
+            await self._channel.send(report.output)
+        if scope.cancelled_caught:
+            await self.session.cut_off(turn, "".join(shown))
+            await self._channel.send(AgentOutput(error="stopped"))
 
     # -- the memory -------------------------------------------------------------------------------------
 
@@ -134,6 +152,8 @@ class Chat:
                 mode = _READ_ONLY if argument == "read-only" else AdapterMode(read_only=False)
                 await self.session.memory.slot.set_mode(mode)
                 self._say(f"{self._name} is {argument}")
+            elif name == "/switch" and argument == self._name:
+                self._say(f"it is {argument} already")
             elif name == "/switch" and argument:
                 await self._attach(load_config(self._config.source, provider=argument, named_by=("/switch",)))
                 self._say(f"now with {self._name}")
@@ -204,7 +224,9 @@ async def chat(
     """
     settings = config.section("agent", AgentSettings)
     provider = settings.model(config)
-    await Chat(config, settings, provider, channel or CommandLine(_reader()), say).run(session_key)
+    read = _reader() if channel is None else None
+    talk = Chat(config, settings, provider, channel or CommandLine(read), say, interruptible=read is not None)
+    await talk.run(session_key)
 
 
 def _reader() -> Callable[[], str] | None:

@@ -200,6 +200,14 @@ class AgentSession:
             raise gone
         return self.last
 
+    async def cut_off(self, turn: UserTurn, shown: str) -> None:
+        """After a turn that was cancelled: what was said, and shown of the answer, was said all the same."""
+        said = _with_attachments(turn)
+        answered = [Message(role="assistant", content=shown)] if shown.strip() else []
+        await self._record(said, answered)
+        self.history = [*self.history, said, *answered]
+        self._opening = ""
+
     async def compact(self) -> bool:
         """Replace the conversation by the model's summary, which the memory keeps; False where it gave none."""
         if not self.history:

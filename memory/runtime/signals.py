@@ -1,15 +1,20 @@
-"""Ending a server of uvicorn at a signal, with time for what comes after it."""
+"""Signals: they end a server with time for what comes after it, and an answer without ending the chat."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskStatus
 
 if TYPE_CHECKING:
     import uvicorn
 
-__all__ = ["end_at_signals"]
+__all__ = ["cancelled_at_interrupt", "end_at_signals"]
 
 
 def end_at_signals(running: uvicorn.Server) -> None:
@@ -25,3 +30,27 @@ def end_at_signals(running: uvicorn.Server) -> None:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
+
+
+@asynccontextmanager
+async def cancelled_at_interrupt(wanted: bool = True) -> AsyncIterator[anyio.CancelScope]:
+    """What is done inside is cancelled by SIGINT, which then ends nothing else. For the main thread alone."""
+    with anyio.CancelScope() as scope:
+        if not wanted or threading.current_thread() is not threading.main_thread():
+            yield scope
+            return
+
+        async def watch(*, task_status: TaskStatus[None]) -> None:
+            with anyio.open_signal_receiver(signal.SIGINT) as signals:
+                task_status.started()
+                async for _ in signals:
+                    scope.cancel()
+
+        before = signal.getsignal(signal.SIGINT)
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(watch)
+                yield scope
+                tasks.cancel_scope.cancel()
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -30,6 +30,7 @@ __all__ = [
     "Rule",
     "ToolCall",
     "answer",
+    "NOT_KNOWN",
     "general_rules",
     "section",
 ]
@@ -101,6 +102,7 @@ class Choice:
         return sorted(self.odds.items(), key=lambda pair: -pair[1])
 
 
+NOT_KNOWN = "I do not know."
 Reply = str | Mapping[str, Any] | ToolCall | Choice
 Rule = Callable[[ChatRequest], Reply | None]
 
@@ -166,7 +168,7 @@ def _chat(request: ChatRequest) -> str:
     best = max(entries, key=lambda entry: (lexical_overlap(question, entry[1]), entry[0]), default=None)
     if best is not None and lexical_overlap(question, best[1]) > 0:
         return best[1]
-    return "I do not know." if is_question(question) else "Understood."
+    return NOT_KNOWN if is_question(question) else "Understood."
 
 
 _ASKS_SUMMARY = re.compile(

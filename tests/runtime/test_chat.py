@@ -92,9 +92,12 @@ async def test_read_only_keeps_nothing_and_a_switch_keeps_it_so(tmp_path: Path) 
 
 async def test_a_switch_that_fails_leaves_the_memory_as_it_was(tmp_path: Path) -> None:
     file = config(tmp_path, "full_history")
-    said, told = await talk(file, "My bike is red.", "/switch grafiti", "/switch", "Which bike is red?")
+    said, told = await talk(
+        file, "My bike is red.", "/switch grafiti", "/switch", "Which bike is red?", "/switch full_history"
+    )
     assert told[1].endswith("/switch: no plugin is named 'grafiti'; did you mean graphiti?")
     assert told[2].startswith("/memory")
+    assert told[3] == "it is full_history already"
     assert said.count("\n") == 2
 
 

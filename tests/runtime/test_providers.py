@@ -310,6 +310,14 @@ async def test_scripted_says_its_lines_and_then_what_memory_knows() -> None:
     assert len(model.requests) == 4
 
 
+async def test_scripted_knows_what_it_was_told_in_the_conversation() -> None:
+    model = ScriptedProvider()
+    told = [Message(role="user", content=text) for text in ("My tea is sencha.", "My tea is oolong.", "Bye.")]
+    again = Message(role="user", content="Which tea is mine?")
+    assert (await model.complete([*told, again])).content == "My tea is oolong.", "the later one"
+    assert (await model.complete([told[2], again])).content == "I do not know."
+
+
 async def test_scripted_streams_what_it_completes() -> None:
     for line in ("a  b\nc", "aa aa aa", "", " x"):
         chunks = await pieces(ScriptedProvider([line]))

@@ -30,7 +30,7 @@ class ScriptedProvider:
     """Answers with its lines in turn, and by rules once they are used up.
 
     The rules are those of the scripted language model (:mod:`memory.testing.scripted_rules`): the remembered entry
-    that shares most words with the question, else an acknowledgement.
+    that shares most words with the question, else what the user said of it before, else an acknowledgement.
 
     Args:
         lines: texts, calls of tools, whole results, or errors to raise.
@@ -82,6 +82,7 @@ _NO_TOKENS = Usage(input_tokens=0, output_tokens=0)
 
 def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
     from memory.testing.scripted_rules import (
+        NOT_KNOWN,
         ChatMessage,
         ChatRequest,
         Choice,
@@ -89,11 +90,16 @@ def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
         general_rules,
     )
     from memory.testing.scripted_rules import ToolCall as Call
+    from memory.testing.scripted_text import is_question, lexical_overlap
 
     said = tuple(ChatMessage(one.role, one.content) for one in messages)
     if options.system_prompt:
         said = (ChatMessage("system", options.system_prompt), *said)
     reply = answer(ChatRequest(messages=said, max_tokens=options.max_tokens), general_rules)
+    if reply == NOT_KNOWN:  # by the memory; what it was just told, any model knows
+        *before, asked = (one.content for one in messages if one.role == "user")
+        told = [one for one in before if not is_question(one) and lexical_overlap(asked, one)]
+        return max(reversed(told), key=lambda one: lexical_overlap(asked, one), default=NOT_KNOWN)
     if isinstance(reply, Call):
         return ToolCall(id="call-1", name=reply.name, arguments=arguments_of(dict(reply.arguments))[0])
     if isinstance(reply, Choice):
