@@ -7,15 +7,13 @@ these things; they go when their scope is reset, and what is taken out is overwr
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
-from memory.slot.sqlite_file import Layout, OpenFiles, connect, explained, scope_key
+from memory.slot.sqlite_file import Layout, SqliteFile, scope_key
 
 __all__ = ["HOST_FILE", "HostStore", "reset_host_file"]
 
@@ -62,26 +60,22 @@ class HostStore:
         self._memory = memory
         self._most = most
         self._puts = 0
-        self.closed = False
-        self._guard = threading.Lock()
-        if path is None:
-            self._db = sqlite3.connect(":memory:", check_same_thread=False)
-            self._db.executescript(_LAYOUT.tables)
-            self._files = None
-        else:
-            self._db = connect(path, "process", _LAYOUT)
-            self._files = OpenFiles(path, _LAYOUT)
+        self._file = SqliteFile(path, _LAYOUT)
+        self._db = self._file.db
 
     @property
     def durable(self) -> bool:
         """Whether a restart finds what is kept."""
         return self.path is not None
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._file.closed
+
     def close(self) -> None:
         """Give the file back. Idempotent."""
-        with self._guard:
-            self.closed = True
-            self._db.close()
+        self._file.close()
 
     def check(self) -> None:
         """Whether what is put is kept.
@@ -153,15 +147,11 @@ class HostStore:
         self._do(erase)
 
     def _do(self, call: Callable[[], T]) -> T:
-        with self._guard:
-            if self.closed:
-                raise StoreError(f"{HOST_FILE}: the host store is closed")
-            try:
-                if self._files is not None:
-                    self._files.check()
-                return call()
-            except sqlite3.Error as error:
-                raise explained(self.path or Path(HOST_FILE), error, _LAYOUT) from error
+        def checked() -> T:
+            self._file.check()
+            return call()
+
+        return self._file.sync(checked)
 
     def _read(self, value: str) -> dict[str, Any]:
         try:

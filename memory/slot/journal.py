@@ -4,74 +4,32 @@ It is a durable outbox (what the backend has not confirmed is delivered later, a
 memory in a form that can be moved to another backend. Its duplicate windows are those of any outbox: a process that
 dies between the native write and the receipt, and a write without an answer, where the backend offers no look-up.
 
-One process owns a journal at a time. What waits for the disk runs on a thread, never on the event loop.
+One process owns a journal at a time.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
-
-import anyio
-import anyio.lowlevel
-import anyio.to_thread
+from typing import Any, Self
 
 from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.journal_file import JOURNAL
-from memory.slot.sqlite_file import Durability, OpenFiles, connect, explained, scope_key
+from memory.slot.journal_file import COLUMNS, JournalEntry, JournalFile, JournalStatus, entry_of
+from memory.slot.sqlite_file import Durability, scope_key
 
 __all__ = ["Durability", "Journal", "JournalEntry", "JournalStatus"]
 
-T = TypeVar("T")
-
-JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "rejected", "reset"]
-"""``waiting``: not confirmed yet. ``unknown``: sent without an answer. ``rejected``: the backend refused this event
-for good. ``reset``: its scope was reset after it. The others as in :class:`~memory.contract.receipts.WriteReceipt`.
-"""
-
-_CHECKPOINT_AFTER = 1000
 _SHARING = threading.Lock()
 _SHARED: dict[Path, Journal] = {}
 _OPEN = "status IN ('waiting', 'unknown')"
 _THIS = "scope = ? AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """One event of the journal.
-
-    Attributes:
-        seq: position in the order of recording.
-        event: as the host gave it, recalled context already stripped.
-        status: what became of it.
-        attempts: deliveries tried that failed or got no answer.
-        error: class of the last failure, or None.
-        receipt: the last receipt, without its trace, or None.
-        recorded_at: UTC, ISO 8601.
-    """
-
-    seq: int
-    event: MemoryEvent
-    status: JournalStatus
-    attempts: int
-    error: str | None
-    receipt: WriteReceipt | None
-    recorded_at: str
-
-    @property
-    def delivered(self) -> bool:
-        """Whether the backend has confirmed it."""
-        return self.status in ("committed", "queued", "pending")
 
 
 class Journal:
@@ -91,25 +49,22 @@ class Journal:
     def __init__(self, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> None:
         self.path = path
         self._users = 1
-        self._durability = durability
-        self._since_checkpoint = 0
-        self._guard = threading.Lock()
-        self._max_pages: int | None = None
-        self._db = connect(path, durability, JOURNAL)
-        self._files = OpenFiles(path, JOURNAL)
-        self._page_size: int = self._db.execute("PRAGMA page_size").fetchone()[0]
-        if max_mb is not None:
-            self._max_pages = max_mb * 1024 * 1024 // self._page_size
-        self._backlog: dict[str, int] = dict(
-            self._db.execute(f"SELECT scope, count(*) FROM events WHERE {_OPEN} GROUP BY scope")
-        )
-        self.closed = False
+        self._max_mb = max_mb
+        self._file = JournalFile(path, durability)
+        self._db = self._file.db
+        self._backlog: dict[str, int] = {}
+        self._count()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *ended: object) -> None:
         self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether its last user has closed it."""
+        return self._file.closed
 
     @classmethod
     def shared(cls, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> Journal:
@@ -129,12 +84,11 @@ class Journal:
 
     def close(self) -> None:
         """Give the file back, with the last of its users. Waits for the statement under way."""
-        with _SHARING, self._guard:
+        with _SHARING:
             self._users -= 1
-            if self._users <= 0 and not self.closed:
-                self.closed = True
+            if self._users <= 0:
                 _SHARED.pop(self.path, None)
-                self._db.close()
+                self._file.close()
 
     # -- the way of an event ------------------------------------------------------------------------------
 
@@ -152,7 +106,7 @@ class Journal:
             InputError: an event id was used for other messages before.
             JournalError: the disk or ``max_mb`` is full; nothing is kept, and nothing may be sent.
         """
-        return await self._run(lambda: self._append(events))
+        return await self._file.run(lambda: self._append(events))
 
     async def record(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
         """Keep what the backend said of events of a scope."""
@@ -160,21 +114,21 @@ class Journal:
             (receipt.status, receipt.model_copy(update={"trace": None}).model_dump_json(), receipt.event_id)
             for receipt in receipts
         ]
-        await self._run(lambda: self._record(scope_key(scope), rows))
+        await self._file.run(lambda: self._record(scope_key(scope), rows))
 
     async def failed(self, scope: MemoryScope, event_ids: Sequence[str], error: str, *, final: bool) -> None:
         """A delivery failed and the events are not stored; ``final`` where the backend refused them for good."""
         status = "rejected" if final else "waiting"
-        await self._run(lambda: self._failed(scope_key(scope), event_ids, error, status))
+        await self._file.run(lambda: self._failed(scope_key(scope), event_ids, error, status))
 
     async def waiting(self, scope: MemoryScope, limit: int = 100) -> list[JournalEntry]:
         """The events of a scope that wait for their delivery, oldest first."""
         where = f"scope = ? AND {_OPEN} ORDER BY seq LIMIT ?"
-        return await self._run(lambda: self._read(where, (scope_key(scope), limit)))
+        return await self._file.run(lambda: self._read(where, (scope_key(scope), limit)))
 
     async def find(self, scope: MemoryScope, event_id: str) -> JournalEntry | None:
         """The event of a scope by its id."""
-        found = await self._run(lambda: self._read(_THIS, (scope_key(scope), event_id)))
+        found = await self._file.run(lambda: self._read(_THIS, (scope_key(scope), event_id)))
         return found[0] if found else None
 
     async def withhold(self, scope: MemoryScope) -> list[tuple[str, int]]:
@@ -189,7 +143,7 @@ class Journal:
             self._backlog.pop(key, None)
             return waiting
 
-        return await self._run(mark) if self.backlog(scope) else []
+        return await self._file.run(mark) if self.backlog(scope) else []
 
     async def give_back(self, scope: MemoryScope, withheld: Sequence[tuple[str, int]]) -> None:
         """The scope was not reset: what was withheld waits on."""
@@ -200,7 +154,7 @@ class Journal:
             self._count(scope_key(scope))
 
         if withheld:
-            await self._run(mark)
+            await self._file.run(mark)
 
     async def reset(self, scope: MemoryScope) -> bool:
         """The scope was reset: nothing of before is delivered or replayed any more. Whether anything is kept."""
@@ -219,13 +173,13 @@ class Journal:
             )
             return self._db.execute(one, (scope.persona_id, key)).fetchone() is not None
 
-        return await self._run(mark)
+        return await self._file.run(mark)
 
     # -- the past -----------------------------------------------------------------------------------------
 
     def scopes(self) -> list[tuple[MemoryScope, int]]:
         """Every scope with an event that was not reset, and how many, in order of first appearance."""
-        found = self._sync(
+        found = self._file.sync(
             lambda: self._db.execute(
                 "SELECT scope, count(*) FROM events WHERE status != 'reset' GROUP BY scope ORDER BY min(seq)"
             ).fetchall()
@@ -235,7 +189,7 @@ class Journal:
     def counts(self) -> dict[str, int]:
         """Events by status."""
         return dict(
-            self._sync(
+            self._file.sync(
                 lambda: self._db.execute("SELECT status, count(*) FROM events GROUP BY status").fetchall()
             )
         )
@@ -248,7 +202,7 @@ class Journal:
         more: tuple[Any, ...] = (scope_key(scope),) if scope else ()
         while True:
             position = after
-            page = self._sync(
+            page = self._file.sync(
                 lambda: self._read(f"{where} ORDER BY seq LIMIT ?", (position, *more, size))  # noqa: B023
             )
             yield from page
@@ -259,12 +213,12 @@ class Journal:
     def count(self, scope: MemoryScope, *, until: int) -> int:
         """How many events of a scope stand at or before a ``seq``, without what was reset."""
         where = "SELECT count(*) FROM events WHERE scope = ? AND seq <= ? AND status != 'reset'"
-        found: int = self._sync(lambda: self._db.execute(where, (scope_key(scope), until)).fetchone()[0])
+        found: int = self._file.sync(lambda: self._db.execute(where, (scope_key(scope), until)).fetchone()[0])
         return found
 
     def sample(self, scope: MemoryScope, size: int) -> list[JournalEntry]:
         """At most ``size`` events of a scope, spread evenly over its past."""
-        seqs = self._sync(
+        seqs = self._file.sync(
             lambda: self._db.execute(
                 "SELECT seq FROM events WHERE scope = ? AND status != 'reset' ORDER BY seq",
                 (scope_key(scope),),
@@ -272,11 +226,11 @@ class Journal:
         )
         chosen = [seq for (seq,) in seqs[:: max(1, -(-len(seqs) // size))]]
         marks = ", ".join("?" * len(chosen))
-        return self._sync(lambda: self._read(f"seq IN ({marks}) ORDER BY seq", tuple(chosen)))
+        return self._file.sync(lambda: self._read(f"seq IN ({marks}) ORDER BY seq", tuple(chosen)))
 
     def position(self, target: str, scope: MemoryScope) -> int:
         """How far the replay of a scope to ``target`` has come, as a ``seq``; 0 before its first event."""
-        row = self._sync(
+        row = self._file.sync(
             lambda: self._db.execute(
                 "SELECT seq FROM replays WHERE target = ? AND scope = ?", (target, scope_key(scope))
             ).fetchone()
@@ -292,7 +246,7 @@ class Journal:
                 added = self._db.execute("INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", row).rowcount
             return not added
 
-        return self._sync(note)
+        return self._file.sync(note)
 
     def replayed(self, target: str, scope: MemoryScope, seq: int) -> None:
         """The replay to ``target`` has come to ``seq``; an interrupted one goes on behind it."""
@@ -303,12 +257,12 @@ class Journal:
                     "INSERT OR REPLACE INTO replays VALUES (?, ?, ?)", (target, scope_key(scope), seq)
                 )
 
-        self._sync(keep)
+        self._file.sync(keep)
 
     def doubts(self, target: str, scope: MemoryScope) -> tuple[str, ...]:
         """Ids of the events that a replay to ``target`` sent without an answer."""
         where = "SELECT event_id FROM doubts WHERE target = ? AND scope = ?"
-        rows = self._sync(lambda: self._db.execute(where, (target, scope_key(scope))).fetchall())
+        rows = self._file.sync(lambda: self._db.execute(where, (target, scope_key(scope))).fetchall())
         return tuple(event_id for (event_id,) in rows)
 
     def doubt(
@@ -327,7 +281,7 @@ class Journal:
                 self._db.executemany(statement, rows)
 
         if rows:
-            self._sync(note)
+            self._file.sync(note)
 
     def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus]]) -> tuple[int, int]:
         """Take over events of an export, keeping their order: (new, known before)."""
@@ -341,7 +295,7 @@ class Journal:
 
         source = iter(events)
         while page := list(islice(source, 500)):
-            self._sync(partial(take, page))
+            self._file.sync(partial(take, page))
         return new, known
 
     def forget(self, persona_id: str) -> list[MemoryScope]:
@@ -360,58 +314,18 @@ class Journal:
                 self._db.execute("DELETE FROM events WHERE persona = ?", (persona_id,))
                 for table in ("replays", "doubts"):
                     self._db.executemany(f"DELETE FROM {table} WHERE scope = ?", found)
-            self._db.execute("VACUUM")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._files = OpenFiles(self.path, JOURNAL)
+            self._file.rewrite()
             self._count()
             return scopes
 
-        return self._sync(erase)
+        return self._file.sync(erase)
 
     # -- inside -------------------------------------------------------------------------------------------
-
-    async def _run(self, call: Callable[[], T]) -> T:
-        """``call`` where it blocks nobody: here if it cannot touch the disk, else on a thread.
-
-        Shielded: a statement that has begun is not left without its end.
-        """
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        # Without a flush a commit is a few microseconds, a tenth of the way to a thread and back.
-        if self._durability == "process" and self._guard.acquire(blocking=False):
-            try:
-                result = self._told(call)
-            finally:
-                self._guard.release()
-        else:
-            with anyio.CancelScope(shield=True):
-                result = await anyio.to_thread.run_sync(self._sync, call)
-        self._since_checkpoint += 1
-        if self._since_checkpoint >= _CHECKPOINT_AFTER:
-            self._since_checkpoint = 0
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._sync, self._checkpoint)
-        return result
-
-    def _sync(self, call: Callable[[], T]) -> T:
-        with self._guard:
-            return self._told(call)
-
-    def _checkpoint(self) -> None:
-        # Fetched to its end: a statement under way would keep every later commit from ending.
-        self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-    def _told(self, call: Callable[[], T]) -> T:
-        if self.closed:
-            raise JournalError(f"{self.path.name}: the journal is closed")
-        try:
-            return call()
-        except sqlite3.Error as error:
-            raise explained(self.path, error, JOURNAL) from error
 
     def _append(
         self, events: Sequence[MemoryEvent], statuses: Sequence[JournalStatus] = ()
     ) -> list[JournalEntry | None]:
-        self._files.check()
+        self._file.check()
         self._make_room()
         before: list[JournalEntry | None] = []
         new: dict[str, int] = {}
@@ -462,18 +376,12 @@ class Journal:
         self._backlog[key] = self._db.execute(where, (key,)).fetchone()[0]
 
     def _read(self, where: str, values: tuple[Any, ...]) -> list[JournalEntry]:
-        columns = "seq, event, status, attempts, error, receipt, recorded_at"
         return [
-            _entry(row) for row in self._db.execute(f"SELECT {columns} FROM events WHERE {where}", values)
+            entry_of(row) for row in self._db.execute(f"SELECT {COLUMNS} FROM events WHERE {where}", values)
         ]
 
     def _make_room(self) -> None:
-        if self._max_pages is None:
-            return
-        pages, free = (
-            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count")
-        )
-        if pages - free < self._max_pages:
+        if self._max_mb is None or not self._file.reaches(self._max_mb):
             return
         with self._db:
             gone = self._db.execute(
@@ -485,16 +393,3 @@ class Journal:
                 f"{self.path.name}: max_mb is reached and nothing in it is delivered; bring the backend back, or "
                 "raise memory.journal.max_mb"
             )
-
-
-def _entry(row: tuple[Any, ...]) -> JournalEntry:
-    seq, event, status, attempts, error, receipt, recorded_at = row
-    return JournalEntry(
-        seq=seq,
-        event=MemoryEvent.model_validate_json(event),
-        status=status,
-        attempts=attempts,
-        error=error,
-        receipt=WriteReceipt.model_validate_json(receipt) if receipt else None,
-        recorded_at=recorded_at,
-    )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
 
-__all__ = ["Durability", "Layout", "OpenFiles", "connect", "explained", "scope_key"]
+__all__ = ["Durability", "Layout", "SqliteFile", "scope_key"]
+
+T = TypeVar("T")
 
 Durability = Literal["process", "machine"]
 _BUSY_S = 5.0
@@ -44,7 +48,81 @@ class Layout:
     error: type[StoreError] = StoreError
 
 
-class OpenFiles:
+class SqliteFile:
+    """The open file: one call of it at a time, and errors that say what to do.
+
+    Args:
+        path: its directory is made. None keeps everything in this process alone.
+        layout: its tables.
+        durability: ``process`` survives the end of the process, ``machine`` a power cut as well.
+
+    Attributes:
+        db: its connection.
+        closed: whether it was closed.
+
+    Raises:
+        StoreError: as ``layout.error``: it is another's, of another version, damaged, or in use.
+    """
+
+    def __init__(self, path: Path | None, layout: Layout, durability: Durability = "process") -> None:
+        self.closed = False
+        self._layout = layout
+        self._path = path or Path(layout.what)
+        self._guard = threading.Lock()
+        if path is None:
+            self.db = sqlite3.connect(":memory:", check_same_thread=False)
+            self.db.executescript(layout.tables)
+        else:
+            self.db = _connect(path, durability, layout)
+        self._files = _OpenFiles(path, layout) if path else None
+        self._page_bytes: int = self.db.execute("PRAGMA page_size").fetchone()[0]
+
+    def close(self) -> None:
+        """Give the file back. Waits for the call under way. Idempotent."""
+        with self._guard:
+            self.closed = True
+            self.db.close()
+
+    def sync(self, call: Callable[[], T]) -> T:
+        """``call`` at once, as soon as the file is free.
+
+        Raises:
+            StoreError: the file was closed, or cannot be used.
+        """
+        with self._guard:
+            return self._told(call)
+
+    def check(self) -> None:
+        """See that the files are those that were opened.
+
+        Raises:
+            StoreError: one was removed, replaced or emptied.
+        """
+        if self._files is not None:
+            self._files.check()
+
+    def reaches(self, mb: int) -> bool:
+        """Whether what it holds takes ``mb`` megabytes or more."""
+        pages: int = self.db.execute("PRAGMA page_count").fetchone()[0]
+        free: int = self.db.execute("PRAGMA freelist_count").fetchone()[0]
+        return (pages - free) * self._page_bytes >= mb * 1024 * 1024
+
+    def rewrite(self) -> None:
+        """Leave no free page and no log of what was removed."""
+        self.db.execute("VACUUM")
+        self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._files = _OpenFiles(self._path, self._layout)
+
+    def _told(self, call: Callable[[], T]) -> T:
+        if self.closed:
+            raise self._layout.error(f"{self._path.name}: the {self._layout.what} is closed")
+        try:
+            return call()
+        except sqlite3.Error as error:
+            raise _explained(self._path, error, self._layout) from error
+
+
+class _OpenFiles:
     """The files of an open store, as they were: SQLite would go on writing to one that nobody can open again."""
 
     def __init__(self, path: Path, layout: Layout) -> None:
@@ -75,7 +153,7 @@ class OpenFiles:
             self._seen[path] = there
 
 
-def connect(path: Path, durability: Durability, layout: Layout) -> sqlite3.Connection:
+def _connect(path: Path, durability: Durability, layout: Layout) -> sqlite3.Connection:
     """Open a file, made where there is none.
 
     Raises:
@@ -93,12 +171,12 @@ def connect(path: Path, durability: Durability, layout: Layout) -> sqlite3.Conne
             time.sleep(0.01)  # another process may be about to make it
         db = sqlite3.connect(path, check_same_thread=False, timeout=0.0 if layout.alone else _BUSY_S)
     except (OSError, sqlite3.Error) as error:
-        raise explained(path, error, layout) from error
+        raise _explained(path, error, layout) from error
     try:
         _open(db, path, durability, layout)
     except sqlite3.Error as error:
         db.close()
-        raise explained(path, error, layout) from error
+        raise _explained(path, error, layout) from error
     except BaseException:
         db.close()
         raise
@@ -140,7 +218,7 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: La
         db.executescript(layout.lacked)
 
 
-def explained(path: Path, error: Exception, layout: Layout) -> StoreError:
+def _explained(path: Path, error: Exception, layout: Layout) -> StoreError:
     """What SQLite or the system said of a file, as one sentence."""
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

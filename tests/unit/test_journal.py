@@ -368,7 +368,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path)
 
 
 async def test_the_log_is_folded_into_the_file_now_and_then(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("memory.slot.journal._CHECKPOINT_AFTER", 5)
+    monkeypatch.setattr("memory.slot.journal_file._CHECKPOINT_AFTER", 5)
     path = tmp_path / "j.db"
     with Journal(path) as journal:
         before = path.stat().st_size
