@@ -32,6 +32,7 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
+from memory.backends.memos.canary import CANARY
 
 T = TypeVar("T")
 pytestmark = pytest.mark.anyio
@@ -368,6 +369,40 @@ async def test_a_scope_is_not_set_up_on_a_server_that_finds_nothing(memos_rig_pr
         assert (await memory.health()).status == "ok"
 
 
+async def test_a_set_up_in_an_outage_of_the_embedder_costs_no_open_slot_its_canary(
+    memos_rig_process: MemosProcess,
+) -> None:
+    def canaries() -> list[tuple[Any, ...]]:
+        return [row for row in memos_rig_process.memories() if row[1].strip('"') == CANARY.cube_id]
+
+    async with opened(memos_rig_process) as memory:
+        good = canaries()
+        assert len(good) == 1
+        with memos_rig_process.llm_fault("500", endpoint="embeddings"):
+            for _ in range(2):
+                with pytest.raises(BackendUnavailable):
+                    async with opened(memos_rig_process):
+                        pass
+        assert canaries() == good
+        assert texts(await ask(memory, "Where do I live?")) == []
+        assert (await memory.health()).status == "ok"
+
+
+@pytest.mark.parametrize("search_mode", ["fine", "mixture"])
+async def test_a_way_to_search_that_finds_nothing_where_fast_does_is_an_error(
+    memos_rig_process: MemosProcess, search_mode: str
+) -> None:
+    """The scripted model drops the second memory, and does not answer MemOS' question of what is missing."""
+    async with opened(memos_rig_process, search_mode=search_mode, **FINE) as memory:
+        for said in ("I live in Berlin.", "I work in Lyon."):
+            await memory.after_turn(session_id="s", user=said)
+        if search_mode == "fine":
+            with pytest.raises(BackendUnavailable, match="search_mode: fine"):
+                await ask(memory, "Where do I live?")
+        else:
+            assert "I live in Berlin." in texts(await ask(memory, "Where do I live?"))
+
+
 # -- the server is not what the configuration says ------------------------------------------------------
 
 
@@ -382,6 +417,14 @@ async def test_a_database_that_ignores_filters_is_not_taken_for_one_that_filters
         assert memory.traits.cs_filtering == "soft"
         assert (await memory.health()).details["filters"] == "ignored"
         assert texts(await ask(memory, "Where do I live?", context="work")) == ["I live in Berlin."]
+
+
+async def test_a_local_queue_is_not_taken_for_one_in_redis(memos_rig_process: MemosProcess) -> None:
+    before = memos_rig_process.memories()
+    with pytest.raises(ConfigError, match=r"scheduler: says redis"):
+        async with opened(memos_rig_process, scheduler="redis"):
+            pass
+    assert memos_rig_process.memories() == before
 
 
 # -- many -----------------------------------------------------------------------------------------------
