@@ -10,7 +10,6 @@ summarised by ``wait_until_ready``, because a session has ended wherever a test 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -301,7 +300,6 @@ class RollingSummary(ControlCondition):
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Summarise everything that is left, within ``timeout_s`` seconds. While read-only, only report."""
-        started = time.perf_counter()
         notebook = self._notebooks.get(scope)
         if notebook is not None:
             with anyio.move_on_after(timeout_s):
@@ -310,8 +308,7 @@ class RollingSummary(ControlCondition):
                         if not await self._consolidation.some(notebook, len(notebook.pending)):
                             progress = notebook.progress
                             await anyio.sleep(max(progress.retry_after_s, _PAUSE_S * 2**progress.failures))
-        found = await self.readiness(scope)
-        return found.model_copy(update={"waited_ms": (time.perf_counter() - started) * 1000})
+        return await self.readiness(scope)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """For diagnostics: ``memory``, ``history`` or ``pending`` (messages not yet summarised), as a list."""

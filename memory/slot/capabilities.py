@@ -169,6 +169,8 @@ class _Readiness(_View):
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Like the adapter's, and never much longer than ``timeout_s`` seconds: late is ``pending``.
 
+        ``waited_ms`` is measured here, for every adapter.
+
         Raises:
             InputError: ``timeout_s`` is no finite number of seconds, 0 or more.
         """
@@ -177,7 +179,8 @@ class _Readiness(_View):
             if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s < math.inf:
                 raise InputError("timeout_s must be a finite number of seconds, 0 or more")
             rules.check_scope(scope)
-            ends = anyio.current_time() + timeout_s
+            began = anyio.current_time()
+            ends = began + timeout_s
 
             def left_s() -> float:
                 return max(0.0, ends - anyio.current_time())
@@ -195,7 +198,8 @@ class _Readiness(_View):
                 )
             except BackendTimeout:
                 answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
-            return self._answered(scope, answer, queued)
+            answer = self._answered(scope, answer, queued)
+            return answer.model_copy(update={"waited_ms": (anyio.current_time() - began) * 1000})
 
 
 class _Provenance(_View):

@@ -86,7 +86,8 @@ async def test_waiting_for_readiness_ends_as_pending():
     async with MemorySlot(Bulk(), scope=ALICE) as slot:
         readiness = slot.capability(SupportsReadiness)
         assert (await readiness.readiness(ALICE)).state == "ready"
-        assert (await readiness.wait_until_ready(ALICE, 0.01)).state == "pending"
+        answer = await readiness.wait_until_ready(ALICE, 0.01)
+        assert (answer.state, answer.waited_ms is not None and answer.waited_ms >= 9) == ("pending", True)
         with pytest.raises(ScopeError):
             await readiness.readiness(BOB)
 

@@ -291,7 +291,7 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         """Ready as soon as the graph answers: an episode is saved before ``add_episode`` returns."""
         async with self.graph(scope) as graph:
             await graph.driver.probe()
-        return BackendReadiness(state="ready", detail="Graphiti stores before it answers", waited_ms=0.0)
+        return BackendReadiness(state="ready", detail="Graphiti stores before it answers")
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """As :meth:`readiness`; there is nothing to wait for."""

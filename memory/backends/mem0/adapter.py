@@ -270,7 +270,7 @@ class Mem0Adapter(BaseAdapter):
         """Ready as soon as the store answers: ``Memory.add`` returns when its memories are stored."""
         ids = self._ids.encode(scope)
         await self._run(lambda: self._native.probe(ids))
-        return BackendReadiness(state="ready", detail="mem0 stores before it answers", waited_ms=0.0)
+        return BackendReadiness(state="ready", detail="mem0 stores before it answers")
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """As :meth:`readiness`; there is nothing to wait for."""

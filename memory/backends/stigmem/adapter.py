@@ -7,7 +7,6 @@ form would lose their rank, their time and who spoke, which are all a reader has
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -178,11 +177,9 @@ class StigmemAdapter(SequentialBulk):
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Wait for writes under way, at most ``timeout_s`` seconds."""
-        started = time.perf_counter()
         with anyio.move_on_after(timeout_s):
             await self.shielded.idle(scope_id(scope))
-        state = await self.readiness(scope)
-        return state.model_copy(update={"waited_ms": (time.perf_counter() - started) * 1000})
+        return await self.readiness(scope)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """``GET /v1/facts/{id}`` and ``/provenance`` for one fact, or the scope's facts stored in a time range.
