@@ -33,7 +33,7 @@ from memory.adapter import (
     normalise_error,
 )
 from memory.backends.honcho.client import Connections
-from memory.backends.honcho.ids import Homes, HonchoScope
+from memory.backends.honcho.ids import HonchoIds
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
 from memory.backends.honcho.resetting import clear, worked_off
@@ -49,6 +49,7 @@ from memory.backends.honcho.translate import (
     search_text,
     summary_entry,
 )
+from memory.backends.honcho.workspace import HonchoScope
 
 __all__ = ["HonchoAdapter"]
 
@@ -90,15 +91,19 @@ class HonchoAdapter(HonchoRecords):
         self._reset_s = settings.deadlines.get("reset_s", _RESET_S)
         self._connections = Connections(settings.options, settings.name)
         self._open_to_us: HonchoScope | None = None
-        self._homes = Homes(settings.options, self._connections, settings.where)
+        self._ids = HonchoIds(settings.options, settings.where)
+        self._homes: dict[MemoryScope, HonchoScope] = {}
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``workspace_id``, and in it the user's ``peer_id``."""
-        return self._homes.native_scope(scope)
+        return self._ids.native_scope(scope)
 
     def home(self, scope: MemoryScope) -> HonchoScope:
-        """The scope's workspace, as this adapter knows it."""
-        return self._homes.home(scope)
+        """The scope's workspace, as this adapter knows it; nothing is sent for it."""
+        if scope not in self._homes:
+            native = self.native_scope(scope)
+            self._homes[scope] = HonchoScope(scope, native, self.options, self._connections)
+        return self._homes[scope]
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Ask the server for the workspace's queue, which makes nothing: the first write makes the workspace."""

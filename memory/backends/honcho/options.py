@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import string
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import IdAlphabet, PluginOptions, Public, server_address
+from memory.adapter import PluginOptions, Public, server_address
 
-__all__ = ["IDS", "MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
-
-IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="_x", max_length=512)
-"""Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured."""
+__all__ = ["MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
 
 MAX_TOKENS = 100_000
 """The most ``session.context(tokens=)`` takes."""

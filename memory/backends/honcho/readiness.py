@@ -10,16 +10,19 @@ until a reset, or until what was missing comes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
 from memory import BackendReadiness
 
-__all__ = ["Server", "Watch"]
+if TYPE_CHECKING:
+    from memory.backends.honcho.workspace import HonchoScope
+
+__all__ = ["Watch"]
 
 _LOOKS = 3
 _LATE_S = 20.0
@@ -35,41 +38,15 @@ _NOTHING = (
 )
 
 
-class Server(Protocol):
-    """What is asked of one workspace."""
-
-    async def rows(self) -> tuple[int, int, int]:
-        """Queue rows of the observed peers: all that are listed, waiting, in progress."""
-        ...
-
-    async def under_way(self) -> tuple[int, int]:
-        """Queue rows of any kind that wait or are in progress; summaries and dreams are no peer's."""
-        ...
-
-    async def empty(self) -> bool:
-        """Whether there is no session."""
-        ...
-
-    async def concluded(
-        self, since: datetime | None, sessions: Collection[str]
-    ) -> tuple[datetime | None, set[str]]:
-        """When the newest conclusion was derived, and which of these sessions have one newer than ``since``."""
-        ...
-
-    async def said(self) -> Mapping[str, int]:
-        """How many messages of the observed peers each session holds, by native id."""
-        ...
-
-
 class Watch:
     """What was written to a scope since it was last seen processed.
 
     Args:
-        server: answers for the scope's workspace.
+        server: the scope's workspace.
         quiet_s: how long the queue must be idle where its counts do not tell, seconds.
     """
 
-    def __init__(self, server: Server, quiet_s: float) -> None:
+    def __init__(self, server: HonchoScope, quiet_s: float) -> None:
         self._server = server
         self._quiet_s = quiet_s
         self._writing = self._writes = 0

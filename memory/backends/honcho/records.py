@@ -17,9 +17,9 @@ from memory.adapter import (
     ProvenanceResult,
     ShieldedCalls,
 )
-from memory.backends.honcho.ids import HonchoScope, all_rows, unless_missing
 from memory.backends.honcho.options import MAX_ROWS
 from memory.backends.honcho.translate import METADATA_PREFIX, native_json
+from memory.backends.honcho.workspace import HonchoScope, all_rows, unless_missing
 
 __all__ = ["MUTATIONS", "QUERIES", "HonchoRecords"]
 

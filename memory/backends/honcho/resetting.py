@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 from honcho import Peer
 
-from memory.backends.honcho.ids import HonchoScope, unless_missing
 from memory.backends.honcho.options import MAX_ROWS
+from memory.backends.honcho.workspace import HonchoScope, unless_missing
 
 __all__ = ["clear", "worked_off"]
 

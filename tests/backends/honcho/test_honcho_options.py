@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memory import ConfigError, MemoryScope, ScopeError
 from memory.adapter import ContextEntry, render_section
 from memory.backends.honcho.client import Connections
-from memory.backends.honcho.ids import Homes
+from memory.backends.honcho.ids import HonchoIds
 from memory.backends.honcho.options import HonchoOptions
 from memory.backends.honcho.translate import MAX_CONTENT, card_entries, prose_entries, split_text
 from memory.plugins.config import load_config
@@ -41,9 +41,8 @@ def options(**block: Any) -> HonchoOptions:
     return config.parse_options(HonchoOptions)
 
 
-def homes(**block: Any) -> Homes:
-    chosen = options(base_url=URL, **block)
-    return Homes(chosen, Connections(chosen, "honcho"), "memory.backends.honcho")
+def encoder(**block: Any) -> HonchoIds:
+    return HonchoIds(options(base_url=URL, **block), "memory.backends.honcho")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_no_server_means_no_public_cloud(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("HONCHO_WORKSPACE_ID", "shared")
     with pytest.raises(ConfigError, match="public cloud"):
         options()
-    reader = homes().home(MemoryScope(run_id="r", persona_id="p")).reader
+    reader = Connections(options(base_url=URL), "honcho").reader("r_xp")
     assert (reader.base_url, reader.workspace_id) == (URL, "r_xp")
 
 
@@ -106,7 +105,7 @@ def test_listing_imports_no_sdk() -> None:
 @given(scopes, scopes)
 @settings(max_examples=300)
 def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(one: MemoryScope, two: MemoryScope) -> None:
-    made = homes()
+    made = encoder()
     ids = [made.native_scope(scope) for scope in (one, two)]
     assert (ids[0]["workspace_id"] == ids[1]["workspace_id"]) == (one == two)
     assert (ids[0]["peer_id"] == ids[1]["peer_id"]) == (one.persona_id == two.persona_id)
@@ -118,8 +117,8 @@ def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(one: MemoryScope
 
 def test_a_template_that_would_share_is_refused() -> None:
     with pytest.raises(ScopeError, match="persona_id"):
-        homes(workspace_template="{run_id}")
-    made = homes(workspace_template="lab_x{run_id}_x{persona_id}")
+        encoder(workspace_template="{run_id}")
+    made = encoder(workspace_template="lab_x{run_id}_x{persona_id}")
     scope = MemoryScope(run_id="r 1", persona_id="ada")
     assert made.native_scope(scope)["workspace_id"] == "lab_xr_201_xada"
     with pytest.raises(ScopeError, match="agent_id"):
@@ -141,7 +140,7 @@ _TEXTS = st.lists(
 @example("x" * 25_000 + " " * 30_000)
 @example("x" * 25_000 + " " * 20_000)
 @example(" " * 24_999 + "é" + " " * 24_999)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text: str) -> None:
     try:
         pieces = split_text(text)
