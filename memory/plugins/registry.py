@@ -18,7 +18,14 @@ import pluggy
 from pydantic import BaseModel
 
 from memory.contract.adapter import MemoryAdapter, missing_methods
-from memory.contract.errors import CapabilityNotSupported, MemslotError, PluginLoadError, PluginNotFound
+from memory.contract.errors import (
+    CapabilityNotSupported,
+    ConfigError,
+    InputError,
+    MemslotError,
+    PluginLoadError,
+    PluginNotFound,
+)
 from memory.contract.receipts import ConditionKind
 from memory.contract.tokens import TokenCounter
 from memory.plugins import hookspecs
@@ -180,7 +187,10 @@ class MemoryAdapterRegistry:
         )
         try:
             with host.config.problem.placing():
-                adapter: object = manager.hook.memslot_create(settings=settings)
+                try:
+                    adapter: object = manager.hook.memslot_create(settings=settings)
+                except InputError as error:  # of an option
+                    raise ConfigError(f"{where}.{error}") from error
         except MemslotError:
             raise
         except ImportError as error:

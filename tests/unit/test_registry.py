@@ -199,6 +199,13 @@ def test_a_failing_factory_is_one_clear_error(plugin, create, complaint):
     assert "sk-secret" not in str(caught.value)
 
 
+def test_an_option_that_the_factory_alone_can_judge_names_its_path(plugin):
+    create = "from memory import InputError; raise InputError('api_key: holds a blank')"
+    registry = MemoryAdapterRegistry([plugin("good", create=create)])
+    with pytest.raises(ConfigError, match=r"memory\.backends\.good\.api_key: holds a blank"):
+        registry.create(config("good"))
+
+
 def test_a_wrong_option_names_its_path(plugin):
     registry = MemoryAdapterRegistry([plugin("good")])
     with pytest.raises(

@@ -18,7 +18,6 @@ __all__ = [
     "changed_within",
     "count_busy",
     "data_of",
-    "deleted",
     "event_ids",
     "feedback_ids",
     "info_of",
@@ -68,12 +67,6 @@ def added(answer: Any) -> tuple[Added, ...]:
     """The memories of an add; none means that MemOS kept nothing, with a status of 200."""
     rows = _list(data_of(answer, "add"), "add")
     return tuple(Added(_text(row, "memory_id", "add"), _text(row, "memory", "add")) for row in rows)
-
-
-def deleted(answer: Any) -> bool:
-    """Whether a delete says ``success``. Neither word is to be trusted: look again."""
-    data = data_of(answer, "delete_memory")
-    return isinstance(data, dict) and data.get("status") == "success"
 
 
 def feedback_ids(answer: Any) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from memory.backends.memos.answers import (
     added,
     count_busy,
     data_of,
-    deleted,
     feedback_ids,
     items,
     metadata_of,
@@ -61,11 +60,6 @@ class Native:
         self._transport = transport
         self._redis = options.scheduler == "redis"
 
-    @property
-    def transport(self) -> str:
-        """The transport's name."""
-        return self._transport.name
-
     async def health(self) -> dict[str, Any]:
         """What the server says of itself, which is always that it is healthy."""
         answer = await self._transport.call("health", {})
@@ -111,9 +105,9 @@ class Native:
             return rows
         return {one: item for one, item in rows.items() if writer_of(metadata_of(item)) == home.cube_id}
 
-    async def clear(self, home: MemosScope) -> bool:
+    async def clear(self, home: MemosScope) -> None:
         """``/product/delete_memory`` for the whole cube; what MemOS says of it is wrong more often than not."""
-        return deleted(await self._transport.call("delete_memory", self.requests.clear(home)))
+        data_of(await self._transport.call("delete_memory", self.requests.clear(home)), "delete_memory")
 
     async def delete(self, native_ids: Sequence[str], home: MemosScope) -> Any:
         """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""

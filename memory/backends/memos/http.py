@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memory import ConfigError, InputError
 from memory.adapter import JsonHttp, bearer
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
@@ -32,16 +31,13 @@ class HttpTransport:
         backend_name: for errors.
 
     Raises:
-        ConfigError: the key cannot stand in a header.
+        InputError: the key cannot stand in a header.
     """
 
     name = "http"
 
     def __init__(self, options: MemosOptions, backend_name: str) -> None:
-        try:
-            self._headers = bearer(options.api_key.get_secret_value() if options.api_key else None)
-        except InputError as error:
-            raise ConfigError(f"memory.backends.{backend_name}.{error}") from None
+        self._headers = bearer(options.api_key.get_secret_value() if options.api_key else None)
         self._http = JsonHttp(
             options.url,
             backend=backend_name,

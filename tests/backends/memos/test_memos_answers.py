@@ -12,7 +12,6 @@ from memory.backends.memos.answers import (
     added,
     count_busy,
     data_of,
-    deleted,
     event_ids,
     feedback_ids,
     task_states,
@@ -186,12 +185,6 @@ def test_what_a_feedback_changed():
         [{}],
     ):
         assert feedback_ids(envelope(nothing)) == ()
-
-
-def test_a_delete_says_what_it_says():
-    assert deleted(envelope({"status": "success"}))
-    assert not deleted(envelope({"status": "failure"}))
-    assert not deleted(envelope(None))
 
 
 def test_tasks_are_counted_by_the_one_truthful_number():
