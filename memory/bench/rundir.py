@@ -18,16 +18,25 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
+from memory.adapter.lockfile import FileLock
 from memory.bench.figures import RunMetrics
 from memory.bench.llm_use import Phased
 from memory.bench.manifest import RunManifest, write_atomic, write_manifest
 from memory.bench.metrics import ProbeRecord
 from memory.bench.scoring import EvidenceHit, PreferenceHit
 from memory.contract._model import first_problem
-from memory.contract.errors import ConfigError
+from memory.contract.errors import BackendUnavailable, ConfigError
 from memory.contract.receipts import RetrieveResult, Trace
 
-__all__ = ["RunDirectory", "file_hashes", "make_directory", "new_run_id", "read_metrics", "read_results"]
+__all__ = [
+    "RunDirectory",
+    "file_hashes",
+    "make_directory",
+    "new_run_id",
+    "owned",
+    "read_metrics",
+    "read_results",
+]
 
 _HASHED = ("calls.log", "diagnostics.jsonl", "journal.jsonl", "results.jsonl", "texts.jsonl", "times.jsonl",
            "traces.jsonl")  # fmt: skip
@@ -53,6 +62,26 @@ def make_directory(path: Path) -> None:
         raise ConfigError(f"run.output: {path} exists already; choose another directory") from None
     except OSError as error:
         raise ConfigError(f"run.output: {path} cannot be made ({error.strerror}); choose another") from None
+
+
+@contextmanager
+def owned(directory: Path) -> Iterator[None]:
+    """Work in an experiment's directory alone.
+
+    Raises:
+        ConfigError: another process does.
+    """
+    lock = FileLock(
+        directory / ".lock", what=f"the experiment {directory.name}", instead="wait until it has ended"
+    )
+    try:
+        lock.acquire()
+    except BackendUnavailable as error:
+        raise ConfigError(str(error)) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class RunDirectory:

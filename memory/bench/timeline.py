@@ -302,7 +302,13 @@ class Timeline:
         if positions != sorted(positions) or any(not 0 <= at <= len(self.sessions) for at in positions):
             raise InputError(f"{where}: a probe is out of order or past the last session")
         self._check_tests(where)
+        asked: set[str] = set()
         for probe in self.probes:
+            if probe.probe_id in asked:
+                raise InputError(f"{where}: the probe id {probe.probe_id} occurs twice")
+            asked.add(probe.probe_id)
+            if isinstance(probe.truth, ChoiceTruth) and not 0 <= probe.truth.right < len(probe.truth.options):
+                raise InputError(f"{where}: the truth of {probe.probe_id} is none of its options")
             if isinstance(probe.truth, EvidenceTruth) and not known.issuperset(probe.truth.turns):
                 raise InputError(f"{where}: the truth of {probe.probe_id} names an unknown turn")
 

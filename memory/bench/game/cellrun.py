@@ -175,7 +175,11 @@ async def play_cell(
         return open_record(job).model_copy(update={"status": "failed", "error": error_record(error)})
     try:
         record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry(), models).go()
-        write_record(record, directory / CELL_FILE)
+        try:
+            write_record(record, directory / CELL_FILE)
+        except OSError as error:
+            failure = error_record(Stopped.full(CELL_FILE, error))
+            return record.model_copy(update={"status": "failed", "error": failure})
     finally:
         lock.release()
     return record

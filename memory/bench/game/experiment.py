@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from memory.adapter.lockfile import FileLock
+from pydantic import BaseModel
+
 from memory.bench.cell import error_record
 from memory.bench.game.cellrun import Job, cell_directory, open_record
 from memory.bench.game.executors import Executor, make_executor
@@ -35,13 +36,14 @@ from memory.bench.game.manifest import (
 )
 from memory.bench.game.matrix import CellSpec, Experiment, Variant
 from memory.bench.game.metrics import GameMetrics, Scored, game_metrics
-from memory.bench.game.record import BeatRecord
+from memory.bench.game.record import JOURNAL_VERSION, BeatRecord
 from memory.bench.game.seats import role_records
+from memory.bench.game.table import Stopped
 from memory.bench.manifest import CheckRecord, ErrorRecord
 from memory.bench.provenance import data_record, provider_record, traits_record, version_record, wire_truth
-from memory.bench.rundir import file_hashes, make_directory, new_run_id
+from memory.bench.rundir import file_hashes, make_directory, new_run_id, owned
 from memory.bench.timeline import TimelineSet
-from memory.contract.errors import BackendUnavailable, ConfigError, MemslotError
+from memory.contract.errors import ConfigError, MemslotError
 from memory.doctor import CheckFailed, run_doctor
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -112,7 +114,7 @@ def begin(
     if on_directory is not None:
         on_directory(directory)
     executor = executor or make_executor(experiment.settings.executor, registry, models)
-    with _owned(directory):
+    with owned(directory):
         return _Run(experiment, directory, manifest, registry, executor, progress).go()
 
 
@@ -133,11 +135,17 @@ def resume(
         registry, executor, models, progress: as for :func:`begin`.
 
     Raises:
-        ConfigError: the directory holds no experiment, or another process works on it, or the matrix, the data or
-            the prompts have changed since, so that its cells would not be comparable.
+        ConfigError: the directory holds no experiment, or one whose journals this version does not continue, or
+            another process works on it, or the matrix, the data or the prompts have changed since, so that its
+            cells would not be comparable.
     """
     registry = registry or MemoryAdapterRegistry()
     earlier = read_experiment(directory)
+    if earlier.journal_version != JOURNAL_VERSION:
+        raise ConfigError(
+            f"{directory.name} cannot be resumed: its journals are of version {earlier.journal_version}, and this "
+            f"memslot continues {JOURNAL_VERSION}; take the memslot that began it"
+        )
     now = _first_manifest(experiment, registry, earlier.experiment_id, earlier.created_at)
     drifted = [
         part for part in {**earlier.hashes, **now.hashes} if earlier.hashes.get(part) != now.hashes.get(part)
@@ -148,23 +156,8 @@ def resume(
             "restore what changed, or begin a new experiment"
         )
     executor = executor or make_executor(experiment.settings.executor, registry, models)
-    with _owned(directory):
+    with owned(directory):
         return _Run(experiment, directory, earlier, registry, executor, progress).go()
-
-
-@contextmanager
-def _owned(directory: Path) -> Iterator[None]:
-    lock = FileLock(
-        directory / ".lock", what=f"the experiment {directory.name}", instead="wait until it has ended"
-    )
-    try:
-        lock.acquire()
-    except BackendUnavailable as error:
-        raise ConfigError(str(error)) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def load_beats(directory: Path, cells: Sequence[CellRecord]) -> list[Scored]:
@@ -212,6 +205,7 @@ class _Run:
         earlier = self.manifest.runs
         self._update(runs=(*earlier, run), status="incomplete")
         jobs = self._jobs()
+        self._update()
         self._examine(jobs)
         fit = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
         self._count_done(jobs)
@@ -231,15 +225,21 @@ class _Run:
         )
         self.manifest = ended.model_copy(update={"record_sha256": ended.own_hash()})
         metrics = measure(self.directory, self.manifest)
-        write_record(metrics, self.directory / "metrics.json")
+        self._write(metrics, "metrics.json")
         write_game_report(self.directory, self.manifest, metrics)
-        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
+        self._write(self.manifest, EXPERIMENT_FILE)
         return Outcome(self.directory, self.manifest, metrics)
 
     def _update(self, **fields: Any) -> None:
         cells = tuple(self.cells[cell.cell_id] for cell in self.manifest.cells)
         self.manifest = self.manifest.model_copy(update={"cells": cells, "record_sha256": None, **fields})
-        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
+        self._write(self.manifest, EXPERIMENT_FILE)
+
+    def _write(self, record: BaseModel, name: str) -> None:
+        try:
+            write_record(record, self.directory / name)
+        except OSError as error:
+            raise Stopped.full(name, error) from error
 
     def _jobs(self) -> list[Job]:
         """The cells that are not completed. What a cell says of itself counts, not what was last heard of it."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from memory.bench.canonical import canonical_hash
+from memory.bench.game.record import JOURNAL_VERSION
 from memory.bench.manifest import (
     CheckRecord,
     DataRecord,
@@ -204,6 +205,8 @@ class ExperimentManifest(_Record):
 
     format_version: Literal[1] = 1
     """Version of this form."""
+    journal_version: int = JOURNAL_VERSION
+    """Of the cells' journals, from which it is resumed."""
     experiment_id: str
     """Unique; also the directory's name, and what its scopes' ``run_id`` begin with."""
     created_at: AwareDatetime

@@ -88,9 +88,7 @@ class Player:
         try:
             self._table.journal.add(kind, **row)
         except OSError as error:
-            raise Stopped(
-                f"{self._table.journal.path.name} cannot be written ({error.strerror}); make room and resume"
-            ) from error
+            raise Stopped.full(self._table.journal.path.name, error) from error
         self.played.add({"kind": kind, **row})
 
     # -- accumulation -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from memory.contract.errors import ConfigError
 __all__ = ["JOURNAL_VERSION", "BeatRecord", "BeatStatus", "PlayJournal", "Shown"]
 
 JOURNAL_VERSION = 1
+"""Counts up when a journal of before could not be continued."""
 
 BeatStatus = Literal["scored", "not_ready", "unreadable", "failed"]
 Shown = Literal["current", "stale", "other", "decoy", "unknown", "nothing"]

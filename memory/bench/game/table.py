@@ -33,6 +33,11 @@ _NUMBER = re.compile(r"\d+")
 class Stopped(MemslotError):
     """The cell cannot go on."""
 
+    @classmethod
+    def full(cls, file: str, error: OSError) -> Stopped:
+        """A file cannot be written."""
+        return cls(f"{file} cannot be written ({error.strerror}); make room and resume")
+
 
 @dataclass(frozen=True, slots=True)
 class PlayerSettings:

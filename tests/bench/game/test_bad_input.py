@@ -1,0 +1,218 @@
+"""What may go wrong with an experiment: the cell says why, the others finish, the exit code says so.
+
+A judge that answers nonsense is in test_models, a dask worker that is lost in test_executors, data sets that are
+malformed in test_loaders.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from game_support import SIZE, matrix, play
+from typer.testing import CliRunner
+
+from memory import BackendUnavailable, ConfigError, InputError
+from memory.bench.game import cellrun, experiment
+from memory.bench.game.experiment import Outcome, begin, resume
+from memory.bench.game.generate import GameSize, make_game
+from memory.bench.game.manifest import EXPERIMENT_FILE, read_experiment, write_record
+from memory.bench.rundir import owned
+from memory.bench.timeline import ChoiceTruth, Probe, Timeline
+from memory.cli.app import app
+from memory.plugins.registry import MemoryAdapterRegistry
+
+SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
+THREE = ("no_memory", "full_history", "oracle_ipas")
+(GOOD,) = make_game(GameSize(users=1, sessions=10, tests=3, attributes=4)).timelines
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return play(tmp_path_factory.mktemp("whole"), *THREE, game=SMALL)
+
+
+def statuses(outcome: Outcome) -> dict[str, str]:
+    return {cell.label: cell.status for cell in outcome.manifest.cells}
+
+
+def dying(after: int) -> MemoryAdapterRegistry:
+    """The installed plugins; full_history takes so many writes, and is gone."""
+    registry = MemoryAdapterRegistry()
+    real = registry.create
+
+    def create(config: Any, **more: Any) -> Any:
+        adapter = real(config, **more)
+        if config.provider == "full_history":
+            record, written = adapter.record_event, [0]
+
+            async def write(event: Any) -> Any:
+                written[0] += 1
+                if written[0] > after:
+                    raise BackendUnavailable("gone", sent=False)
+                return await record(event)
+
+            adapter.record_event = write
+        return adapter
+
+    registry.create = create  # type: ignore[method-assign]
+    return registry
+
+
+def test_a_provider_that_dies_half_way_costs_its_cell_and_goes_on_when_it_is_back(
+    whole: Outcome, tmp_path: Path
+) -> None:
+    experiment = matrix(tmp_path, *THREE, game=SMALL)
+    done = begin(experiment, registry=dying(12))
+    assert statuses(done) == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
+    cell = done.manifest.cells[1]
+    assert cell.error is not None
+    assert cell.error.type == "BackendUnavailable"
+    assert cell.counts["events"] == 12
+    assert done.manifest.status == "failed"
+    again = resume(experiment, done.directory)
+    assert again.manifest.status == "completed"
+    assert again.metrics.variants == whole.metrics.variants
+
+
+def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
+    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = matrix(tmp_path, *THREE, game=SMALL)
+    real = cellrun.write_record
+
+    def write(record: Any, path: Path) -> None:
+        if path.parent.name.startswith("02-"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(record, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cellrun, "write_record", write)
+        done = begin(experiment)
+    assert statuses(done) == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
+    error = done.manifest.cells[1].error
+    assert error is not None
+    assert error.message == "cell.json cannot be written (No space left on device); make room and resume"
+    again = resume(experiment, done.directory)
+    assert again.metrics.variants == whole.metrics.variants
+
+
+def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
+    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "matrix.yaml"
+    file.write_text(
+        "memory:\n  condition: no_memory\n"
+        "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
+        "  providers: [no_memory, oracle_ipas]\n  output: runs\n  doctor: false\n"
+    )
+    written, real = [0], experiment.write_record
+
+    def write(record: Any, path: Path) -> None:
+        written[0] += 1
+        if written[0] > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(record, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "write_record", write)
+        result = CliRunner().invoke(app, ["bench", str(file)])
+    assert result.exit_code not in (0, None)
+    assert "experiment.json cannot be written" in result.output
+    assert "Traceback" not in result.output
+    (directory,) = (tmp_path / "runs").iterdir()
+    result = CliRunner().invoke(app, ["bench", str(file), "--resume", str(directory)])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.bench.game.experiment.MemoryAdapterRegistry", lambda: dying(3))
+    file = tmp_path / "matrix.yaml"
+    file.write_text(
+        "memory:\n  condition: no_memory\n"
+        "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
+        "  providers: [full_history, oracle_ipas]\n  output: runs\n  doctor: false\n"
+    )
+    result = CliRunner().invoke(app, ["bench", str(file)])
+    assert result.exit_code == 1
+    assert "full_history, mara): failed: " in " ".join(result.output.split())
+
+
+def test_journals_of_another_version_are_not_continued(whole: Outcome, tmp_path: Path) -> None:
+    experiment = matrix(tmp_path, *THREE, game=SMALL)
+    done = begin(experiment)
+    older = done.manifest.model_copy(update={"journal_version": 99})
+    write_record(older, done.directory / EXPERIMENT_FILE)
+    with pytest.raises(ConfigError, match=r"its journals are of version 99, and this memslot continues 1"):
+        resume(experiment, done.directory)
+    newer = done.manifest.model_dump(mode="json") | {"format_version": 99}
+    (done.directory / EXPERIMENT_FILE).write_text(json.dumps(newer), "utf-8")
+    with pytest.raises(ConfigError, match="has format_version 99"):
+        resume(experiment, done.directory)
+
+
+def _holds(directory: Path, told: Any, end: Any) -> None:
+    with owned(directory):
+        told.set()
+        end.wait(60)
+
+
+def test_two_processes_do_not_resume_one_run(tmp_path: Path) -> None:
+    matrix_ = matrix(tmp_path, "full_history", game=SMALL)
+    done = begin(matrix_)
+    context = multiprocessing.get_context("spawn")
+    told, end = context.Event(), context.Event()
+    other = context.Process(target=_holds, args=(done.directory, told, end))
+    other.start()
+    try:
+        assert told.wait(60)
+        with pytest.raises(ConfigError, match="is open elsewhere"):
+            resume(matrix_, done.directory)
+    finally:
+        end.set()
+        other.join(60)
+    assert resume(matrix_, done.directory).manifest.status == "completed"
+    assert read_experiment(done.directory).status == "completed"
+
+
+FIRST, SECOND, *_ = GOOD.sessions
+TEST, LATER, *_ = GOOD.tests
+ASKED = Probe("q", 1, "What?", "k", ChoiceTruth(("a", "b"), 0), "s")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sessions": (SECOND, FIRST, *GOOD.sessions[2:])}, "sessions are not in time order"),
+        ({"sessions": (FIRST, *GOOD.sessions)}, f"the session id {FIRST.session_id} occurs twice"),
+        ({"tests": (LATER, TEST)}, "a test session is out of order"),
+        ({"tests": (replace(TEST, after=99),)}, "past the last session"),
+        ({"tests": (TEST, TEST)}, f"the session id {TEST.session_id} occurs twice"),
+        (
+            {"tests": (replace(TEST, script=replace(TEST.script, beats=TEST.script.beats[:1] * 2)),)},
+            "a beat id occurs twice",
+        ),
+        (
+            {
+                "tests": (
+                    replace(
+                        TEST, script=replace(TEST.script, beats=(replace(TEST.script.beats[0], truth=None),))
+                    ),
+                )
+            },
+            f"no beat of the test session {TEST.session_id} has a truth",
+        ),
+        ({"probes": (ASKED, ASKED)}, "the probe id q occurs twice"),
+        ({"probes": (replace(ASKED, truth=ChoiceTruth(("a", "b"), 2)),)}, "the truth of q is none of"),
+    ],
+)
+def test_a_timeline_that_is_broken_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(GOOD, **change)
+    assert isinstance(GOOD, Timeline)
