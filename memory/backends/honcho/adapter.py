@@ -307,9 +307,9 @@ class HonchoAdapter(HonchoRecords):
         async with home.alone():
             rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
             removed, verified = await clear(home, rest_s, options.poll_s)
-        left = [] if verified else ["what Honcho's worker has not deleted: it is not there, or failed"]
-        if removed:
-            left.append("the workspace and its peers, empty")
+        left = ["the workspace and its peers, empty"] if removed else []
+        if not verified:
+            left = ["what Honcho's worker has not deleted, for it does not run or has failed"]
         trace = self.trace(scope, "Session.delete")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=tuple(left), trace=trace)
 
