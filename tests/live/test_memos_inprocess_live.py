@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 from memos_rig import MemosProcess
-from test_memos_live import config
+from test_memos_live import OnServer, config
 
 from memory import BackendError, MemoryScope, RetrieveRequest, open_memory
-from memory.backends.memos.answers import items
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing.contract import Fingerprint, MemoryContract
+from memory.testing.contract import Fingerprint
 
 _REGISTRY = MemoryAdapterRegistry()
 FINE: dict[str, Any] = {"async_mode": "sync", "mode": "fine"}
@@ -71,19 +70,10 @@ def inprocess(memos_rig_process: MemosProcess, tmp_path_factory: pytest.TempPath
         anyio.run(keeper.aclose)
 
 
-class _InProcess(MemoryContract):
-    block: ClassVar[dict[str, Any]] = {}
-    native_query = ("get_memory", {})
-    ready_timeout_s = 30.0
-    concurrent_scopes = 8
-    clean_up = True
-
+class _InProcess(OnServer):
     @pytest.fixture
     def configured(self) -> dict[str, Any]:
         return config("http://unused.invalid", **BLOCK, **self.block)
-
-    def native_rows(self, raw: Any) -> list[Any]:
-        return [item for _, _, item in items(raw, "search")]
 
     @pytest.fixture
     def fingerprint(self, memos_rig_process: MemosProcess) -> Fingerprint:

@@ -27,7 +27,7 @@ def config(url: str, **block: Any) -> dict[str, Any]:
     return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}
 
 
-class _OnServer(MemoryContract):
+class OnServer(MemoryContract):
     block: ClassVar[dict[str, Any]] = {}
     native_query = ("get_memory", {})
     ready_timeout_s = 30.0
@@ -50,23 +50,23 @@ class _OnServer(MemoryContract):
         return rig.memories
 
 
-class TestAsync(_OnServer):
+class TestAsync(OnServer):
     """As configured by default: a raw memory at once, the scheduler's later."""
 
 
-class TestFine(_OnServer):
+class TestFine(OnServer):
     """The answer to a write waits for the model."""
 
     block: ClassVar[dict[str, Any]] = {"async_mode": "sync", "mode": "fine"}
 
 
-class TestFast(_OnServer):
+class TestFast(OnServer):
     """Text as it is, without a model."""
 
     block: ClassVar[dict[str, Any]] = {"async_mode": "sync", "mode": "fast"}
 
 
-class TestRedis(_OnServer):
+class TestRedis(OnServer):
     """The scheduler tells of single tasks, where its queue is in Redis."""
 
     anyio_backends = ("asyncio",)
