@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field
 
-from memory.adapter.address import server_address
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
-from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import Public
 from memory.runtime.provider import (
     CompletionChunk,
@@ -25,6 +23,7 @@ from memory.runtime.provider import (
     encodable,
 )
 from memory.runtime.providers import ProviderPlugin
+from memory.runtime.providers.options import ServiceOptions
 
 __all__ = ["AnthropicOptions", "AnthropicProvider", "plugin"]
 
@@ -37,28 +36,17 @@ _STOPS: dict[str, StopReason] = {
 _LOOK_S = 5.0
 
 
-class AnthropicOptions(PluginOptions):
-    """A model of Anthropic's."""
+class AnthropicOptions(ServiceOptions):
+    """A model of Anthropic's; its key is in ``ANTHROPIC_API_KEY`` where none is given."""
+
+    example_url = "https://api.anthropic.com"
 
     model: Public[str] = Field(examples=["claude-sonnet-4-5"])
     """The model's name."""
-    base_url: Public[str] | None = None
-    """Default: Anthropic's own."""
-    api_key: SecretStr | None = Field(default=None, repr=False)
-    """Default: ``ANTHROPIC_API_KEY`` of the environment."""
     max_tokens: int = Field(default=4096, gt=0)
     """Longest answer; the API requires one."""
     temperature: float | None = Field(default=None, ge=0, le=1)
     """Default: the service's. Newer models refuse any."""
-    timeout_s: float = Field(default=60.0, gt=0)
-    """For each attempt, seconds."""
-    max_retries: int = Field(default=2, ge=0, le=10)
-    """Attempts after one that was answered with 408, 409, 429 or 5xx, or not at all."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_address(cls, url: str | None) -> str | None:
-        return None if url is None else server_address(url, "https://api.anthropic.com")
 
 
 class AnthropicProvider:

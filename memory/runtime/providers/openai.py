@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from memory.adapter.address import server_address
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
-from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import Public
 from memory.runtime.provider import (
     CompletionChunk,
@@ -25,6 +23,7 @@ from memory.runtime.provider import (
     encodable,
 )
 from memory.runtime.providers import ProviderPlugin
+from memory.runtime.providers.options import ServiceOptions
 
 __all__ = ["CompatibleOptions", "OpenAIOptions", "OpenAIProvider", "compatible", "plugin"]
 
@@ -37,41 +36,27 @@ _STOPS: dict[str, StopReason] = {
 _LOOK_S = 5.0
 
 
-class CompatibleOptions(PluginOptions):
+class CompatibleOptions(ServiceOptions):
     """A server that speaks OpenAI's chat completions."""
 
-    model: Public[str] = Field(examples=["llama3.2"])
-    """The model, as the server calls it."""
-    base_url: Public[str] | None = Field(default=None, examples=["http://127.0.0.1:11434/v1"])
+    example_url = "http://127.0.0.1:11434/v1"
+
+    base_url: Public[str] | None = Field(default=None, examples=[example_url])
     """The server's address, with ``/v1`` where it has that."""
-    api_key: SecretStr | None = Field(default=None, repr=False)
-    """Where the server asks for one; write ``${NAME}``."""
     max_tokens: int | None = Field(default=None, gt=0)
     """Longest answer. Default: the server's."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Default: the server's."""
-    timeout_s: float = Field(default=60.0, gt=0)
-    """For each attempt, seconds."""
-    max_retries: int = Field(default=2, ge=0, le=10)
-    """Attempts after one that was answered with 408, 409, 429 or 5xx, or not at all."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_address(cls, url: str | None) -> str | None:
-        return None if url is None else server_address(url, "http://127.0.0.1:11434/v1")
 
     @model_validator(mode="after")
     def _has_address(self) -> Self:
         if self.base_url is None and type(self) is CompatibleOptions:
-            raise ValueError("base_url is required: the server's address, e.g. http://127.0.0.1:11434/v1")
+            raise ValueError(f"base_url is required: the server's address, e.g. {self.example_url}")
         return self
 
 
 class OpenAIOptions(CompatibleOptions):
-    """OpenAI's own service."""
-
-    api_key: SecretStr | None = Field(default=None, repr=False)
-    """Default: ``OPENAI_API_KEY`` of the environment."""
+    """OpenAI's own service; its key is in ``OPENAI_API_KEY`` where none is given."""
 
 
 class OpenAIProvider:
