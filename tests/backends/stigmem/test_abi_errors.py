@@ -31,6 +31,9 @@ async def test_url_absent(caplog: pytest.LogCaptureFixture) -> None:
     assert await abi.boot(USER) == BootContext()
     assert abi.checkout("t").state == "skipped"
     assert levels(caplog) == []
+    for call in (abi.probe, lambda: abi.perform(surfaces.done("t"))):
+        with pytest.raises(ConfigError, match="STIGMEM_URL: is not set"):
+            await call()
 
 
 @pytest.mark.parametrize(
