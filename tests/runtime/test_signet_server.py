@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -433,6 +434,15 @@ async def test_every_route_but_health_asks_for_the_token() -> None:
                 for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic of-ada"}):
                     status, _ = await signet.send(method, path, {} if method != "GET" else None, header)
                     assert (status == 401) != open_to_all, (method, path)
+
+
+async def test_openapi_describes_every_path_and_body(signet: Daemon) -> None:
+    _, told = await signet.send("GET", "/openapi.json")
+    for path, methods in told["paths"].items():
+        for method, operation in methods.items():
+            named = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "path"}
+            assert named == set(re.findall(r"{(.*?)}", path)), path
+            assert ("requestBody" in operation) == (method in ("post", "patch")), path
 
 
 async def test_without_tokens_only_this_machine_is_answered(signet: Daemon) -> None:

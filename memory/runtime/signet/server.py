@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -205,9 +206,12 @@ class RuntimeAdapterServer:
         async def endpoint(request: Request) -> Response:
             return await self._answer(handler, request)
 
-        extra: dict[str, Any] = {}
+        named = re.findall(r"{(\w+)", path)
+        told = {"in": "path", "required": True, "schema": {"type": "string"}}
+        extra: dict[str, Any] = {"parameters": [{"name": name, **told} for name in named]}
         if method != "GET" and method != "DELETE":
-            schema = model.model_json_schema(by_alias=True) if model else {"type": "object"}
+            bare = types.BODIES.get(path, {"type": "object"})
+            schema = model.model_json_schema(by_alias=True) if model else bare
             extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
         app.add_api_route(
             path,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 
 __all__ = [
+    "BODIES",
     "CompactionCompleteParams",
     "CompactionResult",
     "PreCompactionParams",
@@ -162,3 +163,23 @@ class CompactionResult(Wire):
 
     success: bool = False
     memory_id: str | None = None
+
+
+def _object(**required: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": required, "required": list(required)}
+
+
+_TEXT = {"type": "string", "minLength": 1}
+_QUERY = _object(query=_TEXT)
+BODIES: Mapping[str, dict[str, Any]] = {
+    "/api/hooks/remember": _object(harness=_TEXT, content=_TEXT),
+    "/api/hooks/recall": _QUERY,
+    "/api/memory/recall": _QUERY,
+    "/api/memory/remember": _object(content=_TEXT),
+    "/api/memory/modify": _object(patches={"type": "array", "items": _object(id=_TEXT, reason=_TEXT)}),
+    "/api/memory/{item_id:path}": _object(reason=_TEXT),
+    "/api/sessions/{key}/bypass": _object(enabled={"type": "boolean"}),
+    "/api/secrets/exec": _object(command=_TEXT, secrets={"type": "object"}),
+    "/api/chat": _object(content=_TEXT),
+}
+"""What the body of a request must hold that is no lifecycle hook; what else it may hold is in the documentation."""
