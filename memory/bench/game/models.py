@@ -172,7 +172,8 @@ class Seat:
             try:
                 return await self.provider.complete(messages, options)
             except BackendRateLimited as refused:  # after the SDK's own attempts
-                wait_s = refused.retry_after_s or pause_s
+                asked_s = refused.retry_after_s or 0.0
+                wait_s = asked_s if asked_s > 0 else pause_s
                 if pause_s is None or wait_s is None or wait_s > _LONGEST_S:
                     raise
                 self.pace.hold(wait_s)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from game_support import SIZE, lines, matrix, scores
+from model_server import chat
 
 from memory import BackendUnavailable, ConfigError
 from memory.bench.game.experiment import begin, resume
@@ -24,6 +25,8 @@ from memory.contract.events import Message
 from memory.runtime.loop import AgentSession
 from memory.runtime.provider import CompletionOptions, CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
+from memory.testing import LoopbackAnswer, LoopbackRequest
+from memory.testing.http_server import HttpServer
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 ROLES = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}
@@ -302,7 +305,12 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
     assert clock.slept == [7.5, 5.0, 10.0]
     assert (seat.calls, len(model.requests)) == (1, 4)
     # One that asks for an hour is not waited for, and neither is one that refuses without end.
-    for endless in ([limited(3600)], [limited(None)] * 9):
+    for endless in (
+        [limited(3600)],
+        [limited(float("inf"))],
+        [limited(None)] * 9,
+        [limited(float("nan"))] * 9,
+    ):
         seat.provider = ScriptedProvider(endless)
         with pytest.raises(BackendRateLimited):
             asyncio.run(seat.ask("s", []))
@@ -328,6 +336,43 @@ def test_a_server_gets_no_more_requests_and_tokens_a_minute_than_it_grants(
     # Roles on one server share its limit, in every cell of the process; those on another do not.
     assert pace_of("openai a", 30, None) is pace_of("openai a", 30, None)
     assert pace_of("openai a", 30, None) is not pace_of("openai b", 30, None)
+
+
+class Refusing(HttpServer):
+    """Speaks chat completions; refuses one request of four for its rate limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
+        self.seen.append(request.json)
+        if len(self.seen) % 4 == 1:
+            return LoopbackAnswer(429, {"error": {"message": "slow"}}, {"retry-after": "0.01"})
+        return chat('{"fit": false}')
+
+
+@pytest.mark.parametrize("executor", ["local", "processes"])
+def test_a_server_that_refuses_now_and_then_plays_to_the_end(tmp_path: Path, executor: str) -> None:
+    with Refusing() as server:
+        options = {"model": "m", "base_url": f"{server.url}/v1", "max_retries": 0}
+        role = {"provider": "openai_compatible", "options": options, "seed": 3}
+        done = begin(
+            matrix(
+                tmp_path,
+                "no_memory",
+                game={**SMALL, "tests": 1},
+                roles=dict.fromkeys(ROLES, role),
+                executor={"kind": executor, "workers": 1},
+            )
+        )
+    assert done.manifest.status == "completed", done.manifest.cells[0].error
+    (cell,) = done.manifest.cells
+    calls = sum(of["calls"] for of in cell.models.values())
+    refused = sum(number % 4 == 0 for number in range(len(server.seen)))
+    assert calls == len(server.seen) - refused > 0
+    assert {body["seed"] for body in server.seen} == {3}
+    assert sum(of["tokens"] for of in cell.models.values()) == 10 * calls
 
 
 def test_the_limit_of_a_matrix_holds_for_all_its_roles_and_workers_together(tmp_path: Path) -> None:
