@@ -42,6 +42,8 @@ class AgentSettings(PluginOptions):
     """Of the conversation shown to the model; what is older is summarised."""
     max_tool_rounds: Positive = 8
     """Completions in one turn."""
+    turn_s: float = Field(default=600.0, gt=0)
+    """Until an answer is cut off."""
     policy: ChatPolicy = Field(default_factory=ChatPolicy)
     """What the agent grants its memory, see ``TurnPolicy``."""
 
@@ -61,6 +63,7 @@ class AgentSettings(PluginOptions):
             soul=self.soul.read_text("utf-8") if self.soul else "",
             window_tokens=self.window_tokens,
             max_tool_rounds=self.max_tool_rounds,
+            turn_s=self.turn_s,
         )
         tools = ToolRegistry(memory_tools(memory.slot)) if self.tools else None
         return AgentSession(provider, memory, tools, settings=settings, **given)

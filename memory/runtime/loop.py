@@ -44,6 +44,7 @@ class SessionSettings:
         soul: the content of SOUL.md; after it.
         window_tokens: of the conversation shown to the model, by the slot's counter; older turns are summarised.
         max_tool_rounds: completions in one turn, tools called in between.
+        turn_s: seconds until an answer is cut off, with what it called tools for.
         max_tool_calls: tools called in one round; the model is told of what was left out.
         options: further options of every completion.
     """
@@ -52,6 +53,7 @@ class SessionSettings:
     soul: str = ""
     window_tokens: int = 8000
     max_tool_rounds: int = 8
+    turn_s: float = 600.0
     max_tool_calls: int = 16
     options: CompletionOptions = field(default_factory=CompletionOptions)
 
@@ -164,22 +166,25 @@ class AgentSession:
         failure: Exception | None = None
         rounds, content, error = 0, "", None
         try:
-            while True:
-                rounds += 1
-                answer = await self._complete(conversation, system, emit)
-                content = answer.content
-                if answer.stop_reason != "tool_use" or not answer.tool_calls:
-                    # A call that is cut off has no answer, and no conversation may end in one.
-                    answer = answer.model_copy(update={"tool_calls": ()})
-                message = answer.to_message()
-                if message is not None:
-                    conversation.append(message)
-                if not answer.tool_calls:
-                    break
-                results += await self._dispatch(answer.tool_calls, conversation)
-                if rounds >= self.settings.max_tool_rounds:
-                    error = f"the model called tools {rounds} times and gave no answer"
-                    break
+            with anyio.move_on_after(self.settings.turn_s) as limit:
+                while True:
+                    rounds += 1
+                    answer = await self._complete(conversation, system, emit)
+                    content = answer.content
+                    if answer.stop_reason != "tool_use" or not answer.tool_calls:
+                        # A call that is cut off has no answer, and no conversation may end in one.
+                        answer = answer.model_copy(update={"tool_calls": ()})
+                    message = answer.to_message()
+                    if message is not None:
+                        conversation.append(message)
+                    if not answer.tool_calls:
+                        break
+                    results += await self._dispatch(answer.tool_calls, conversation)
+                    if rounds >= self.settings.max_tool_rounds:
+                        error = f"the model called tools {rounds} times and gave no answer"
+                        break
+            if limit.cancelled_caught:
+                content, error = "", f"the answer did not end within {self.settings.turn_s:g} s"
         except ChannelClosed as closed:
             gone = closed
         except Exception as problem:

@@ -12,6 +12,7 @@ import pytest
 from turn_support import ADA, Moody, forever
 
 from memory import BackendUnavailable, InputError, MemorySlot, Message
+from memory.contract.errors import BackendRejected
 from memory.runtime.channel import (
     AgentOutput,
     Attachment,
@@ -319,6 +320,51 @@ async def test_a_stream_nobody_reads_to_its_end_is_closed(memory: TurnMemory) ->
         await say(now, "hi", emit=gone)
     assert closed == [1]
     assert caught
+
+
+class Endless(ScriptedProvider):
+    """Says its first lines, and never comes to the end of the last one."""
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        if self._lines:
+            async for chunk in super().stream(messages, options):
+                yield chunk
+        while not self._lines:
+            yield CompletionChunk(text="and again ")
+            await anyio.sleep(0.001)
+
+
+async def test_a_model_that_never_ends_its_answer_is_cut_off(memory: TurnMemory, backend: Moody) -> None:
+    talk = AgentSession(Endless(), memory, settings=SessionSettings(turn_s=0.1))
+    shown: list[str] = []
+
+    async def emit(output: AgentOutput) -> None:
+        shown.append(output.content)
+
+    with anyio.fail_after(30):
+        report = await talk.turn(UserTurn(content="My bike is red."), emit)
+    assert report.output.error == "the answer did not end within 0.1 s"
+    assert shown
+    await memory.drain(20)
+    assert [[one.content for one in row.messages] for row in backend.rows] == [["My bike is red."]]
+    talk.provider = ScriptedProvider(["Here."])
+    assert (await talk.turn(UserTurn(content="Still there?"), emit)).output.content == "Here."
+
+
+async def test_a_prompt_that_the_model_refuses_for_its_length_is_an_error_of_one_turn(
+    memory: TurnMemory,
+) -> None:
+    def refuses(messages: Sequence[Message], options: CompletionOptions) -> Any:
+        if sum(len(one.content) for one in messages) > 10_000:
+            raise BackendRejected("too long", backend_name="model")
+        return "Fine."
+
+    talk = AgentSession(ScriptedProvider(script=refuses), memory, settings=SessionSettings(window_tokens=500))
+    report = await talk.turn(UserTurn(content="word " * 200_000))
+    assert report.output.error == "the model gave no answer: too long"
+    assert (await talk.turn(UserTurn(content="Hello?"))).output.content == "Fine."
 
 
 async def test_a_model_that_hangs_is_given_up_with_the_turn(memory: TurnMemory) -> None:

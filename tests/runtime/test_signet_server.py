@@ -490,6 +490,12 @@ async def test_fields_of_the_wrong_kind_are_refused_or_ignored(signet: Daemon) -
             ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "x", "sessionKey": wrong}),
             ("/api/hooks/session-end", {"harness": "t", "transcript": wrong, "transcriptPath": wrong}),
             ("/api/hooks/compaction-complete", {"harness": "t", "summary": wrong}),
+            ("/api/hooks/session-checkpoint-extract", {"harness": "t", "sessionKey": wrong}),
+            (
+                "/api/hooks/session-checkpoint-extract",
+                {"harness": "t", "sessionKey": "s", "transcript": wrong},
+            ),
+            ("/api/sessions/s/bypass", {"enabled": "yes"}),
             ("/api/hooks/remember", {"harness": "t", "content": wrong, "tags": wrong}),
             ("/api/memory/remember", {"content": "x", "importance": wrong, "type": wrong, "tags": wrong}),
             ("/api/memory/recall", {"query": wrong, "limit": wrong}),
