@@ -16,14 +16,20 @@ from typing import IO, Any
 
 from memory.adapter.lockfile import FileLock
 from memory.bench.cell import error_record
-from memory.bench.game.manifest import CELL_FILE, CellRecord, PhaseRecord, read_cell, write_record
+from memory.bench.game.manifest import (
+    CELL_FILE,
+    CellRecord,
+    PhaseRecord,
+    read_cell,
+    write_record,
+)
 from memory.bench.game.matrix import CellSpec, Experiment
 from memory.bench.game.models import CeilingReached
 from memory.bench.game.play import Player
-from memory.bench.game.record import PlayJournal
+from memory.bench.game.record import PlayJournal, drop_torn_line
 from memory.bench.game.seats import Seats
-from memory.bench.game.table import Played, Stopped, Table
-from memory.bench.manifest import ErrorRecord, write_atomic
+from memory.bench.game.table import Played, Stopped, Table, write_whole
+from memory.bench.manifest import ErrorRecord
 from memory.bench.metrics import percentile
 from memory.bench.provenance import wire_truth
 from memory.bench.rundir import file_hashes
@@ -177,9 +183,8 @@ async def play_cell(
         record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry(), models).go()
         try:
             write_record(record, directory / CELL_FILE)
-        except OSError as error:
-            failure = error_record(Stopped.full(CELL_FILE, error))
-            return record.model_copy(update={"status": "failed", "error": failure})
+        except Stopped as error:  # without its record a cell has not ended
+            record = record.model_copy(update={"status": "failed", "error": error_record(error)})
     finally:
         lock.release()
     return record
@@ -212,16 +217,17 @@ class _Cell:
             status, error = "failed", self._error(failure)
         finally:
             self._note_times()
-        played = self.played
-        with contextlib.suppress(OSError):
+        try:
             self._write_results()
+        except Stopped as failure:
+            status, error = "failed", error or self._error(failure)
         return CellRecord.model_validate(
             {
                 **open_record(self.job).model_dump(),
                 "native_scope": self.native_scope,
                 "status": status,
                 "error": error,
-                **tallied(played),
+                **tallied(self.played),
                 "timings": timings(self.directory),
                 "wall_ms": round((time.perf_counter() - began) * 1000, 3),
                 "files": file_hashes(self.directory),
@@ -248,6 +254,7 @@ class _Cell:
         journal = PlayJournal(self.directory / "journal.jsonl")
         seats = Seats(experiment.settings, data, job.directory, job.spec.replicate, self.models)
         record = open_record(job)
+        drop_torn_line(self.directory / "times.jsonl")
         with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
             opened = time.perf_counter()
             slot = build_slot(
@@ -287,7 +294,7 @@ class _Cell:
 
     def _write_results(self) -> None:
         rows = [record.row() for record in self.played.records]
-        write_atomic(self.directory / "results.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_whole(self.directory / "results.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
     async def _check_health(self, slot: Any) -> None:
         began = time.perf_counter()
@@ -300,11 +307,14 @@ class _Cell:
     def _finish(self, journal: PlayJournal) -> None:
         """Write what was said in test sessions where texts are kept, else forget it."""
         if not self.job.experiment.settings.texts_kept:
-            journal.without_texts()
+            try:
+                journal.without_texts()
+            except OSError as error:
+                raise Stopped.full(journal.path.name, error) from error
             return
         texts = kept_texts(journal.lines(), self.job.spec.persona_id)
         lines = "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
-        write_atomic(self.directory / "texts.jsonl", lines)
+        write_whole(self.directory / "texts.jsonl", lines)
 
     # -- time -------------------------------------------------------------------------------------------
 
@@ -337,7 +347,8 @@ class _Traces:
         self._file: IO[str] | None = None
 
     def __enter__(self) -> _Traces:
-        self._file = open(self._path, "a", encoding="utf-8", newline="\n")
+        drop_torn_line(self._path)
+        self._file = open(self._path, "a", encoding="utf-8", newline="\n", buffering=1)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,8 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import BaseModel
-
 from memory.bench.cell import error_record
 from memory.bench.game.cellrun import Job, cell_directory, open_record
 from memory.bench.game.executors import Executor, make_executor
@@ -38,7 +36,6 @@ from memory.bench.game.matrix import CellSpec, Experiment, Variant
 from memory.bench.game.metrics import GameMetrics, Scored, game_metrics
 from memory.bench.game.record import JOURNAL_VERSION, BeatRecord
 from memory.bench.game.seats import role_records
-from memory.bench.game.table import Stopped
 from memory.bench.manifest import CheckRecord, ErrorRecord
 from memory.bench.provenance import data_record, provider_record, traits_record, version_record, wire_truth
 from memory.bench.rundir import file_hashes, make_directory, new_run_id, owned
@@ -225,21 +222,15 @@ class _Run:
         )
         self.manifest = ended.model_copy(update={"record_sha256": ended.own_hash()})
         metrics = measure(self.directory, self.manifest)
-        self._write(metrics, "metrics.json")
+        write_record(metrics, self.directory / "metrics.json")
         write_game_report(self.directory, self.manifest, metrics)
-        self._write(self.manifest, EXPERIMENT_FILE)
+        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
         return Outcome(self.directory, self.manifest, metrics)
 
     def _update(self, **fields: Any) -> None:
         cells = tuple(self.cells[cell.cell_id] for cell in self.manifest.cells)
         self.manifest = self.manifest.model_copy(update={"cells": cells, "record_sha256": None, **fields})
-        self._write(self.manifest, EXPERIMENT_FILE)
-
-    def _write(self, record: BaseModel, name: str) -> None:
-        try:
-            write_record(record, self.directory / name)
-        except OSError as error:
-            raise Stopped.full(name, error) from error
+        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
 
     def _jobs(self) -> list[Job]:
         """The cells that are not completed. What a cell says of itself counts, not what was last heard of it."""

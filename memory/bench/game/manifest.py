@@ -15,6 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Val
 
 from memory.bench.canonical import canonical_hash
 from memory.bench.game.record import JOURNAL_VERSION
+from memory.bench.game.table import write_whole
 from memory.bench.manifest import (
     CheckRecord,
     DataRecord,
@@ -22,7 +23,6 @@ from memory.bench.manifest import (
     ProviderRecord,
     TraitsRecord,
     VersionRecord,
-    write_atomic,
 )
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
@@ -269,9 +269,9 @@ def write_record(record: BaseModel, path: Path) -> None:
     """Write a record, whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        Stopped: it cannot be written.
     """
-    write_atomic(path, record.model_dump_json(indent=2) + "\n")
+    write_whole(path, record.model_dump_json(indent=2) + "\n")
 
 
 def _read(model: type[RecordT], file: Path) -> RecordT:

@@ -64,6 +64,9 @@ class Player:
             # A process that was killed in a test session has left nobody to switch back.
             await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
             await self._slot.setup_scope(self._scope)
+        played = self.played
+        if played.sessions + played.tests + played.asked == self._timeline.steps:
+            return  # all of it, and what was said may be forgotten already
         tests = list(self._timeline.tests)
         asked = sorted({probe.after for probe in self._timeline.probes})
         for number, session in enumerate([None, *self._timeline.sessions]):

@@ -10,10 +10,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from memory.bench.manifest import write_atomic
 from memory.bench.timeline import BeatKind
 from memory.contract.errors import ConfigError
 
-__all__ = ["JOURNAL_VERSION", "BeatRecord", "BeatStatus", "PlayJournal", "Shown"]
+__all__ = ["JOURNAL_VERSION", "BeatRecord", "BeatStatus", "PlayJournal", "Shown", "drop_torn_line"]
 
 JOURNAL_VERSION = 1
 """Counts up when a journal of before could not be continued."""
@@ -94,6 +95,13 @@ class BeatRecord:
 _FIELDS = tuple(field.name for field in fields(BeatRecord))
 
 
+def drop_torn_line(path: Path) -> None:
+    """Cut off a last line that a crash has left without its end, so that what is appended begins a line."""
+    data = path.read_bytes() if path.exists() else b""
+    if (end := data.rfind(b"\n") + 1) < len(data):
+        os.truncate(path, end)
+
+
 class PlayJournal:
     """The append-only journal of one cell: what has happened, in order, so that it is not done twice.
 
@@ -116,11 +124,8 @@ class PlayJournal:
         """
         if not self.path.exists():
             return
-        data = self.path.read_bytes()
-        end = data.rfind(b"\n") + 1
-        if end < len(data):
-            os.truncate(self.path, end)
-        for number, line in enumerate(data[:end].splitlines(), start=1):
+        drop_torn_line(self.path)
+        for number, line in enumerate(self.path.read_bytes().splitlines(), start=1):
             try:
                 row = json.loads(line)
             except ValueError:
@@ -150,12 +155,14 @@ class PlayJournal:
             self._file = None
 
     def without_texts(self) -> None:
-        """Write the file anew without what was said, once it is needed no more."""
+        """Write the file anew without what was said, once it is needed no more.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         self.close()
         kept = [
             {name: value for name, value in row.items() if name not in ("user", "reply", "texts")}
             for row in self.lines()
         ]
-        new = self.path.with_name(self.path.name + ".part")
-        new.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
-        os.replace(new, self.path)
+        write_atomic(self.path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept))

@@ -11,7 +11,7 @@ from memory.bench.figures import Difference, Estimate
 from memory.bench.game.beat_pages import INSTEAD, beat_blocks
 from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRecord
 from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
-from memory.bench.manifest import write_atomic
+from memory.bench.game.table import write_whole
 from memory.bench.page import Block, Page, count, milliseconds, share
 from memory.bench.plots import NARROW, Line, lines, own_colours, scatter
 
@@ -125,7 +125,7 @@ def _readiness(cells: Sequence[CellRecord]) -> dict[str, set[str]]:
 def write_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> Path:
     """Write ``report.html`` into an experiment's directory; returns its path."""
     path = directory / "report.html"
-    write_atomic(path, render_game_report(directory, manifest, metrics))
+    write_whole(path, render_game_report(directory, manifest, metrics))
     return path
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Unpack, cast
 
 from memory.bench.game.record import BeatRecord, PlayJournal
 from memory.bench.game.roles import Exchange, Roles, Verdict
+from memory.bench.manifest import write_atomic
 from memory.bench.timeline import Beat, Script
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.events import MemoryEvent
@@ -21,7 +22,7 @@ from memory.runtime.policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
 from memory.slot.view import RecallFields, TurnFields
 
-__all__ = ["CsField", "Dealings", "GameMemory", "Played", "PlayerSettings", "Stopped", "Table"]
+__all__ = ["CsField", "Dealings", "GameMemory", "Played", "PlayerSettings", "Stopped", "Table", "write_whole"]
 
 CsField = Literal["scenario", "context", "attribute"]
 _MOST_FAILURES = 5
@@ -37,6 +38,18 @@ class Stopped(MemslotError):
     def full(cls, file: str, error: OSError) -> Stopped:
         """A file cannot be written."""
         return cls(f"{file} cannot be written ({error.strerror}); make room and resume")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of an experiment, whole or not at all.
+
+    Raises:
+        Stopped: it cannot be written.
+    """
+    try:
+        write_atomic(path, text)
+    except OSError as error:
+        raise Stopped.full(path.name, error) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,8 +154,10 @@ class _Cell:
 
     @property
     def _whole(self) -> bool:
-        """Whether every call counts: a cell that stopped, or was taken up again, may have made others."""
-        return self.record.status == "completed" and not self.record.resumed
+        """Whether every call counts: a cell that stopped, or may have been taken up again, has made others."""
+        runs, record = self.whole.manifest.runs, self.record
+        once = len(runs) == 1 and runs[0].executor != "dask"
+        return once and record.status == "completed" and not record.resumed
 
     def deviations(self) -> Iterator[Deviation]:
         record, variants = self.record, self.whole.manifest.variants
@@ -223,7 +225,7 @@ class _Cell:
         # A provider that keeps nothing is reminded of its clock, without a line in the journal.
         sent = {(one.event_id, one.consistency or "unknown") for one, _ in traces if _is(one, "record_event")}
         written = {(row["event"], row["status"]) for row in rows if row["kind"] == "written"}
-        lost = written - sent if not self.record.resumed else set()
+        lost = written - sent if self._whole else set()
         for event, status in sorted(lost):
             yield Deviation(f"{where}: {event}", status, "no such write in traces.jsonl")
         refused = sum(_is(one, "record_event") and bool(one.read_only) for one, _ in traces)
@@ -232,7 +234,7 @@ class _Cell:
             yield Deviation(f"{where}: skipped", str(tests), f"{refused} in traces.jsonl")
 
     def _within(self, where: str, told: Sequence[Any], seen: Sequence[Any]) -> Iterator[Deviation]:
-        if self.record.resumed:
+        if not self._whole:
             left = iter(seen)
             missing = next((one for one in told if one not in left), None)
             if missing is not None:
