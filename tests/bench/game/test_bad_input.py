@@ -19,7 +19,7 @@ from game_support import SIZE, matrix, play
 from typer.testing import CliRunner
 
 from memory import BackendUnavailable, ConfigError, InputError
-from memory.bench.game import cellrun, experiment
+from memory.bench.game import table
 from memory.bench.game.experiment import Outcome, begin, resume
 from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.manifest import EXPERIMENT_FILE, read_experiment, write_record
@@ -85,15 +85,15 @@ def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
     whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = matrix(tmp_path, *THREE, game=SMALL)
-    real = cellrun.write_record
+    real = table.write_atomic
 
-    def write(record: Any, path: Path) -> None:
-        if path.parent.name.startswith("02-"):
+    def write(path: Path, text: str) -> None:
+        if path.parent.name.startswith("02-") and path.name == "cell.json":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(record, path)
+        real(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cellrun, "write_record", write)
+        patch.setattr(table, "write_atomic", write)
         done = begin(experiment)
     assert statuses(done) == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
     error = done.manifest.cells[1].error
@@ -112,16 +112,16 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
         "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
         "  providers: [no_memory, oracle_ipas]\n  output: runs\n  doctor: false\n"
     )
-    written, real = [0], experiment.write_record
+    written, real = [0], table.write_atomic
 
-    def write(record: Any, path: Path) -> None:
-        written[0] += 1
+    def write(path: Path, text: str) -> None:
+        written[0] += path.name == "experiment.json"
         if written[0] > 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(record, path)
+        real(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "write_record", write)
+        patch.setattr(table, "write_atomic", write)
         result = CliRunner().invoke(app, ["bench", str(file)])
     assert result.exit_code not in (0, None)
     assert "experiment.json cannot be written" in result.output
