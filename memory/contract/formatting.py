@@ -131,6 +131,7 @@ def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bo
     return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
 
 
+@lru_cache(1024)  # entries of an answer are often of one time, and those of the next answer the same ones
 def _time(moment: datetime) -> str:
     try:
         if moment.tzinfo is not UTC:

@@ -119,14 +119,19 @@ class NativeGraph(GraphLookups):
 
     async def _outlasting(self, call: Coroutine[Any, Any, T]) -> T:
         """A call in a task of its own, which ends by itself when nobody waits for it any more."""
-        job = asyncio.ensure_future(call)
+        loop = asyncio.get_running_loop()
+        job, ended = loop.create_task(call), loop.create_future()
         self._jobs.add(job)
-        job.add_done_callback(self._ended)
-        return await asyncio.shield(job)
 
-    def _ended(self, job: asyncio.Task[Any]) -> None:
-        self._jobs.discard(job)
-        _heard(job)
+        def end(job: asyncio.Task[Any]) -> None:
+            self._jobs.discard(job)
+            _heard(job)
+            if not ended.done():
+                ended.set_result(None)
+
+        job.add_done_callback(end)
+        await ended
+        return job.result()
 
     async def idle(self) -> None:
         """Wait until writes that were abandoned, and queries they had sent, have ended."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from memory import InputError, MemoryEvent, RetrieveRequest
@@ -163,10 +164,15 @@ def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
     return row
 
 
+@lru_cache(maxsize=4096)  # the same facts are found again and again, each with three times or four
+def _time_text(moment: datetime) -> str:
+    return in_utc(moment).isoformat()
+
+
 def _plain(value: Any) -> Any:
     kind = type(value)
     if kind is datetime:
-        return value.isoformat() + "+00:00" if value.tzinfo is None else in_utc(value).isoformat()
+        return _time_text(value)
     if kind is list or kind is tuple:
         return [one if type(one) in _ALREADY_PLAIN else _plain(one) for one in value]
     if kind is dict:
@@ -237,11 +243,10 @@ def _time_of(row: Mapping[str, Any]) -> datetime | None:
 
 
 def _event_ids(kind: str, row: Mapping[str, Any], events: Mapping[str, str | None]) -> tuple[str, ...]:
+    told: Iterable[str | None] = map(events.get, row.get("episodes", ()))
     if kind == "episodes":
-        found = [event_id_of(row["source_description"])]
-    else:
-        found = [events.get(episode) for episode in row.get("episodes", ())]
-    return tuple(dict.fromkeys([one for one in found if one]))
+        told = (event_id_of(row["source_description"]),)
+    return tuple(dict.fromkeys(filter(None, told)))
 
 
 def _described(row: Mapping[str, Any]) -> str:
