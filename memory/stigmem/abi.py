@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from memory import ConfigError, InputError, MemslotError
+from memory import BackendError, ConfigError, InputError, MemslotError
 from memory.adapter.http import check_url
 from memory.stigmem.boot import BootContext, ContextPulls, probe
 from memory.stigmem.client import NodeInfo, StigmemNode
@@ -77,7 +77,7 @@ class StigmemAbi:
         self._url, self._api_key = url, api_key
         self._timeout_s, self._boot_timeout_s = timeout_s, boot_timeout_s
         self._retry_pause_s = retry_pause_s
-        self._pinged: dict[str, float] = {}
+        self._pings: dict[str, tuple[float, Ticket]] = {}
         self._surfaces: Surfaces | None = None
         try:
             if url is not None:
@@ -236,9 +236,18 @@ class StigmemAbi:
             refusal = error if isinstance(error, MemslotError) else InputError(f"{type(error).__name__}")
             log.error("stigmem: %s refused: %s", what, refusal)
             return Ticket(what, None, "refused", refusal)
-        if what == "activity" and not self._ping_is_due(write.entity):
+        if what != "activity":
+            return self._queue.submit(write)
+        # Pings of a task contradict each other while both are valid, so the next waits for the last to expire.
+        since = time.monotonic() - PING_LIFETIME.total_seconds()
+        self._pings = {
+            task: (at, ping) for task, (at, ping) in self._pings.items() if at > since and _may_exist(ping)
+        }
+        if write.entity in self._pings:
             return Ticket(what, write.entity, "skipped")
-        return self._queue.submit(write)
+        ticket = self._queue.submit(write)
+        self._pings[write.entity] = time.monotonic(), ticket
+        return ticket
 
     def write(self, write: Write) -> Ticket:
         """A write built or changed by hand; held to the same rules."""
@@ -304,16 +313,10 @@ class StigmemAbi:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # -- inside ------------------------------------------------------------------------------------------
 
-    def _ping_is_due(self, entity: str) -> bool:
-        """Pings of a task contradict each other while both are valid, so the next waits for the last to expire."""
-        now, lifetime = time.monotonic(), PING_LIFETIME.total_seconds()
-        if now - self._pinged.get(entity, -lifetime) < lifetime:
-            return False
-        self._pinged = {task: at for task, at in self._pinged.items() if now - at < lifetime}
-        self._pinged[entity] = now
-        return True
+def _may_exist(ping: Ticket) -> bool:
+    error = ping.error
+    return ping.state != "dropped" and (not isinstance(error, BackendError) or error.ambiguous)
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:

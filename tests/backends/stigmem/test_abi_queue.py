@@ -149,6 +149,23 @@ def test_pings_are_sent_once_while_one_is_valid(
     ] * 2
 
 
+@pytest.mark.parametrize(("fault", "again"), [("422", "queued"), ("reset", "skipped")])
+def test_a_ping_that_is_surely_not_stored_does_not_keep_the_next_one_back(fault: str, again: str) -> None:
+    """One that may be stored does: two valid pings contradict each other, and a query shows neither."""
+    with FaultyNode({1: fault, 2: fault}) as node, agent(node) as abi:
+        first = abi.ping("t-1")
+        assert first.wait(10)
+        assert (first.state, abi.ping("t-1").state) == ("failed", again)
+
+
+def test_a_ping_that_found_no_room_does_not_keep_the_next_one_back() -> None:
+    with FaultyNode() as node, agent(node, max_queued_facts=2) as abi:
+        long = abi.handoff(OTHER, "s")
+        assert abi.ping("t-1").state == "dropped"
+        assert long.wait(10)
+        assert abi.ping("t-1").state == "queued"
+
+
 # -- the bound --------------------------------------------------------------------------------------------
 
 
