@@ -8,16 +8,25 @@ import pytest
 from game_support import CONDITIONS, SIZE, scores
 from honcho_double import HonchoDouble
 from memos_double import MemosDouble
+from stigmem_double import ADMIN_KEY, StigmemDouble
 
 from memory import ConfigError
 from memory.bench.game.experiment import Outcome, begin
 from memory.bench.game.matrix import load_experiment
 from memory.bench.game.report import problems_of
+from memory.bench.verify import verify
 from memory.testing import ScriptedLLM
 
 CONFIG = Path(__file__).parents[3] / "configs" / "preference_game.yaml"
-BACKENDS = ("mem0 with extraction", "graphiti", "memos", "honcho")
-VARIABLES = ("SCRIPTED_LLM_URL", "MEMOS_URL", "MEMOS_GRAPH_DB", "HONCHO_URL")
+BACKENDS = ("mem0 with extraction", "graphiti", "memos", "honcho", "stigmem")
+VARIABLES = (
+    "SCRIPTED_LLM_URL",
+    "MEMOS_URL",
+    "MEMOS_GRAPH_DB",
+    "HONCHO_URL",
+    "STIGMEM_URL",
+    "STIGMEM_API_KEY",
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +35,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         pytest.MonkeyPatch.context() as patch,
         HonchoDouble() as honcho,
         MemosDouble() as memos,
+        StigmemDouble(auth=True, multi_tenant=True) as stigmem,
         ScriptedLLM() as llm,
     ):
-        given = (llm.base_url, memos.url, memos.model.graph_db, honcho.url)
+        given = (llm.base_url, memos.url, memos.model.graph_db, honcho.url, stigmem.url, ADMIN_KEY)
         for name, value in zip(VARIABLES, given, strict=True):
             patch.setenv(name, value)
         experiment = load_experiment(
@@ -68,6 +78,11 @@ def test_the_report_says_of_each_where_it_lost(outcome: Outcome) -> None:
         assert f"<li>{label}" in lost, label
 
 
+@pytest.mark.thorough
+def test_what_was_played_agrees_with_itself(outcome: Outcome) -> None:
+    assert verify(outcome.directory).deviations == ()
+
+
 def test_what_the_environment_does_not_name_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +91,6 @@ def test_what_the_environment_does_not_name_is_left_out_and_said(
     monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:1")
     experiment = load_experiment(CONFIG, output=tmp_path)
     assert {one.label for one in experiment.settings.providers} == {*CONDITIONS, "honcho"}
-    assert experiment.left_out[-1] == "memos needs MEMOS_URL"
+    assert experiment.left_out[-2:] == ("memos needs MEMOS_URL", "stigmem needs STIGMEM_URL, STIGMEM_API_KEY")
     with pytest.raises(ConfigError, match=r"bench\.providers.*leaves nobody: memos needs MEMOS_URL"):
         load_experiment(CONFIG, providers=[{"provider": "memos", "needs": "MEMOS_URL"}])
