@@ -100,6 +100,8 @@ CALLS: dict[str, Call] = {
         "printf '%s|%s' \"$MY_ENV\" ok; printf err >&2; exit 3", {"MY_ENV": "DEMO_KEY"}
     ),
     "00": lambda c: c.health(),
+    "13": lambda c: c.store("user_b prefers vim", who="user_b", project=PROJECT),
+    "31c": lambda c: c.bypass("sP"),
 }
 
 
@@ -126,8 +128,24 @@ async def test_a_call_sends_what_was_recorded_and_reads_the_answer(name: str) ->
         assert result == told["id"]
     if name in ("04", "07"):
         assert result == told["results"]
-    if name in ("00", "05", "11b"):
+    if name in ("00", "05", "11b", "13"):
         assert result == told
+    if name == "31c":
+        assert result is True
+
+
+async def test_a_checkpoint_says_whether_anything_was_new() -> None:
+    """As documented by later daemons; 0.58.1 has no such endpoint."""
+    answers = LoopbackAnswer(200, {"queued": True, "jobId": "j"}), LoopbackAnswer(200, {"skipped": True})
+    params = SessionEndParams(session_key=KEY, transcript="User: hi\n")
+    with Played(*answers) as server:
+        async with AdapterClient(server.url, harness="nanobot") as client:
+            assert [await client.checkpoint(params), await client.checkpoint(params)] == [True, False]
+            with pytest.raises(InputError, match="session_key"):
+                await client.checkpoint(SessionEndParams(transcript="User: hi\n"))
+        asked = server.asked[0]
+    assert asked.path == "/api/hooks/session-checkpoint-extract"
+    assert asked.json == {"harness": "nanobot", "sessionKey": KEY, "transcript": "User: hi\n"}
 
 
 async def test_an_empty_recall_is_known_by_its_count_not_its_text() -> None:
