@@ -53,10 +53,14 @@ async def test_a_session_from_start_to_end(client: AdapterClient) -> None:
         CompactionCompleteParams(session_key=key, summary=f"About a {word}.")
     )
     assert kept.success
+    stored = await client.store(f"the {word} sleeps", type="fact", tags="zoo")
+    assert (stored["type"], stored["tags"]) == ("fact", "zoo")
+    assert await client.bypass(key)
+    assert not await client.bypass(key, enabled=False)
     ended = await client.on_session_end(SessionEndParams(session_key=key, reason="exit"))
     assert ended.memories_saved == 0
     assert memory_id is not None
-    await client.forget([memory_id], "test", force=True)
+    await client.forget([memory_id, stored["id"]], "test", force=True)
 
 
 async def test_a_memory_from_storing_to_forgetting(client: AdapterClient) -> None:
