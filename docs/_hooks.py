@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +14,26 @@ from memory.runtime.signet.parity import PARITY
 
 MARK = "<!-- every command -->"
 PARITY_MARK = "<!-- parity -->"
+ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>(~?)([\w.]+)</code>")
+ANCHOR = re.compile(r'<h\d id="([\w.]+)"')
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     markdown = markdown.replace(PARITY_MARK, "\n".join(parity())) if PARITY_MARK in markdown else markdown
     return markdown.replace(MARK, "\n".join(commands())) if MARK in markdown else markdown
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """What a docstring refers to by a role of Sphinx is shown as code, with a link where this page has it."""
+    anchors = ANCHOR.findall(html)
+
+    def shown(role: re.Match[str]) -> str:
+        short, name = role.groups()
+        places = [one for one in anchors if f".{one}".endswith(f".{name}")]
+        code = f"<code>{name.rpartition('.')[2] if short else name}</code>"
+        return f'<a href="#{places[0]}">{code}</a>' if len(places) == 1 else code
+
+    return ROLE.sub(shown, html)
 
 
 def parity() -> Iterator[str]:

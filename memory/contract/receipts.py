@@ -70,19 +70,29 @@ class Trace(_Answer):
     Attributes:
         operation: the contract's call, such as ``retrieve``.
         native_operation: the SDK's or server's, such as ``Memory.search``.
+        backend_name: the provider.
+        scope, session_id, event_id: whose memory, which conversation and which event; None where the call has none.
+        condition_kind: ``architecture`` or ``control``.
+        started_at, latency_ms: when the call was made, and how long it took.
         native_ids: native records written or returned.
         attempts: native attempts made, retries included; 0 where the call was refused, or given up before its turn.
         consistency: state of a write or of the memory read; None where unknown or failed. A read is ``pending``
             where a write waits in the journal, or was queued and the backend has not said since that it is ready.
+        read_only: whether the slot was.
         token_count: tokens of the formatted section, by ``token_counter``.
+        token_counter: the counter's name.
         shortfall_tokens: how far the section stayed below ``budget.min_tokens``; None without one.
         retrieved_count: native records returned, before the formatter trimmed.
         llm_calls, llm_tokens: answers of the provider's own language models within this call, embeddings aside, and
             the tokens they read and wrote; None where the adapter, or the endpoint, does not say.
         left_out_count: records that the provider itself left out for the budget, where it packs one; None unknown.
         included_count: entries that fit the budget.
+        top_score: the highest score of an entry, as the backend gives it.
+        oldest_retrieved_at, newest_retrieved_at: times of the entries.
+        representation_version, last_derived_at: of what the backend derived, where it tells.
         cs_filtering: as the adapter declares it; ``none`` for a question across contexts, which drops them.
         error: class name of the error raised, or None.
+        warnings: what a reader of the trace should know.
     """
 
     backend_name: str
@@ -122,6 +132,13 @@ class WriteReceipt(_Answer):
     ``committed``: stored and visible. ``queued``: accepted, will be processed. ``pending``: stored, not yet
     retrievable. ``skipped_read_only``: the slot is read-only, nothing was sent. ``unknown``: sent without an
     answer, so it may or may not be stored.
+
+    Attributes:
+        event_id: the event's.
+        status: one of these.
+        native_ids: the records it became, as the backend names them.
+        warnings: such as that the backend extracted nothing.
+        trace: of the call.
     """
 
     event_id: str
@@ -132,7 +149,12 @@ class WriteReceipt(_Answer):
 
 
 class ModeReceipt(_Answer):
-    """The mode now in force; ``drained`` counts the writes that were waited for."""
+    """The mode now in force.
+
+    Attributes:
+        read_only, reason: as in :class:`AdapterMode`.
+        drained: writes that were waited for.
+    """
 
     read_only: bool
     reason: str = ""
@@ -140,9 +162,14 @@ class ModeReceipt(_Answer):
 
 
 class ResetReceipt(_Answer):
-    """What a reset removed. ``verified`` is True only after the adapter looked again and found nothing.
+    """What a reset removed.
 
-    ``left`` names what the backend offers no way to clear, such as history rows.
+    Attributes:
+        scope: that was reset.
+        verified: True only after the adapter looked again and found nothing.
+        removed: records removed; None where the backend does not say.
+        left: what the backend offers no way to clear, such as history rows.
+        trace: of the call.
     """
 
     scope: MemoryScope
@@ -209,6 +236,13 @@ class BackendReadiness(_Answer):
 
     ``ready``: everything written is retrievable. ``pending``: work is known to remain. ``unknown``: the
     backend does not tell. ``failed``: processing failed and will not finish by itself.
+
+    Attributes:
+        state: one of these.
+        detail: why, in words; no user text.
+        pending_count: what still waits; None where the backend does not count.
+        last_derived_at: when the backend last derived something.
+        waited_ms: how long ``wait_until_ready`` took; None of a mere question.
     """
 
     state: Literal["ready", "pending", "unknown", "failed"]
@@ -221,8 +255,16 @@ class BackendReadiness(_Answer):
 class BackendHealth(_Answer):
     """Whether the backend works, and what it declares (spec section 2).
 
-    What the adapter's traits declare as well (``condition_kind``, ``same_as``, ``stand_ins``,
-    ``pet_observability``), the slot fills in.
+    Attributes:
+        status: ``degraded`` works, with what ``warnings`` say.
+        backend_name: the provider.
+        latency_ms: of the probe.
+        consistency_model, native_memory_types, native_ingest_modes, native_query_modes: as in
+            :class:`AdapterTraits`.
+        condition_kind, cs_filtering, pet_observability, same_as, stand_ins: as there; the slot fills them in.
+        versions: of the SDK and the server, as far as they tell.
+        details: what else the adapter says; ``slot`` holds what the slot counts.
+        warnings: one sentence each, with what to do.
     """
 
     status: Literal["ok", "degraded", "unavailable"]
@@ -243,7 +285,12 @@ class BackendHealth(_Answer):
 
 
 class FeedbackReceipt(_Answer):
-    """What became of a feedback; statuses as for :class:`WriteReceipt`."""
+    """What became of a feedback.
+
+    Attributes:
+        feedback_id: the feedback's.
+        status, native_ids, warnings, trace: as for :class:`WriteReceipt`.
+    """
 
     feedback_id: str
     status: WriteStatus
@@ -253,7 +300,12 @@ class FeedbackReceipt(_Answer):
 
 
 class NativeMutationReceipt(_Answer):
-    """What became of a native mutation; ``raw`` is the native answer, JSON-ready."""
+    """What became of a native mutation.
+
+    Attributes:
+        raw: the native answer, JSON-ready.
+        status, native_ids, warnings, trace: as for :class:`WriteReceipt`.
+    """
 
     status: WriteStatus
     native_ids: tuple[str, ...] = ()
@@ -263,7 +315,14 @@ class NativeMutationReceipt(_Answer):
 
 
 class ProvenanceResult(_Answer):
-    """The native history or sources asked for, JSON-ready."""
+    """The native history or sources asked for.
+
+    Attributes:
+        raw: the native answer, JSON-ready.
+        native_ids: of the records it tells of.
+        event_ids: of the events they came from, where the backend keeps them.
+        trace: of the call.
+    """
 
     raw: Any
     native_ids: tuple[str, ...] = ()
@@ -272,7 +331,12 @@ class ProvenanceResult(_Answer):
 
 
 class NativeQueryResult(_Answer):
-    """The native answer to a diagnostic query, JSON-ready. Never for a prompt."""
+    """The native answer to a diagnostic query. Never for a prompt.
+
+    Attributes:
+        raw: JSON-ready.
+        trace: of the call.
+    """
 
     raw: Any
     trace: Trace | None = None

@@ -37,7 +37,12 @@ Positive = Annotated[int, BeforeValidator(check_number), Field(gt=0), AfterValid
 
 
 class AdapterMode(Frozen):
-    """Whether writes are allowed, and why (spec 4.2)."""
+    """Whether writes are allowed, and why (spec 4.2).
+
+    Attributes:
+        read_only: nothing may be written.
+        reason: why, for traces and receipts.
+    """
 
     read_only: bool
     reason: Text = ""
@@ -126,7 +131,18 @@ class RetrieveRequest(Frozen):
 
 
 class MemoryFeedback(Frozen):
-    """A user's verdict on what was remembered (spec 5.4; MemOS ``/product/feedback``)."""
+    """A user's verdict on what was remembered (spec 5.4; MemOS ``/product/feedback``).
+
+    Attributes:
+        feedback_id: the host's own; the same one twice is one feedback.
+        scope: whose memory it is about.
+        session_id: the conversation it was given in.
+        timestamp: when, with an offset.
+        content: the user's words.
+        native_ids: records it is about, as an entry names them.
+        corrected_answer: what should have been said.
+        metadata: further JSON.
+    """
 
     feedback_id: Id
     scope: MemoryScope
@@ -141,7 +157,11 @@ class MemoryFeedback(Frozen):
 class NativeMutationRequest(Frozen):
     """Change one native record: for correction experiments and debugging, not the agent loop (spec 2).
 
-    ``operation`` is one the adapter declares, such as ``update`` or ``delete``; ``arguments`` are its own.
+    Attributes:
+        scope: whose memory.
+        operation: one that ``traits.native_mutations`` declares.
+        native_id: the record, where the operation works on one.
+        arguments: as declared there.
     """
 
     scope: MemoryScope
@@ -153,7 +173,11 @@ class NativeMutationRequest(Frozen):
 class ProvenanceRequest(Frozen):
     """Where something in memory comes from, independent of any retrieval (spec 2).
 
-    Give ``native_id`` for one record's history, or a time range for what changed in it.
+    Attributes:
+        scope: whose memory.
+        native_id: the record whose history is asked for.
+        since, until: instead, what changed in this range.
+        arguments: the backend's own.
     """
 
     scope: MemoryScope
@@ -164,7 +188,13 @@ class ProvenanceRequest(Frozen):
 
 
 class NativeQueryRequest(Frozen):
-    """A diagnostic query in the backend's own terms; its answer never enters a prompt (spec 10.3)."""
+    """A diagnostic query in the backend's own terms; its answer never enters a prompt (spec 10.3).
+
+    Attributes:
+        scope: whose memory is asked.
+        operation: one that ``traits.native_queries`` declares.
+        arguments: as declared there.
+    """
 
     scope: MemoryScope
     operation: Text

@@ -48,8 +48,12 @@ Seconds = Annotated[float, BeforeValidator(check_number), Field(gt=0, allow_inf_
 class Deadlines(Frozen):
     """Seconds each kind of native call may take, from its admission; SDK defaults run to 600 s.
 
-    A call of a bulk write has ``write_s`` for each of its events, at most ``bulk_s``; ``drain_s`` is how long a
-    switch of the mode waits for writes under way.
+    Attributes:
+        setup_s, write_s, retrieve_s, reset_s, health_s: for the call of that name.
+        bulk_s: most that a bulk write may take, which has ``write_s`` for each of its events.
+        query_s: for look-ups, readiness, provenance and native queries.
+        drain_s: how long a switch of the mode waits for writes under way.
+        close_s: how long :meth:`MemorySlot.aclose` waits for calls under way.
     """
 
     setup_s: Seconds = 60.0
