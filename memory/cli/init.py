@@ -38,6 +38,7 @@ def init(
     """Write a commented configuration: every option of the chosen backend, with its default."""
     from memory.cli._template import render
     from memory.contract.errors import ConfigError, InputError
+    from memory.doctor.hints import hides_us
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -62,6 +63,8 @@ def init(
     missing = next((row.missing for row in registry.rows() if (row.name, row.kind) == (name, info.kind)), ())
     if missing:
         told["to be installed"] = info.install or ", ".join(missing)
+    if hidden := hides_us(Path.cwd(), path.parent):
+        told["hidden"] = hidden
     told["next"] = f"memslot doctor {path}"
     if as_json:
         print_json({key.replace(" ", "_"): text for key, text in told.items()})

@@ -158,5 +158,17 @@ def test_bad_input_writes_nothing(tmp_path: Path, arguments: tuple[str, ...], sa
     assert not path.exists()
 
 
+@pytest.mark.parametrize("beside", [True, False], ids=["beside the file", "where it is called"])
+def test_a_module_that_hides_the_package_is_named(beside: bool, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert "rename yours" not in invoke("init", tmp_path / "one.yaml").stdout
+    ((tmp_path if beside else Path.cwd()) / "memory.py").touch()
+    result = invoke("init", tmp_path / "two.yaml")
+    assert (result.exit_code, (tmp_path / "two.yaml").exists()) == (0, True)
+    (told,) = (line for line in result.stdout.splitlines() if "rename yours" in line)
+    assert told.startswith("hidden: memory.py beside it hides this package from scripts there")
+
+
 def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
     assert "cannot be written" in error_line(invoke("init", tmp_path / "nowhere" / "new.yaml"), 2)
