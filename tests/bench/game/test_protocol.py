@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,50 @@ async def test_a_backend_with_everything_is_played_and_scored(tmp_path: Path) ->
     assert played.readiness == {"ready": 2}
     assert any(record.fit_first for record in played.records)
     assert not slot.read_only
+    await slot.aclose()
+
+
+class Asked(FakeBackend):
+    """Keeps what it is asked and told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.told = list[Any](), list[Any]()
+
+    async def retrieve(self, request: Any) -> Any:
+        self.asked.append(request)
+        return await super().retrieve(request)
+
+    async def record_event(self, event: Any) -> Any:
+        self.told.append(event)
+        return await super().record_event(event)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "cs", [("context",), (), ("scenario", "context")], ids=lambda cs: "+".join(cs) or "none"
+)
+async def test_every_recall_has_the_matrix_s_budget_and_cs_fields_and_every_turn_the_timeline_s(
+    tmp_path: Path, cs: Any
+) -> None:
+    adapter = Asked()
+    _, slot = await play(tmp_path, adapter, cs=cs)
+    scripts = {one.session_id: one.script for one in (*TIMELINE.sessions, *TIMELINE.tests) if one.script}
+    assert {request.session_id for request in adapter.asked} == scripts.keys()
+    for request in adapter.asked:
+        script = scripts[request.session_id]
+        assert request.budget == BUDGET
+        assert request.context == (script.context if "context" in cs else None)
+        assert request.scenario == (script.scenario if "scenario" in cs else None)
+        assert request.attribute is None
+    assert not {event.session_id for event in adapter.told} & {test.session_id for test in TIMELINE.tests}
+    for event in (event for event in adapter.told if event.session_id in scripts):
+        script = scripts[event.session_id]
+        number = int(event.turn_id.rpartition(".")[2])
+        assert event.event_id == f"{TIMELINE.persona_id}:{event.session_id}.{number}"
+        assert event.timestamp == script.start + timedelta(minutes=number - 1)
+        assert (event.scenario, event.context) == (script.scenario, script.context)
+        assert event.attribute in {None, *(beat.attribute for beat in script.beats)}
     await slot.aclose()
 
 
