@@ -13,7 +13,8 @@ import pytest
 from signet_support import BASE, PAIRS, Daemon, daemon, pair
 from turn_support import Moody, forever, until
 
-from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot
+from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, NativeMutationRequest
+from memory.adapter import BackendRejected, NativeMutationReceipt
 from memory.adapter.address import is_loopback
 from memory.runtime.policy import TurnMemory, TurnPolicy
 from memory.runtime.signet.server import Limits, RuntimeAdapterServer
@@ -592,6 +593,25 @@ async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
         _, answer = await plain.post("/api/memory/modify", patch)
         assert answer["results"][0]["status"] == "not_supported"
     assert (await signet.post("/api/secrets/exec", {"command": "id", "secrets": {}}))[0] == 403
+
+
+async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet: Daemon) -> None:
+    """Honcho deletes what it concluded, and no message."""
+
+    class Keeps(FakeBackend):
+        async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+            raise BackendRejected("no conclusion has this id", diagnostics={"status": 404})
+
+    async with daemon(Keeps()) as keeping:
+        _, stored = await keeping.post("/api/memory/remember", {"content": "tea"})
+        path = f"/api/memory/{stored['id']}"
+        status, answer = await keeping.send("DELETE", f"{path}?reason=r")
+        assert (status, answer["status"]) == (501, "not_supported")
+        assert "keeps this memory as it is" in answer["error"]
+        status, answer = await keeping.send("PATCH", path, {"content": "x", "reason": "r"})
+        assert (status, answer["status"]) == (501, "not_supported")
+        assert (await keeping.send("GET", path))[1]["content"] == "tea"
+        assert (await keeping.send("DELETE", "/api/memory/none?reason=r"))[0] == 404
 
 
 async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:

@@ -219,7 +219,10 @@ class Changes:
         try:
             receipt = await (items.modify(note.id, content) if what == "modify" else items.forget(note.id))
         except (ScopeError, BackendRejected):
-            return {"id": note.id, "status": "not_found"}
+            if "get" not in items.offered or await items.get(note.id) is None:
+                return {"id": note.id, "status": "not_found"}
+            refused = f"{self._slot.backend_name} keeps this memory as it is"
+            return {"id": note.id, "status": "not_supported", "error": refused}
         except CapabilityNotSupported as error:
             return {"id": note.id, "status": "not_supported", "error": str(error)}
         if receipt.status == "skipped_read_only":
