@@ -170,15 +170,16 @@ class StigmemAbi:
         """
         if self._surfaces is None:
             return BootContext(problems=(self.problem,) if self.problem else ())
-        pulls = ContextPulls(self._surfaces.source)
+        node = self.open_node(retry_pause_s=0.0)
+        pulls = ContextPulls(node, self._surfaces.source)
         try:
             with anyio.move_on_after(self._boot_timeout_s) as limit:
-                async with self.open_node(retry_pause_s=0.0) as node:
+                async with node:
                     await probe(node)
                     if self.archetype == "middleware":
-                        await pulls.run(node, user_entity, project_entities, namespaces)
+                        await pulls.run(user_entity, project_entities, namespaces)
                         if handoff_details:
-                            await pulls.details(node)
+                            await pulls.details()
             if limit.cancelled_caught:
                 pulls.note("boot", f"not finished within {self._boot_timeout_s:g} s")
         except MemslotError as error:
@@ -241,7 +242,9 @@ class StigmemAbi:
         # Pings of a task contradict each other while both are valid, so the next waits for the last to expire.
         since = time.monotonic() - PING_LIFETIME.total_seconds()
         self._pings = {
-            task: (at, ping) for task, (at, ping) in self._pings.items() if at > since and _may_exist(ping)
+            task: (at, ping)
+            for task, (at, ping) in list(self._pings.items())
+            if at > since and _may_exist(ping)
         }
         if write.entity in self._pings:
             return Ticket(what, write.entity, "skipped")

@@ -42,7 +42,8 @@ class BootContext:
 class ContextPulls:
     """The context pulls of one boot for the agent ``source``: what was found, and what went wrong."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, node: StigmemNode, source: str) -> None:
+        self._node = node
         self.facts: dict[str, Fact] = {}
         self.problems: list[str] = []
         self._source = source
@@ -53,48 +54,39 @@ class ContextPulls:
         self.problems.append(f"{what}: {problem}")
         log.log(level, "stigmem: %s: %s", what, problem)
 
-    async def run(
-        self, node: StigmemNode, user: str, projects: Sequence[str], namespaces: Iterable[str] | None
-    ) -> None:
+    async def run(self, user: str, projects: Sequence[str], namespaces: Iterable[str] | None) -> None:
         """The four pulls of 12.3.2, in their order; none that fails keeps the next from being tried."""
         wanted = None if namespaces is None else frozenset(namespaces)
-        for fact in await self._pull(node, "user facts", entity=user, min_confidence=0.7):
+        for fact in await self._pull("user facts", entity=user, min_confidence=0.7):
             if wanted is None or fact.relation.partition(":")[0] in wanted:
                 self._keep(fact)
         for project in projects:
-            for fact in await self._pull(
-                node,
-                "project constraints",
-                entity=project,
-                relation="roadmap:constraint",
-                min_confidence=0.7,
-            ):
+            wanted_here = {"entity": project, "relation": "roadmap:constraint", "min_confidence": 0.7}
+            for fact in await self._pull("project constraints", **wanted_here):
                 self._keep(fact)
-        for fact in await self._pull(node, "handoffs", relation="intent:handoff_to", min_confidence=0.8):
+        for fact in await self._pull("handoffs", relation="intent:handoff_to", min_confidence=0.8):
             if fact.value.v == self._source:
                 self._handoffs.append(fact)
                 self._keep(fact)
-        for fact in (await self._escalations(node))[:_ESCALATIONS]:
+        for fact in (await self._escalations())[:_ESCALATIONS]:
             self._keep(fact)
 
-    async def _escalations(self, node: StigmemNode) -> list[Fact]:
+    async def _escalations(self) -> list[Fact]:
         """What somebody raised. The priorities of envelopes stand under the same relation and may outnumber it, so
         the cut to the newest ten of 12.3.2 is ours and comes after they are gone.
         """
-        found = await self._pull(node, "escalations", relation="intent:escalation", min_confidence=0.8)
+        found = await self._pull("escalations", relation="intent:escalation", min_confidence=0.8)
         envelopes: set[str] = set()
         if any(names_envelope(fact.entity) is None for fact in found):
-            envelopes = {fact.entity for fact in await self._pull(node, "envelopes", relation="intent:from")}
+            envelopes = {fact.entity for fact in await self._pull("envelopes", relation="intent:from")}
         return [fact for fact in found if not (names_envelope(fact.entity) or fact.entity in envelopes)]
 
-    async def details(self, node: StigmemNode) -> None:
+    async def details(self) -> None:
         """What the newest handoffs to this agent say, because by itself a handoff is only a URI."""
         for handoff in self._handoffs[:_HANDOFFS_IN_DETAIL]:
             # Several refs of a handoff contradict each other in the node's eyes.
-            found = await self._pull(
-                node, "handoff details", entity=handoff.entity, include_contradicted=True
-            )
-            for fact in found:
+            asked = {"entity": handoff.entity, "include_contradicted": True}
+            for fact in await self._pull("handoff details", **asked):
                 if fact.relation in _HANDOFF_DETAILS:
                     self._keep(fact)
 
@@ -107,7 +99,7 @@ class ContextPulls:
     def _keep(self, fact: Fact) -> None:
         self.facts.setdefault(fact.id, fact)
 
-    async def _pull(self, node: StigmemNode, what: str, **query: Any) -> list[Fact]:
+    async def _pull(self, what: str, **query: Any) -> list[Fact]:
         entity = query.get("entity", "given")
         if not entity.strip():
             self.note(what, "the entity is blank, and a node would answer with everybody's facts")
@@ -117,7 +109,7 @@ class ContextPulls:
             self.note(what, "the entity holds capitals or spaces, and a node knows none such; escape them")
             return []
         try:
-            found = await node.query(scope="company", **query)
+            found = await self._node.query(scope="company", **query)
         except BackendError as error:
             # 12.6: 4xx is an empty answer; but a wrong key would make every boot empty, and nobody would know.
             refused = error.diagnostics.get("status", 500) < 500 and not isinstance(error, BackendAuthError)
