@@ -139,12 +139,8 @@ class BaseAdapter:
             status=status,
             native_ids=ids,
             warnings=tuple(warnings),
-            trace=Trace(
-                backend_name=self.backend_name,
-                scope=event.scope,
-                native_operation=native_operation,
-                native_ids=ids,
-                event_id=event.event_id,
+            trace=self.trace(event.scope, native_operation).model_copy(
+                update={"native_ids": ids, "event_id": event.event_id}
             ),
         )
 

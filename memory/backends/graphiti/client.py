@@ -23,7 +23,7 @@ from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.search import make_filter, make_recipe
 from memory.backends.graphiti.stores import ScopeGraph
-from memory.backends.graphiti.translate import Triplet, description, event_id_of
+from memory.backends.graphiti.translate import Triplet, description
 from memory.backends.graphiti.types import Ontology
 from memory.backends.graphiti.write import NotSaved, Write
 
@@ -96,8 +96,9 @@ class NativeGraph(GraphLookups):
 
         async def in_turn() -> T:
             Write.current.set(write)
+            turn = self.driver.writing
             with queued():
-                await Write.call(self.driver.writing.acquire())
+                await (Write.call(turn.acquire()) if turn.locked() else turn.acquire())
             try:
                 Write.check()
                 return await call()
@@ -168,7 +169,7 @@ class NativeGraph(GraphLookups):
                 saga=self._saga(event),
                 **self._ontology.arguments,
             )
-            return self._stored(added.episode, added.edges)
+            return self._stored(event, added.episode, added.edges)
 
         return await self.alone(add)
 
@@ -210,7 +211,7 @@ class NativeGraph(GraphLookups):
                 **self._ontology.arguments,
             )
             by_name = {episode.name: episode for episode in added.episodes}
-            return [self._stored(by_name[event.event_id], added.edges) for event, _ in pairs]
+            return [self._stored(event, by_name[event.event_id], added.edges) for event, _ in pairs]
 
         write = Write(early_saves=1)
         names = [event.event_id for event, _ in pairs]
@@ -228,8 +229,8 @@ class NativeGraph(GraphLookups):
 
         return await self.alone(add_or_take_back, write=write)
 
-    def _stored(self, episode: Any, edges: Iterable[Any]) -> Stored:
-        self.remember(episode.uuid, event_id_of(episode.source_description))
+    def _stored(self, event: MemoryEvent, episode: Any, edges: Iterable[Any]) -> Stored:
+        self.remember(episode.uuid, event.event_id)
         facts = [edge.uuid for edge in edges if episode.uuid in edge.episodes]
         ended = [edge.uuid for edge in edges if edge.invalid_at is not None and edge.uuid not in facts]
         return Stored(episode.uuid, tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(ended)))
@@ -254,7 +255,7 @@ class NativeGraph(GraphLookups):
                     added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
                     edges.extend(added.edges)
                     nodes.extend(added.nodes)
-                stored = self._stored(episode, edges)
+                stored = self._stored(event, episode, edges)
                 episode.entity_edges = list(stored.facts)
                 await episode.save(self.driver)
             except BaseException:
