@@ -22,6 +22,7 @@ from memory.runtime.providers import ProviderPlugin
 
 __all__ = ["ScriptedProvider", "plugin"]
 
+_KEPT = 1000
 Line = str | ToolCall | CompletionResult | Exception
 Script = Callable[[Sequence[Message], CompletionOptions], Line]
 
@@ -37,7 +38,7 @@ class ScriptedProvider:
         script: in place of the rules; also asked in place of the lines where there are none.
 
     Attributes:
-        requests: what it was asked, in order.
+        requests: what it was asked last, in order; a thousand at most.
     """
 
     id = "scripted"
@@ -53,6 +54,7 @@ class ScriptedProvider:
         """The next line; a text is ``end_turn``, a call of a tool ``tool_use``."""
         options = options or CompletionOptions()
         self.requests.append((tuple(messages), options))
+        del self.requests[:-_KEPT]
         line = self._lines.pop(0) if self._lines else self._script(messages, options)
         if isinstance(line, Exception):
             raise line
