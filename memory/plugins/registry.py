@@ -197,6 +197,11 @@ class MemoryAdapterRegistry:
             hint = f": {info.install}" if info.install else ""
             raise PluginLoadError(f"{info.name}: its SDK cannot be imported ({error.name}){hint}") from error
         except Exception as error:
+            if isinstance(error, OSError) and error.filename is not None:
+                raise PluginLoadError(
+                    f"{info.name}: its files cannot be used ({error.strerror}); memory.data_dir, or a path among "
+                    "its options, says where they are"
+                ) from error
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
             raise PluginLoadError(

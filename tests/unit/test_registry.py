@@ -183,6 +183,11 @@ def test_a_missing_sdk_says_the_pip_line(plugin):
     ("create", "complaint"),
     [
         ("import surely_not_installed", "cannot be imported"),
+        (
+            "open('/sk-secret/file', 'w')",
+            r"^failing: its files cannot be used \(No such file or directory\); memory\.data_dir, or a path among "
+            r"its options, says where they are$",
+        ),
         ("raise KeyError('sk-secret')", r"factory failed \(KeyError in \w+\.py:\d+\); add --debug"),
         ("return object()", "returned a object, which is no MemoryAdapter: it lacks backend_name, traits,"),
         ("return None", "returned a NoneType, which is no MemoryAdapter"),

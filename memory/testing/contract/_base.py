@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -134,7 +135,7 @@ class ContractBase:
     @pytest.fixture
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
         """The event loop of this run of the test."""
-        return request.param
+        return installed_loop(request.param)
 
     def native_rows(self, raw: Any) -> Sequence[Any] | None:
         """The native records in a payload: the payload itself, or its only list. Override for other shapes."""
@@ -211,3 +212,10 @@ def _xfails_with_reason(test: Any) -> bool:
     return inspect.isfunction(test) and any(
         mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks
     )
+
+
+def installed_loop(name: str) -> str:
+    """The event loop of a name; a test fails in words where it is not installed."""
+    if find_spec(name) is None and name != "asyncio":
+        pytest.fail(f'{name} is not installed: pip install {name}, or set anyio_backends = ("asyncio",)')
+    return name
