@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from memos_rig import MemosProcess
 from test_memos_live import config
-from test_memos_traps_live import ASYNC, FAST, FINE, ask, new_scope, opened, ready
+from test_memos_traps_live import ASYNC, FAST, FINE, able, ask, new_scope, opened, ready
 
+from memory import SupportsReadiness
 from memory.doctor import run_doctor
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +33,7 @@ def in_cube(rig: MemosProcess, cube: str) -> list[str]:
 
 
 @pytest.mark.parametrize("block", [FAST, FINE, ASYNC], ids=["fast", "fine", "async"])
-async def test_what_one_scope_writes_another_reads_and_a_reset_spares(
+async def test_what_one_scope_writes_another_reads_until_it_is_reset(
     memos_rig_process: MemosProcess, block: dict[str, Any]
 ) -> None:
     ada, bob, shared = new_scope(), new_scope("bob"), sharing("team")
@@ -47,11 +48,16 @@ async def test_what_one_scope_writes_another_reads_and_a_reset_spares(
         (read,) = (await ask(memory, "Where do I live?", scope=bob)).entries
         assert (read.native_id, read.event_ids) == (copy.native_id, (receipt.event_id,))
         assert "Berlin" in read.text
+        await memory.after_turn(session_id="s", user="I live in Lyon.", scope=bob)
+        await able(memory, SupportsReadiness).wait_until_ready(bob, 30)
         reset = await memory.reset_scope(ada)
-        assert (reset.verified, reset.removed) == (True, 1)
-        assert reset.left == (f"1 memories in the shared cube {team}",)
-        assert (await memory.reset_scope(bob)).left == ()
-    assert len(in_cube(memos_rig_process, team)) == 1
+        assert (reset.verified, reset.removed, reset.left) == (True, 2, ())
+        (stays,) = in_cube(memos_rig_process, team)
+        assert "Lyon" in stays
+        (found,) = (await ask(memory, "Where do I live?")).entries
+        assert "Lyon" in found.text
+        assert (await memory.reset_scope(bob)).removed == 2
+    assert in_cube(memos_rig_process, team) == []
 
 
 async def test_with_redis_every_cube_is_waited_for(memos_redis_rig: MemosProcess) -> None:
@@ -96,5 +102,6 @@ async def test_the_doctor_tells_a_cube_that_is_written_from_one_that_is_read_as_
     block = {**FAST, **sharing("team", read=False)}
     report = await run_doctor(config(memos_rig_process.url, **block))
     assert report.ok, report
+    assert in_cube(memos_rig_process, block["writable_cubes"][0]) == []
     read = {**block, "readable_cubes": block["writable_cubes"]}
-    assert "isolation" in (await run_doctor(config(memos_rig_process.url, **read))).failed
+    assert (await run_doctor(config(memos_rig_process.url, **read))).failed == ("isolation",)

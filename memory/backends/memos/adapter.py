@@ -50,6 +50,7 @@ from memory.backends.memos.client import Native
 from memory.backends.memos.ids import MemosScope, home_of
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Readiness
+from memory.backends.memos.resetting import clear
 from memory.backends.memos.translate import OPERATORS
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 from memory.backends.memos.writing import Writing
@@ -205,11 +206,13 @@ class MemosAdapter(SequentialBulk):
         native_id, home = str(request.native_id), home_of(request.scope)
 
         async def delete() -> Any:
-            await self._readiness.idle(self._options.idle_timeout_s, [home])  # it would store it again
-            self._readiness.forget(home, await self._own(request.scope, native_id))
-            answer = await self._native.delete([native_id], home)
+            # It would store it again.
+            await self._readiness.idle(self._options.idle_timeout_s, [home, *self._shared])
+            place, item = await self._own(home, native_id)
+            self._readiness.forget(home, place, item)
+            answer = await self._native.delete([native_id], place)
             try:
-                left = (await self._native.listing(home, native_id)).by_id
+                left = (await self._native.listing(place, native_id)).by_id
             except BackendError as error:
                 error.sent = True  # the delete was, whatever became of the look after it
                 raise
@@ -283,7 +286,7 @@ class MemosAdapter(SequentialBulk):
         Times are the server's clock: when a memory was stored or changed, not when it was said.
         """
         if request.native_id is not None:
-            found = [await self._own(request.scope, request.native_id)]
+            found = [(await self._own(home_of(request.scope), request.native_id))[1]]
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(home_of(request.scope))
@@ -306,45 +309,34 @@ class MemosAdapter(SequentialBulk):
             raw = dict(Counter(str(metadata_of(item).get("memory_type")) for item in listing.items))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
-    async def _own(self, scope: MemoryScope, native_id: str) -> Item:
-        """The memory, looked for in the scope's cube: the routes by id answer for every cube, or for none."""
-        item = (await self._native.listing(home_of(scope), native_id)).by_id.get(native_id)
-        if item is None:
-            raise ScopeError("native_id: belongs to another scope, or to none")
-        return item
+    async def _own(self, home: MemosScope, native_id: str) -> tuple[MemosScope, Item]:
+        """The memory and its cube, looked for in those of the scope: the routes by id answer for every cube."""
+        item = (await self._native.listing(home, native_id)).by_id.get(native_id)
+        if item is not None:
+            return home, item
+        for place in self._shared:
+            if item := (await self._native.stored(home, place)).get(native_id):
+                return place, item
+        raise ScopeError("native_id: belongs to another scope, or to none")
 
     # -- the rest of the contract -----------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Wait for the scheduler, delete all of the cube, and look whether it is empty.
+        """Wait for the scheduler, delete all of the cube and the scope's own in shared ones, and look again.
 
         ``verified`` is False as well where the scheduler was still at work: it could store something afterwards.
-        What the scope wrote to cubes that others share stays, and is counted.
         """
         home = home_of(scope)
-        left = [
-            f"{count} memories in the shared cube {place.cube_id}"
-            for place in self._shared
-            if (count := len(await self._native.stored(home, place)))
-        ]
-        idle = await self._readiness.idle(self._options.idle_timeout_s, [home])
-
-        async def clear() -> tuple[int, bool]:
-            before = await self._native.listing(home)
-            await self._native.clear(home)
-            rest = tuple((await self._native.listing(home)).by_id)
-            if rest:  # written into this cube by another user than ours
-                await self._native.delete(rest, home)
-                rest = tuple((await self._native.listing(home)).by_id)
-            return len(before.by_id) - len(rest), not rest
-
-        removed, empty = await self.shielded.run(home, clear)
+        idle = await self._readiness.idle(self._options.idle_timeout_s, [home, *self._shared])
+        removed, gone, left = await self.shielded.run(home, lambda: clear(self._native, home, self._shared))
         await self._readiness.begin(home)
+        if not idle:
+            left += ("tasks of the scheduler, which may store memories again",)
         return ResetReceipt(
             scope=scope,
-            verified=empty and idle,
+            verified=gone and idle,
             removed=removed,
-            left=(*left, *(() if idle else ("tasks of the scheduler, which may store memories again",))),
+            left=left,
             trace=self.trace(scope, "product/delete_memory"),
         )
 

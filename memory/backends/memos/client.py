@@ -24,7 +24,7 @@ from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Body, Requests
 from memory.backends.memos.transport import Transport
 
-__all__ = ["Listing", "Native"]
+__all__ = ["Listing", "Native", "is_by"]
 
 _ACTIVE = frozenset({"waiting", "pending", "in_progress"})
 
@@ -103,7 +103,7 @@ class Native:
         rows = (await self.listing(place)).by_id
         if place == home:
             return rows
-        return {one: item for one, item in rows.items() if writer_of(metadata_of(item)) == home.cube_id}
+        return {one: item for one, item in rows.items() if is_by(home, item)}
 
     async def clear(self, home: MemosScope) -> None:
         """``/product/delete_memory`` for the whole cube; what MemOS says of it is wrong more often than not."""
@@ -135,3 +135,8 @@ class Native:
     async def aclose(self) -> None:
         """Close the transport."""
         await self._transport.aclose()
+
+
+def is_by(home: MemosScope, item: Item) -> bool:
+    """Whether a memory of a shared cube is what this scope wrote."""
+    return writer_of(metadata_of(item)) == home.cube_id

@@ -61,7 +61,7 @@ class MemosOptions(PluginOptions):
     reset. Such a cube has to be filled by the user of its own name; a row of another user withholds the answer."""
     writable_cubes: tuple[Public[str], ...] = ()
     """Further cubes that every event of every scope is written to, by the user of the cube's name. Read only where
-    ``readable_cubes`` names them; never changed or reset. Needs ``allow_sharing``."""
+    ``readable_cubes`` names them; a reset deletes there what its scope wrote. Needs ``allow_sharing``."""
     allow_sharing: bool = False
     """With ``writable_cubes``: accept that scopes share what is written there."""
     top_k: int = Field(default=10, ge=1)

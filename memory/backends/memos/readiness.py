@@ -17,7 +17,7 @@ import anyio
 from memory import BackendError, BackendReadiness
 from memory.adapter import BackendProtocolError, pause
 from memory.backends.memos.answers import Added, Item, event_ids, metadata_of, unextracted, untouched
-from memory.backends.memos.client import Native
+from memory.backends.memos.client import Native, is_by
 from memory.backends.memos.ids import MemosScope
 
 __all__ = ["Status", "Readiness", "Written"]
@@ -80,7 +80,7 @@ class Readiness:
         if self._redis and home not in self._old_failures:
             await self.begin(home)
 
-    def forget(self, home: MemosScope, item: Item) -> None:
+    def forget(self, home: MemosScope, place: MemosScope, item: Item) -> None:
         """This memory shall be gone: whether its event is stored is no question any more."""
         waiting = self._open.get(home, {})
         made_of = {
@@ -89,7 +89,7 @@ class Readiness:
             if any(it.native_id == item.get("id") for it in one.added)
         }
         for event_id in made_of.union(event_ids(metadata_of(item))):
-            waiting.pop((home, event_id), None)
+            waiting.pop((place, event_id), None)
 
     def wrote(self, home: MemosScope, written: Written | None = None) -> None:
         """Something was sent: the scheduler may be at work on it, and readiness is about it."""
@@ -202,9 +202,11 @@ class Readiness:
         failed: list[str] = []
         unknown: list[str] = []
         for place in (home, *self._shared):
-            stored = await self._native.stored(home, place)
+            stored = await (
+                self._native.stored(home, home) if place == home else self._shared_rows(home, place)
+            )
             raw = sum(map(unextracted, stored.values()))
-            untold = sum(map(untouched, stored.values())) if self._replaces else 0
+            untold = sum(map(self._untold, stored.values()))
             gone, crowded, lost = await self._unfound(home, place, stored)
             problems = (
                 (failed, raw, f"{_RAW} in {raw} of {len(stored)} memories"),
@@ -223,6 +225,25 @@ class Readiness:
             return BackendReadiness(state=state, detail="; ".join(failed + unknown))
         return BackendReadiness(state="ready", detail=detail)
 
+    async def _shared_rows(self, home: MemosScope, place: MemosScope) -> Mapping[str, Item]:
+        """What the events in question became in a shared cube, which may be large: searched for, at last listed."""
+        rows: dict[str, Item] = {}
+        for written in self._waiting(home, place):
+            if not any(written.event_id in event_ids(metadata_of(item)) for item in rows.values()):
+                text = written.added[0].text if written.added else ""
+                found = await self._native.found(text, place, session_id=written.session_id) if text else {}
+                mine = {one: item for one, item in found.items() if is_by(home, item)}
+                if not any(written.event_id in event_ids(metadata_of(item)) for item in mine.values()):
+                    return await self._native.stored(home, place)
+                rows |= mine
+        return rows
+
+    def _waiting(self, home: MemosScope, place: MemosScope) -> list[Written]:
+        return [written for written in self._open.get(home, {}).values() if written.place == place]
+
+    def _untold(self, item: Item) -> bool:
+        return self._replaces and untouched(item)
+
     async def _unfound(
         self, home: MemosScope, place: MemosScope, stored: Mapping[str, Item]
     ) -> tuple[int, int, int]:
@@ -236,8 +257,7 @@ class Readiness:
                 of_event[event_id].append(item)
         gone = crowded = lost = 0
         seen: dict[str, Item] = {}
-        opened = self._open.get(home, {})
-        waiting = [written for written in opened.values() if written.place == place]
+        waiting = self._waiting(home, place)
         for written in waiting:
             by_id = (stored.get(memory.native_id) for memory in written.added)
             mine = [*(item for item in by_id if item is not None), *of_event[written.event_id]]
@@ -250,10 +270,11 @@ class Readiness:
                 )
                 lost += not found
                 seen |= found
-            if _among(mine, seen):
-                opened.pop((place, written.event_id), None)
-            else:
+            if not _among(mine, seen):
                 crowded += 1
+            elif place == home or not any(unextracted(item) or self._untold(item) for item in mine):
+                # Of its own cube everything is judged anew each time.
+                self._open.get(home, {}).pop((place, written.event_id), None)
         if not waiting and stored:
             lost += not await self._native.found(str(next(iter(stored.values())).get("memory")), place)
         return gone, 0 if lost else crowded, lost

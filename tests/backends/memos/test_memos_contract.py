@@ -46,6 +46,7 @@ class TestSharedCubes(_OnDouble):
     """Every event is written to a cube that scopes share as well; nobody reads it."""
 
     anyio_backends = ("asyncio",)
+    ready_timeout_s = 30.0  # twice the writes
     options: ClassVar[Mapping[str, Any]] = {
         "graph_db": "postgres",
         "async_mode": "sync",
