@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, ValidationError
 
 from memory.bench.figures import CostScores, Difference, RunMetrics
-from memory.bench.manifest import ErrorRecord, RunManifest, read_manifest, write_atomic
+from memory.bench.manifest import ErrorRecord, Record, RunManifest, read_manifest, write_atomic
 from memory.bench.meaning import meaning_blocks
 from memory.bench.metrics import paired_differences
 from memory.bench.page import Block, Link, Page, count, interval, milliseconds, share, spanned
@@ -20,19 +20,9 @@ from memory.bench.rundir import make_directory, read_metrics, read_results
 from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
 
-__all__ = [
-    "ComparisonRecord",
-    "NotRun",
-    "difference_table",
-    "differences",
-    "read_comparison",
-    "read_runs",
-    "remarks",
-    "render_comparison",
-    "summary_table",
-    "write_comparison",
-    "write_comparison_report",
-]
+__all__ = ["ComparisonRecord", "NotRun", "difference_table", "differences", "read_comparison", "read_runs",
+           "remarks", "render_comparison", "summary_table", "write_comparison",
+           "write_comparison_report"]  # fmt: skip
 
 
 _FLOOR = (
@@ -42,11 +32,7 @@ _FLOOR = (
 )
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class NotRun(_Record):
+class NotRun(Record):
     """A provider that could not begin, or that a defect ended."""
 
     provider: str
@@ -55,7 +41,7 @@ class NotRun(_Record):
     """Why."""
 
 
-class ComparisonRecord(_Record):
+class ComparisonRecord(Record):
     """``comparison.json``: which runs are compared. Their figures stay in their own directories."""
 
     format_version: Literal[1] = 1

@@ -26,36 +26,23 @@ from memory.contract.receipts import (
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 
-__all__ = [
-    "FORMAT_VERSION",
-    "CellRecord",
-    "CheckRecord",
-    "DataRecord",
-    "ErrorRecord",
-    "GitRecord",
-    "ProviderRecord",
-    "RunManifest",
-    "TimingRecord",
-    "TokenRecord",
-    "TraitsRecord",
-    "VersionRecord",
-    "manifest_schema",
-    "read_manifest",
-    "write_atomic",
-    "write_manifest",
-]
+__all__ = ["FORMAT_VERSION", "CellRecord", "CheckRecord", "DataRecord", "ErrorRecord", "GitRecord",
+           "ProviderRecord", "Record", "RunManifest", "TimingRecord", "TokenRecord", "TraitsRecord",
+           "VersionRecord", "manifest_schema", "read_manifest", "write_atomic", "write_manifest"]  # fmt: skip
 
 FORMAT_VERSION = 1
 """Raised whenever a reader of the old form would misread the new one."""
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """What all records of runs share: frozen, no unknown fields, no input in errors."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
     )
 
 
-class ErrorRecord(_Record):
+class ErrorRecord(Record):
     """An error, without user text: messages of memslot's own errors never hold any."""
 
     type: str
@@ -68,7 +55,7 @@ class ErrorRecord(_Record):
     """Redacted facts such as HTTP status and error code."""
 
 
-class GitRecord(_Record):
+class GitRecord(Record):
     """The source checkout memslot ran from."""
 
     revision: str
@@ -77,7 +64,7 @@ class GitRecord(_Record):
     """Whether tracked files differed from it."""
 
 
-class VersionRecord(_Record):
+class VersionRecord(Record):
     """What software ran."""
 
     memslot: str
@@ -94,7 +81,7 @@ class VersionRecord(_Record):
     """Source revision; null when memslot did not run from a git checkout."""
 
 
-class ProviderRecord(_Record):
+class ProviderRecord(Record):
     """Which one context provider was active (spec 2.2). Both fields are recorded and exactly one is set."""
 
     backend: str | None
@@ -129,7 +116,7 @@ class ProviderRecord(_Record):
         return label_of(self.name, self.same_as, self.stand_ins)
 
 
-class TraitsRecord(_Record):
+class TraitsRecord(Record):
     """What the adapter declares about itself."""
 
     consistency: ConsistencyModel
@@ -151,7 +138,7 @@ class TraitsRecord(_Record):
     """How often an ambiguous write may be repeated."""
 
 
-class DataRecord(_Record):
+class DataRecord(Record):
     """What the run went through."""
 
     timeline: str
@@ -174,7 +161,7 @@ class DataRecord(_Record):
     """What a reader must know about the data, such as its licence."""
 
 
-class CellRecord(_Record):
+class CellRecord(Record):
     """One persona under the provider: a scope, from set-up to the last probe."""
 
     persona_id: str
@@ -205,7 +192,7 @@ class CellRecord(_Record):
     """Answers of the readiness waits by state; ``not_offered`` where the provider has no such capability."""
 
 
-class CheckRecord(_Record):
+class CheckRecord(Record):
     """One of the doctor's checks, passed before the run began."""
 
     name: str
@@ -218,7 +205,7 @@ class CheckRecord(_Record):
     """How long it took; null where it was not tried."""
 
 
-class TimingRecord(_Record):
+class TimingRecord(Record):
     """Wall time by phase, milliseconds, over all cells. Phases never overlap."""
 
     doctor_ms: float = 0.0
@@ -239,7 +226,7 @@ class TimingRecord(_Record):
     """The whole run, scoring and bookkeeping included."""
 
 
-class TokenRecord(_Record):
+class TokenRecord(Record):
     """Tokens by purpose, by one counter. Null means unknown, not zero."""
 
     counter: str
@@ -260,7 +247,7 @@ class TokenRecord(_Record):
     """Tokens of answers; null because nothing is answered here."""
 
 
-class RunManifest(_Record):
+class RunManifest(Record):
     """One run of one provider over one timeline set."""
 
     format_version: Literal[1] = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, requires, version
@@ -12,17 +12,40 @@ from pathlib import Path
 from typing import Any
 
 import memory
-from memory.bench.manifest import DataRecord, GitRecord, ProviderRecord, TraitsRecord, VersionRecord
+from memory.bench.manifest import (
+    CheckRecord,
+    DataRecord,
+    GitRecord,
+    ProviderRecord,
+    TraitsRecord,
+    VersionRecord,
+)
 from memory.bench.quickstart import oracle_matrix, static_profile
 from memory.bench.timeline import TimelineSet
 from memory.contract.adapter import AdapterTraits
+from memory.doctor import CheckFailed, DoctorReport
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.registry import GROUPS
 
-__all__ = ["data_record", "provider_record", "traits_record", "version_record", "wire_truth"]
+__all__ = ["check_records", "data_record", "provider_record", "traits_record", "version_record", "wire_truth"]
 
 _GIT_TIMEOUT_S = 5.0
+
+
+def check_records(
+    report: DoctorReport, place: str, scrub: Callable[[str], str]
+) -> tuple[tuple[CheckRecord, ...], CheckFailed | None]:
+    """The doctor's checks for a manifest, and the first that failed; ``place`` is the directory it worked in."""
+    records = tuple(
+        CheckRecord(
+            **check.model_dump(exclude={"fix", "evidence"}),
+            evidence=scrub(check.evidence.replace(place, "<doctor>")),
+        )
+        for check in report.checks
+    )
+    failed = next((check for check in records if check.status == "failed"), None)
+    return records, CheckFailed(f"doctor: {failed.name}: {failed.evidence}") if failed else None
 
 
 def wire_truth(

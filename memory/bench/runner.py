@@ -21,16 +21,16 @@ from pydantic import BaseModel
 from memory.bench.cell import Cell, Phase, Tally, Work, error_record
 from memory.bench.diagnostics import diagnosed
 from memory.bench.figures import RunMetrics
-from memory.bench.manifest import (
-    CellRecord,
-    CheckRecord,
-    ErrorRecord,
-    RunManifest,
-    TimingRecord,
-    TokenRecord,
-)
+from memory.bench.manifest import CellRecord, ErrorRecord, RunManifest, TimingRecord, TokenRecord
 from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
-from memory.bench.provenance import data_record, provider_record, traits_record, version_record, wire_truth
+from memory.bench.provenance import (
+    check_records,
+    data_record,
+    provider_record,
+    traits_record,
+    version_record,
+    wire_truth,
+)
 from memory.bench.report import write_report
 from memory.bench.rundir import RunDirectory, file_hashes, new_run_id
 from memory.bench.settings import (
@@ -45,7 +45,7 @@ from memory.bench.timeline import TimelineSet
 from memory.contract.errors import BackendUnavailable
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.doctor import CheckFailed, DoctorReport, Patience, Waiting, run_doctor
+from memory.doctor import Patience, Waiting, run_doctor
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.opening import build_slot
@@ -228,19 +228,13 @@ class _Run:
                 ready_timeout_s=self.settings.wait_timeout_s,
                 data_dir=Path(directory),
             )
-            told = report.model_dump_json().replace(directory, "<doctor>")
-        report = DoctorReport.model_validate_json(told)
+            records, failure = check_records(report, directory, self.scrub)
         self.tally.doctor_ms = (time.perf_counter() - start) * 1000
         self.tally.warn(f"doctor: {name} could not be seen in time" for name in report.pending)
-        seen = (CheckRecord(**check.model_dump(exclude={"fix"})) for check in report.checks)
-        records = tuple(self._clean(check, "evidence") for check in seen)
         self._update(doctor=records)
-        for check in report.checks:
-            if check.status == "failed":
-                failure = CheckFailed(f"doctor: {check.name}: {check.evidence}")
-                self._update(error=self._error(failure))
-                return False
-        return True
+        if failure is not None:
+            self._update(error=self._error(failure))
+        return failure is None
 
     async def _run_cells(self) -> None:
         start = time.perf_counter()

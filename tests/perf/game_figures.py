@@ -1,6 +1,6 @@
 """Prints what an experiment costs: the full game's time, the harness's share, and what workers and a kill do to it.
 
-python tests/perf/game_figures.py [full] [share] [workers] [dask] [resume]
+python tests/perf/game_figures.py [full] [share] [workers] [dask] [resume] [report]
 """
 
 from __future__ import annotations
@@ -123,7 +123,46 @@ def killed() -> None:
     show("turns and events done twice after a kill -9", str(again), "0", again == 0)
 
 
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from memory.bench.game.experiment import measure
+from memory.bench.game.manifest import read_experiment
+from memory.bench.game.report import write_game_report
+
+directory = Path(sys.argv[1])
+manifest = read_experiment(directory)
+write_game_report(directory, manifest, measure(directory, manifest))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def report() -> None:
+    """What aggregating and reporting 100,000 judged requests takes, texts of a twentieth of them kept."""
+    with tempfile.TemporaryDirectory() as out:
+        size = {"users": 4, "sessions": 20, "tests": 8}
+        _, outcome = timed(experiment(out, game=size, providers=CHEAP, executor={"kind": "local"}))
+        files = list(outcome.directory.glob("cells/*/results.jsonl"))
+        for file in files:
+            rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+            with open(file, "w", encoding="utf-8") as whole:
+                for number in range(100_000 // len(files)):
+                    row, time_ = rows[number % len(rows)], number // len(rows)
+                    whole.write(json.dumps({**row, "probe_id": f"{row['probe_id']}.{time_}"}) + "\n")
+        started = time.perf_counter()
+        told = subprocess.run(
+            [sys.executable, "-c", MEASURED, str(outcome.directory)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        took, peak = time.perf_counter() - started, float(told)
+    show("100,000 judged requests of 3 providers reported", f"{took:.1f} s", "< 30 s", took < 30)
+    show("  its memory at most", f"{peak:.0f} MB", "< 500 MB", peak < 500, failed=peak > 500)
+
+
 WHAT = {
+    "report": report,
     "full": full,
     "share": share,
     "workers": lambda: speedup("processes", 1.7),

@@ -37,11 +37,18 @@ from memory.bench.game.metrics import GameMetrics, Scored, game_metrics
 from memory.bench.game.record import JOURNAL_VERSION, BeatRecord
 from memory.bench.game.seats import role_records
 from memory.bench.manifest import CheckRecord, ErrorRecord
-from memory.bench.provenance import data_record, provider_record, traits_record, version_record, wire_truth
+from memory.bench.provenance import (
+    check_records,
+    data_record,
+    provider_record,
+    traits_record,
+    version_record,
+    wire_truth,
+)
 from memory.bench.rundir import file_hashes, make_directory, new_run_id, owned
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError, MemslotError
-from memory.doctor import CheckFailed, run_doctor
+from memory.doctor import run_doctor
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime.provider import Provider
@@ -273,17 +280,8 @@ class _Run:
                 ready_timeout_s=self.experiment.settings.wait_timeout_s,
                 data_dir=Path(place),
             )
-            checks = tuple(
-                CheckRecord(
-                    **check.model_dump(exclude={"fix", "evidence"}),
-                    evidence=scrub(check.evidence.replace(place, "<doctor>")),
-                )
-                for check in report.checks
-            )
-        failed = next((check for check in checks if check.status == "failed"), None)
-        if failed is None:
-            return checks, None
-        return checks, error_record(CheckFailed(f"doctor: {failed.name}: {failed.evidence}"))
+            checks, failure = check_records(report, place, scrub)
+        return checks, error_record(failure) if failure else None
 
     # -- progress ---------------------------------------------------------------------------------------
 

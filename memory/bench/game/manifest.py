@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError
 
 from memory.bench.canonical import canonical_hash
 from memory.bench.game.record import JOURNAL_VERSION
@@ -21,6 +21,7 @@ from memory.bench.manifest import (
     DataRecord,
     ErrorRecord,
     ProviderRecord,
+    Record,
     TraitsRecord,
     VersionRecord,
 )
@@ -52,13 +53,7 @@ EXPERIMENT_FILE, CELL_FILE = "experiment.json", "cell.json"
 CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
-
-
-class PhaseRecord(_Record):
+class PhaseRecord(Record):
     """Time spent on one thing, milliseconds of wall time."""
 
     calls: int
@@ -73,7 +68,7 @@ class PhaseRecord(_Record):
     """99 % of them."""
 
 
-class CellRecord(_Record):
+class CellRecord(Record):
     """One persona of one seed under one provider, once."""
 
     cell_id: str
@@ -125,7 +120,7 @@ class CellRecord(_Record):
     """SHA-256, hex, of its files by name."""
 
 
-class VariantRecord(_Record):
+class VariantRecord(Record):
     """One provider with one setting."""
 
     @property
@@ -163,7 +158,7 @@ class VariantRecord(_Record):
     """Why its cells were not played."""
 
 
-class RoleRecord(_Record):
+class RoleRecord(Record):
     """Who plays a role."""
 
     role: Literal["assistant", "simulator", "judge"]
@@ -187,7 +182,7 @@ class RoleRecord(_Record):
     """Judgements taken of each reply."""
 
 
-class RunRecord(_Record):
+class RunRecord(Record):
     """One process that worked on the experiment."""
 
     began_at: AwareDatetime
@@ -200,7 +195,7 @@ class RunRecord(_Record):
     """How many at a time."""
 
 
-class ExperimentManifest(_Record):
+class ExperimentManifest(Record):
     """Everything of an experiment but its scores."""
 
     format_version: Literal[1] = 1
