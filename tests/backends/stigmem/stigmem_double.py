@@ -35,6 +35,9 @@ class StigmemDouble(LoopbackServer):
         super().__init__()
         self.node = NodeModel(auth=auth, multi_tenant=multi_tenant)
 
+    retry_after_s = 0.01
+    """What a 429 says in its body."""
+
     def handle(self, request: LoopbackRequest) -> LoopbackAnswer:
         asked = {"params": dict(request.params), "headers": dict(request.headers), "json": request.json}
         answer = self.node.handle(request.method, request.path, asked)
@@ -50,7 +53,7 @@ class StigmemDouble(LoopbackServer):
                 "error": "quota_exceeded",
                 "dimension": "fact_write",
                 "principal": "p",
-                "retry_after": 3.5,
+                "retry_after": self.retry_after_s,
             }
             return LoopbackAnswer(429, told)
         return super().error(status, request)

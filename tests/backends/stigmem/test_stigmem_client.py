@@ -148,6 +148,7 @@ async def test_a_refusal_is_final(double: StigmemDouble) -> None:
 
 async def test_a_quota_says_when_to_come_back(double: StigmemDouble) -> None:
     async with node_of(double) as node:
+        double.retry_after_s = 3.5
         double.faults.add("429", times=None)
         before = len(double.requests)
         with pytest.raises(BackendRateLimited, match="4 s") as raised:
