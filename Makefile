@@ -40,7 +40,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/memslot demo $(ARGS)
 
 # Without bytecode, every process that a test starts compiles all of memslot anew.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
 test: $(VENV)/.installed-test
 	$(PYTEST) --fast $(ARGS)
