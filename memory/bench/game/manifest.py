@@ -95,8 +95,9 @@ class CellRecord(Record):
     """Test sessions ended."""
     counts: dict[str, int] = Field(default_factory=dict)
     """``events`` written, ``native_records`` their receipts name, ``turns`` played and ``retrieve_errors`` in
-    accumulation, ``written_tokens``, ``context_tokens``; of test sessions: writes ``skipped`` because the slot was
-    read-only, retrievals ``recalled``, and of those ``dated`` and ``versioned``."""
+    accumulation, ``written_tokens``, ``asked_tokens``, ``context_tokens``; ``llm_calls`` and ``llm_tokens`` of the
+    provider's own models as it wrote, and for how many events either is ``_unknown``; of test sessions: writes
+    ``skipped`` because the slot was read-only, retrievals ``recalled``, and of them ``dated``, ``versioned``."""
     writes: dict[str, int] = Field(default_factory=dict)
     """Receipts by status."""
     readiness: dict[str, int] = Field(default_factory=dict)

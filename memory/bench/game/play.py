@@ -161,6 +161,7 @@ class Player:
             "reply": said.reply,
             "fit": fit,
             "tokens": trace.token_count if trace else None,
+            "asked": self._slot.token_counter.count(user),
             "error": error,
             "warnings": self._table.clean(trace.warnings) if trace else [],
         }
@@ -184,6 +185,7 @@ class Player:
                 status=receipt.status,
                 native=len(receipt.native_ids),
                 tokens=sum(self._slot.token_counter.count(message.content) for message in event.messages),
+                llm=[receipt.trace.llm_calls, receipt.trace.llm_tokens] if receipt.trace else [None, None],
                 warnings=self._table.clean(receipt.warnings),
             )
         self._remember(number, event)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from memory.bench.figures import Difference, Estimate
 from memory.bench.game.beat_pages import INSTEAD, beat_blocks
-from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRecord
+from memory.bench.game.manifest import CellRecord, ExperimentManifest
 from memory.bench.game.metrics import GameMetrics, Measure, VariantMetrics
 from memory.bench.game.table import write_whole
-from memory.bench.page import Block, Page, count, milliseconds, share
+from memory.bench.page import Block, Page, count, share
 from memory.bench.plots import NARROW, Line, lines, own_colours, scatter
 
 __all__ = ["problems_of", "render_game_report", "summary", "unequal", "write_game_report"]
@@ -195,20 +195,7 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
                 columns=[by, *(one.shown for one in metrics.variants)],
                 rows=[[label, *(_of(one, by, label) for one in metrics.variants)] for label in labels],
             )
-    yield Block(
-        "Cost",
-        columns=[
-            "provider",
-            "cells",
-            "events",
-            "write p50",
-            "retrieve p50",
-            "retrieve p95",
-            "wait",
-            "resumed",
-        ],
-        rows=[_cost(variant, manifest.cells) for variant in manifest.variants],
-    )
+    yield from _costs(manifest)
     if any(role.kind == "model" for role in manifest.roles):
         yield _models(manifest, metrics)
 
@@ -355,25 +342,59 @@ def _of(variant: VariantMetrics, by: str, label: str) -> str:
     return next((share(row.fit.value) for row in variant.rows if row.by == by and row.label == label), "–")
 
 
-def _cost(variant: VariantRecord, cells: Sequence[CellRecord]) -> list[str]:
-    own = [cell for cell in cells if cell.label == variant.label]
-
-    def middle(phase: str, name: str) -> str:
-        values = sorted(
-            value
-            for cell in own
-            if phase in cell.timings and (value := getattr(cell.timings[phase], name)) is not None
+def _costs(manifest: ExperimentManifest) -> Iterable[Block]:
+    """What was written, asked and shown, what the providers' own models took, and how long each thing took."""
+    tokens, times = [], []
+    for variant in manifest.variants:
+        own = [cell for cell in manifest.cells if cell.label == variant.label]
+        counts: Counter[str] = Counter()
+        for cell in own:
+            counts.update(cell.counts)
+        tokens.append(
+            [
+                variant.shown,
+                f"{sum(cell.status == 'completed' for cell in own)} of {len(own)}",
+                *(
+                    f"{counts[name]:,}"
+                    for name in ("events", "written_tokens", "asked_tokens", "context_tokens")
+                ),
+                *(
+                    "unknown" if counts[f"{name}_unknown"] else f"{counts[name]:,}"
+                    for name in ("llm_calls", "llm_tokens")
+                ),
+                str(sum(cell.resumed for cell in own)),
+            ]
         )
-        return milliseconds(values[len(values) // 2] if values else None)
+        times.append([variant.shown, *(_time(own, phase) for phase in _PHASES)])
+    yield Block(
+        "Cost",
+        columns=["provider", "cells", "events", *_TOKENS, "model calls to write", "their tokens", "resumed"],
+        rows=tokens,
+        note="Of accumulation. Models are the provider's own; what it derives later it seldom tells.",
+    )
+    yield Block(
+        "Time",
+        columns=["provider", *_PHASES.values()],
+        rows=times,
+        note="Milliseconds, p50 / p95 / p99; of its cells the middle one.",
+    )
 
-    wait = sum(cell.timings["wait"].total_ms for cell in own if "wait" in cell.timings)
-    return [
-        variant.shown,
-        f"{sum(cell.status == 'completed' for cell in own)} of {len(own)}",
-        str(sum(cell.counts.get("events", 0) for cell in own)),
-        middle("write", "p50"),
-        middle("retrieve", "p50"),
-        middle("retrieve", "p95"),
-        milliseconds(wait),
-        str(sum(cell.resumed for cell in own)),
+
+_TOKENS = ("tokens written", "tokens asked", "tokens shown")
+_PHASES = {
+    "write": "write",
+    "wait": "until ready",
+    "retrieve": "retrieve",
+    "answer": "answer",
+    "judge": "judge",
+}
+
+
+def _time(cells: Sequence[CellRecord], phase: str) -> str:
+    """Of the cells, the middle one's."""
+    seen = [cell.timings[phase] for cell in cells if phase in cell.timings]
+    middle = [
+        sorted(value for one in seen if (value := getattr(one, name)) is not None)
+        for name in ("p50", "p95", "p99")
     ]
+    return " / ".join(f"{values[len(values) // 2]:,.1f}" if values else "–" for values in middle)

@@ -79,8 +79,9 @@ class Played:
     Attributes:
         sessions, tests, asked: ended, of the timeline's sessions, test sessions, and points where it asks probes.
         counts: ``events``, ``native_records``, ``turns``, ``retrieve_errors``, ``written_tokens``,
-            ``context_tokens``; of test sessions ``skipped`` (writes that were refused, as they should be),
-            ``recalled``, and of those ``dated`` and ``versioned``.
+            ``asked_tokens``, ``context_tokens``; ``llm_calls`` and ``llm_tokens`` of the provider's own models as
+            it wrote, and for how many events either is ``_unknown``; of test sessions ``skipped`` (writes that
+            were refused, as they should be), ``recalled``, and of those ``dated`` and ``versioned``.
         writes, readiness, store: receipts, readiness answers and comparisons of the store by state.
         models: calls, tokens and unread answers of the roles' models, by role.
         resumed: how often the cell was taken up again.
@@ -106,12 +107,15 @@ class Played:
         elif kind == "turn":
             self.counts["turns"] += 1
             self.counts["context_tokens"] += row["tokens"] or 0
+            self.counts["asked_tokens"] += row.get("asked", 0)
             self.counts["retrieve_errors"] += row["error"] is not None
         elif kind == "written":
             self.writes[row["status"]] += 1
             self.counts["events"] += 1
             self.counts["native_records"] += row["native"]
             self.counts["written_tokens"] += row["tokens"]
+            for name, spent in zip(("llm_calls", "llm_tokens"), row.get("llm", (None, None)), strict=True):
+                self.counts[name if spent is not None else f"{name}_unknown"] += 1 if spent is None else spent
         elif kind == "session":
             self.sessions += 1
         elif kind in ("test", "probes"):

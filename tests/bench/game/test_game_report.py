@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from game_support import lines, play
 
 from memory.bench.figures import Estimate
+from memory.bench.game.manifest import CellRecord, PhaseRecord
 from memory.bench.game.metrics import Curve, GameMetrics, Scored, variant_metrics
 from memory.bench.game.record import BeatRecord
-from memory.bench.game.report import _learning, _lost, _pools, _price
+from memory.bench.game.report import _costs, _learning, _lost, _pools, _price
+from memory.bench.game.table import Played
 from memory.bench.page import Block
 
 
@@ -144,3 +151,47 @@ def test_a_long_name_stands_in_the_legend_whole() -> None:
         assert box
         assert places == sorted(set(places))
         assert places[-1] < int(box.group(1))
+
+
+# -- what it cost -----------------------------------------------------------------------------------------
+
+
+def _written(tokens: int, llm: list[int | None]) -> dict[str, Any]:
+    return {"kind": "written", "status": "committed", "native": 1, "tokens": tokens, "llm": llm}
+
+
+def _cell(label: str, rows: list[dict[str, Any]], p50: float) -> CellRecord:
+    played = Played()
+    for row in rows:
+        played.add(row)
+    timings = {"wait": PhaseRecord(calls=1, total_ms=p50, p50=p50, p95=2 * p50, p99=None)}
+    return CellRecord.model_construct(
+        label=label, status="completed", counts=dict(played.counts), timings=timings
+    )
+
+
+def test_costs_are_summed_by_provider_and_what_was_not_told_is_unknown() -> None:
+    turn = {"kind": "turn", "tokens": 40, "asked": 5, "error": None}
+    cells = [
+        _cell("one", [turn, _written(10, [1, 70])], 2.0),
+        _cell("one", [turn, turn, _written(20, [2, 80])], 8.0),
+        _cell("one", [], 4.0),
+        _cell("two", [_written(7, [3, 9]), _written(7, [1, None])], 1.0),
+    ]
+    variants = [SimpleNamespace(label=label, shown=label.upper()) for label in ("one", "two")]
+    cost, time = _costs(SimpleNamespace(cells=cells, variants=variants))  # type: ignore[arg-type]
+    assert cost.rows == [
+        ["ONE", "3 of 3", "2", "30", "15", "120", "3", "150", "0"],
+        ["TWO", "1 of 1", "2", "14", "0", "0", "4", "unknown", "0"],
+    ]
+    until_ready = time.columns.index("until ready")
+    assert [row[until_ready] for row in time.rows] == ["4.0 / 8.0 / –", "1.0 / 2.0 / –"]
+
+
+def test_questions_are_counted_as_the_slot_counts_them(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "full_history", keep_texts=True)
+    (cell,) = outcome.manifest.cells
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    turns = [row for row in lines(journal) if row["kind"] == "turn"]
+    assert cell.counts["asked_tokens"] == sum(-(-len(row["user"].encode()) // 4) for row in turns) > 0
+    assert (cell.counts["llm_calls"], "llm_calls_unknown" in cell.counts) == (0, False)
