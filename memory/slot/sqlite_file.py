@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,7 @@ class SqliteFile:
             self.db.executescript(layout.tables)
         else:
             self.db = _connect(path, durability, layout)
+        weakref.finalize(self, self.db.close)  # of one that nobody closed; Python 3.13 complains of it
         self._files = _OpenFiles(path, layout) if path else None
         self._page_bytes: int = self.db.execute("PRAGMA page_size").fetchone()[0]
 
