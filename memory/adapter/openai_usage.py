@@ -53,6 +53,6 @@ def _tokens(response: Any) -> int | None:
     """What the answer says; None of one that says nothing, or cannot be read."""
     try:
         total = response.json()["usage"]["total_tokens"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return total if isinstance(total, int) and not isinstance(total, bool) else None

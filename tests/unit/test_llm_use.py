@@ -4,11 +4,13 @@ import threading
 from dataclasses import replace
 
 import anyio
+import httpx
 import pytest
 from slot_support import ALICE, event
 
 from memory import RetrieveRequest
 from memory.adapter import NativeWorker, count_llm_call
+from memory.adapter.openai_usage import _tokens
 from memory.slot.slot import MemorySlot
 from memory.testing.fake_backend import FakeBackend
 
@@ -81,3 +83,7 @@ async def test_counting_outside_of_any_call_is_nobody_s():
     thread.start()
     thread.join()
     assert (await use(Asking())).of("record_event") == [(3, 30), (3, 30)]
+
+
+async def test_an_answer_nested_too_deep_says_no_tokens():
+    assert _tokens(httpx.Response(200, text="[" * 100_000)) is None

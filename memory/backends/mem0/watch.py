@@ -154,7 +154,7 @@ def _count_memories(answer: Any) -> int:
     for candidate in (content, extract_json(content)):
         try:
             parsed = json.loads(candidate, strict=False)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         memories = (parsed["memory"] or []) if isinstance(parsed, dict) and "memory" in parsed else None
         if isinstance(memories, list) and all(_is_memory(item) for item in memories):
