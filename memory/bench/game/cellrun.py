@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -330,13 +331,10 @@ class _Cell:
 
     def _note_times(self) -> None:
         """Times stand apart from everything that a resumed cell must have the same."""
-        if self.spent and self.directory.exists():
+        if self.spent:
             spent, self.spent = self.spent, {}
-            with (
-                contextlib.suppress(OSError),
-                open(self.directory / "times.jsonl", "a", encoding="utf-8") as file,
-            ):
-                file.write(json.dumps(spent) + "\n")
+            with contextlib.suppress(OSError), open(self.directory / "times.jsonl", "ab", 0) as file:
+                file.write(json.dumps(spent).encode() + b"\n")
 
 
 class _Traces:
@@ -384,13 +382,14 @@ class _Fingerprint:
     def __call__(self) -> str | None:
         """A hash; None without any file. Logs and locks beside databases are left out."""
         digest, found = hashlib.sha256(), False
-        for path in sorted(self._store.rglob("*")) if self._store.exists() else ():
-            name = path.relative_to(self._store).as_posix()
-            if _UNSTABLE.search(name) or not path.is_file():
+        paths = [os.path.join(place, name) for place, _, names in os.walk(self._store) for name in names]
+        for path in sorted(paths):
+            name = path[len(str(self._store)) + 1 :].replace(os.sep, "/")
+            if _UNSTABLE.search(name) or not os.path.isfile(path):
                 continue
-            found, now = True, path.stat()
+            found, now = True, os.stat(path)
             stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
             if name not in self._known or self._known[name][0] != stamp:
-                self._known[name] = (stamp, hashlib.sha256(path.read_bytes()).digest())
+                self._known[name] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
             digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + self._known[name][1])
         return digest.hexdigest() if found else None
