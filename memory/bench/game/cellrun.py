@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -245,11 +246,12 @@ class _Cell:
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
         variant = experiment.settings.providers[job.spec.variant]
+        data = experiment.timelines(job.spec.seed)
+        timeline = data.timelines[job.spec.persona]
+        opened = time.perf_counter()
         config = experiment.config(variant)
         self.scrub = config.scrubber()
         info = self.registry.selected(config)
-        data = experiment.timelines(job.spec.seed)
-        timeline = data.timelines[job.spec.persona]
         config, _ = wire_truth(config, info, data)
         self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
         journal = PlayJournal(self.directory / "journal.jsonl")
@@ -257,7 +259,6 @@ class _Cell:
         record = open_record(job)
         drop_torn_line(self.directory / "times.jsonl")
         with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
-            opened = time.perf_counter()
             slot = build_slot(
                 config,
                 token_counter=config.token_counter(),
@@ -385,10 +386,9 @@ class _Fingerprint:
         paths = [os.path.join(place, name) for place, _, names in os.walk(self._store) for name in names]
         for path in sorted(paths):
             name = path[len(str(self._store)) + 1 :].replace(os.sep, "/")
-            if _UNSTABLE.search(name) or not os.path.isfile(path):
+            if _UNSTABLE.search(name) or not stat.S_ISREG((now := os.stat(path)).st_mode):
                 continue
-            found, now = True, os.stat(path)
-            stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
+            found, stamp = True, (now.st_ino, now.st_size, now.st_mtime_ns)
             if name not in self._known or self._known[name][0] != stamp:
                 self._known[name] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
             digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + self._known[name][1])
