@@ -232,11 +232,8 @@ async def overhead(llm: ScriptedLLM, rounds: int, where: str) -> None:
             async with adapter.graph(slot.scope) as graph:
                 await seed(graph.graphiti, graph.group_id)
             own = where.startswith("its")
-            if own:
-                bare, group_id = stock(directory, adapter._models)
-                await seed(bare, group_id)
-            else:  # one graph for both: two of the same facts differ by more than what is looked for
-                bare, group_id = graph.graphiti, graph.group_id
+            bare, group_id = stock(directory, adapter._models) if own else await native(slot, "bare")
+            await seed(bare, group_id)
             search, add = by_hand(bare, group_id)
             asked = [
                 request(slot.scope, max_items=10).model_copy(update={"query": f"the {thing} in room {at}?"})

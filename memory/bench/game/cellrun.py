@@ -246,12 +246,11 @@ class _Cell:
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
         variant = experiment.settings.providers[job.spec.variant]
-        data = experiment.timelines(job.spec.seed)
-        timeline = data.timelines[job.spec.persona]
-        opened = time.perf_counter()
         config = experiment.config(variant)
         self.scrub = config.scrubber()
         info = self.registry.selected(config)
+        data = experiment.timelines(job.spec.seed)
+        timeline = data.timelines[job.spec.persona]
         config, _ = wire_truth(config, info, data)
         self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
         journal = PlayJournal(self.directory / "journal.jsonl")
@@ -259,6 +258,7 @@ class _Cell:
         record = open_record(job)
         drop_torn_line(self.directory / "times.jsonl")
         with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
+            opened = time.perf_counter()
             slot = build_slot(
                 config,
                 token_counter=config.token_counter(),

@@ -7,7 +7,6 @@ is written, so that a cell that was killed goes on where it stopped.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -106,11 +105,9 @@ class Conversation:
         session_id = self._session.session_id
         self._memory.told = _fields(self._persona_id, session_id, self._script, self.turns, attribute)
         options = (Attachment(name="answers", content=answers),) if answers else ()
-        began = time.perf_counter()
         report = await self._session.turn(UserTurn(content=user, attachments=options))
-        took_ms = (time.perf_counter() - began) * 1000
         self._dealings.table.times("retrieve", report.recall.took_ms)
-        self._dealings.table.times("answer", took_ms - report.recall.took_ms)
+        self._dealings.table.times("answer", report.took_ms - report.before_model_ms)
         if report.failure is not None:
             raise report.failure
         if not report.recorded:
