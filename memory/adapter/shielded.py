@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 import anyio
 
 from memory.contract._loops import on_trio
-from memory.contract.admission import queued
+from memory.contract.admission import Admission, queued
 from memory.contract.errors import BackendUnavailable
 
 __all__ = ["ShieldedCalls"]
@@ -40,14 +40,19 @@ class ShieldedCalls:
     async def run(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
         """Run ``call`` once earlier ones of its key have ended; return or raise what it does.
 
+        One of the key None waits for no other, and says by itself whether it waits (:func:`queued`).
+
         Cancelled while waiting for an earlier one, ``call`` never starts; later, it goes on by itself.
 
         Raises:
             BackendUnavailable: the event loop ended before ``call`` did.
         """
-        with queued():
-            while key in self._running:
-                await self._running[key].wait()
+        if key is None:
+            key = object()
+        else:
+            with queued():
+                while key in self._running:
+                    await self._running[key].wait()
         outcome, done = self._start(key, call)
         await done.wait()
         if outcome.error is not None:
@@ -64,6 +69,7 @@ class ShieldedCalls:
     def _start(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> tuple[_Outcome[T], anyio.Event]:
         outcome: _Outcome[T] = _Outcome()
         done = self._running[key] = anyio.Event()
+        Admission.current().outlasts(done)
 
         async def work() -> None:
             try:
@@ -78,9 +84,9 @@ class ShieldedCalls:
         self._spawn(work)
         return outcome, done
 
-    def busy(self, key: Hashable) -> bool:
-        """Whether a call of this key is under way."""
-        return key in self._running
+    def busy(self, key: Hashable | None = None) -> bool:
+        """Whether a call of this key, or any, is under way."""
+        return key in self._running if key is not None else bool(self._running)
 
     async def idle(self, key: Hashable | None = None) -> None:
         """Wait until the calls of ``key``, or all, have ended."""

@@ -60,11 +60,13 @@ class NativeWorker:
     async def _submit(self, call: Callable[[], T]) -> T:
         admission, done = Admission.current(), anyio.Event()
         job = self._put(call, _thread_safe(done.set))
+        admission.outlasts(done)
         try:
             await done.wait()
         except BaseException:
             if job.claim():  # no worker has begun it, and none will
                 self._running.discard(job)
+                done.set()
                 admission.drop()
             else:
                 admission.begin()

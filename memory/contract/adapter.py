@@ -274,7 +274,11 @@ class SupportsEventLookup(Protocol):
     """Not a capability for hosts: lets the slot reconcile an ambiguous write by looking for its event id."""
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Native ids the event is stored under, or None if it is certainly not stored."""
+        """Native ids the event is stored under, or None if it is certainly not stored.
+
+        Asked once writes of the scope that were given up have ended, as far as they run on
+        :class:`memory.adapter.ShieldedCalls` or :class:`memory.adapter.NativeWorker`.
+        """
         ...
 
 

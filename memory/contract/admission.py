@@ -26,12 +26,13 @@ class Admission:
         limits: of calls at a time; a place in each is held while the call runs.
     """
 
-    __slots__ = ("_begun", "_dropped", "_held", "_limits")
+    __slots__ = ("_begun", "_dropped", "_ends", "_held", "_limits")
 
     def __init__(self, limits: Sequence[anyio.Semaphore] = ()) -> None:
         self._limits = limits
         self._held = 0
         self._begun = self._dropped = False
+        self._ends: list[anyio.Event] = []
 
     @classmethod
     def current(cls) -> Admission:
@@ -55,6 +56,20 @@ class Admission:
     def drop(self) -> None:
         """Something of the call was given up before its turn."""
         self._dropped = True
+
+    def outlasts(self, ended: anyio.Event) -> None:
+        """Part of the call goes on until ``ended``, also where the call is given up."""
+        self._ends.append(ended)
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has ended."""
+        return all(end.is_set() for end in self._ends)
+
+    async def ended(self) -> None:
+        """Wait until all of it has."""
+        for end in self._ends:
+            await end.wait()
 
     async def enter(self) -> None:
         """Wait for a place in every limit, first come first served. Cancelled, none is held."""

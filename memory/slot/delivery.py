@@ -165,24 +165,19 @@ class Delivery:
 
     async def _look_up(self, span: Span, event: MemoryEvent) -> tuple[WriteReceipt | None, bool]:
         """The receipt of an event that the backend has; else None, and whether sending it again is safe."""
-        adapter = self._rules.adapter
-        if not isinstance(adapter, SupportsEventLookup):
+        if not isinstance(self._rules.adapter, SupportsEventLookup):
             return None, True  # with write_retries above 0 it declares that the backend deduplicates
-
-        async def look() -> WriteReceipt | None:
-            ids = await adapter.find_event(event)
-            if ids is None:
-                return None
-            warnings = ("confirmed by look-up after the answer was lost",)
-            return WriteReceipt(
-                event_id=event.event_id, status="committed", native_ids=tuple(ids), warnings=warnings
-            )
-
         try:
-            found = await self._rules.call(span, self._rules.deadlines.query_s, look, operation="find_event")
+            ids = await self._rules.look_up(span, event)
+            if ids is None:
+                return None, True
+            warnings = ("confirmed by look-up after the answer was lost",)
+            receipt = WriteReceipt(
+                event_id=event.event_id, status="committed", native_ids=ids, warnings=warnings
+            )
         except MemslotError:
             return None, False
-        return found, found is None
+        return receipt, False
 
     def _confirmed(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
         for receipt in receipts:

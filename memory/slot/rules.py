@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from memory.contract._loops import on_trio, running_loop
 from memory.contract._model import Frozen, check_number
-from memory.contract.adapter import MemoryAdapter
+from memory.contract.adapter import MemoryAdapter, SupportsEventLookup
 from memory.contract.admission import Admission
 from memory.contract.errors import (
     BackendError,
@@ -30,6 +30,7 @@ from memory.contract.errors import (
     ScopeError,
     normalise_error,
 )
+from memory.contract.events import MemoryEvent
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
 from memory.contract.usage import LlmUse
@@ -74,6 +75,7 @@ class Span:
         attempts: at the native system; 0 while nothing was sent.
         llm: the language models' answers that the adapter told of.
         finished: its trace was emitted.
+        writes: it may change what is stored.
     """
 
     __slots__ = (
@@ -86,6 +88,7 @@ class Span:
         "scope",
         "started",
         "started_at",
+        "writes",
     )
 
     def __init__(
@@ -96,7 +99,7 @@ class Span:
         self.scope = scope
         self.fields = fields
         self.attempts = 0
-        self.finished = False
+        self.finished = self.writes = False
         self.llm = LlmUse()
         self.begin()
 
@@ -156,6 +159,7 @@ class Rules:
         self._loop: object | None = None
         self._closing = anyio.Lock(fast_acquire=True)
         self._clean = False  # the adapter has released everything
+        self._given_up: dict[MemoryScope | None, set[Admission]] = {}  # writes that go on
 
     def enter(self) -> None:
         """Refuse a call on a closed slot or from another event loop than the first one.
@@ -191,6 +195,7 @@ class Rules:
     def drop_scope(self, scope: MemoryScope) -> None:
         """The scope is not used any more; calls for it are refused until it is set up again."""
         self.scopes.pop(scope, None)
+        self._given_up.pop(scope, None)
         self.lanes.drop(scope)
 
     def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:
@@ -223,6 +228,7 @@ class Rules:
             tried: a scope will do whose set-up has failed.
         """
         self.check_scope(scope, tried=tried)
+        span.writes = True
         async with self.gate.writing(self.lanes.order(scope)) as allowed:
             return self.traced(span, await perform() if allowed else skipped())
 
@@ -275,11 +281,33 @@ class Rules:
             self._raise_mapped(error, operation)
         finally:
             admission.leave()
+            if span.writes and not admission.over:
+                self._given_up.setdefault(span.scope, set()).add(admission)
             if counts and not admission.sent:
                 span.attempts -= 1
         raise self._late(
             operation, f"did not answer within {deadline_s:g} s", sent=admission.sent, deadline_s=deadline_s
         ) from TimeoutError(f"{deadline_s:g} s")
+
+    async def look_up(self, span: Span, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Native ids of an event, once no write of its scope that was given up is still under way.
+
+        Raises:
+            BackendError: as of :meth:`call`; such a write did not end within ``query_s``.
+        """
+        deadline_s, given_up = self.deadlines.query_s, self._given_up.get(event.scope, set())
+        with anyio.move_on_after(deadline_s) as waiting:
+            for write in list(given_up):
+                await write.ended()
+                given_up.discard(write)
+        if waiting.cancelled_caught:
+            raise self._late("find_event", f"waited {deadline_s:g} s for an earlier write", sent=False)
+
+        async def find() -> tuple[str, ...] | None:
+            ids = await cast(SupportsEventLookup, self.adapter).find_event(event)
+            return None if ids is None else tuple(ids)
+
+        return await self.call(span, deadline_s, find, operation="find_event")
 
     async def close(self) -> None:
         """Let no call in any more, wait for those under way, and release the adapter, even if cancelled.

@@ -183,12 +183,12 @@ class MemorySlot(HostCalls):
             CapabilityNotSupported: this backend has no look-up.
             BackendError: the backend failed.
         """
-        rules, adapter = self._rules, self._adapter
+        rules = self._rules
         with rules.span("find_event", event.scope, event_id=event.event_id) as span:
-            if not isinstance(adapter, SupportsEventLookup):
+            if not self.can_look_up:
                 raise CapabilityNotSupported(f"{self.backend_name} cannot look an event up by its id")
             rules.check_scope(event.scope)
-            return await rules.call(span, self.deadlines.query_s, lambda: adapter.find_event(event))
+            return await rules.look_up(span, event)
 
     @property
     def can_look_up(self) -> bool:

@@ -1,9 +1,11 @@
 """Sending events: the receipt is true whatever the backend does, and none is lost, however the call ends."""
 
 import json
+import threading
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import httpx
 import pytest
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, anyio_backend, event
@@ -12,13 +14,20 @@ from memory import (
     BackendError,
     BackendTimeout,
     BackendUnavailable,
+    Deadlines,
     InputError,
     MemorySlot,
     ScopeError,
     SupportsBulkIngest,
     WriteReceipt,
 )
-from memory.adapter import BackendProtocolError, BackendRejected, SequentialBulk
+from memory.adapter import (
+    BackendProtocolError,
+    BackendRejected,
+    NativeWorker,
+    SequentialBulk,
+    ShieldedCalls,
+)
 
 __all__ = ["anyio_backend"]  # fixtures
 
@@ -241,3 +250,57 @@ async def test_an_event_that_is_refused_costs_no_receipt_of_those_before_it():
             await bulk_of(slot)([event(0, BOB), event(1), event(2)])
     assert ids(raised.value.receipts) == ["e0", "e1"]
     assert InputError("another").receipts == ()
+
+
+class Outlasting(Obedient):
+    """Writes as a native call that ends after its deadline, and can be asked for what it stored."""
+
+    def __init__(self, way):
+        super().__init__(write_retries=1)
+        self.shielded, self.worker, self.way = ShieldedCalls(), NativeWorker(2, "memslot-outlasting"), way
+        self.go_on = threading.Event()
+
+    async def record_event(self, event):
+        if self.way == "worker":
+            await self.worker.run(lambda: self.go_on.wait(5) and self.rows.append(event.event_id))
+        else:
+            await self.shielded.run("key" if self.way == "keyed" else None, lambda: self.store(event))
+        return WriteReceipt(event_id=event.event_id, status="committed")
+
+    async def store(self, event):
+        await anyio.to_thread.run_sync(self.go_on.wait, 5)
+        self.rows.append(event.event_id)
+
+    async def find_event(self, event):
+        return (f"n-{event.event_id}",) if event.event_id in self.rows else None
+
+
+@pytest.mark.parametrize("way", ["worker", "keyed", "shielded"])
+async def test_a_look_up_waits_for_the_write_that_outlasted_its_deadline(way):
+    adapter = Outlasting(way)
+    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.02)) as slot:
+        async with anyio.create_task_group() as group:
+            group.start_soon(after, 0.1, adapter.go_on.set)
+            receipt = await slot.record_event(event())
+        assert (receipt.status, receipt.native_ids) == ("committed", ("n-e1",))
+        assert adapter.rows == ["e1"], "it was not sent again"
+
+
+@pytest.mark.parametrize("way", ["worker", "keyed", "shielded"])
+async def test_a_look_up_of_a_write_that_does_not_end_says_nothing_and_a_later_one_waits_for_it(way):
+    adapter = Outlasting(way)
+    deadlines = Deadlines(write_s=0.02, query_s=0.05)
+    async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines) as slot:
+        await slot.setup_scope(BOB)
+        assert (await slot.record_event(event())).status == "unknown"
+        assert await slot.find_event(event(scope=BOB)) is None, "another scope's look-up does not wait"
+        with pytest.raises(BackendTimeout, match="earlier write"):
+            await slot.find_event(event())
+        async with anyio.create_task_group() as group:
+            group.start_soon(after, 0.01, adapter.go_on.set)
+            assert await slot.find_event(event()) == ("n-e1",)
+
+
+async def after(seconds, act):
+    await anyio.sleep(seconds)
+    act()

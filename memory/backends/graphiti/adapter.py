@@ -246,13 +246,12 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
         return self.receipt(event, operation, ids, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's episode and facts, once no write that was abandoned is still under way.
+        """Ids of the event's episode and facts.
 
         Raises:
             BackendProtocolError: only part of it is stored, which a server without transactions leaves behind.
         """
         async with self.graph(event.scope) as graph:
-            await graph.idle()
             episodes = await graph.episodes_of_event(event.event_id)
             facts = list(dict.fromkeys(one for episode in episodes for one in episode.entity_edges))
             if len(await graph.edges(facts)) < len(facts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from graphiti_core.search.search_config import SearchConfig, SearchResults
 from graphiti_core.utils.bulk_utils import RawEpisode
 
 from memory import MemoryEvent, MemslotError, ScopeError
-from memory.adapter import queued
+from memory.adapter import ShieldedCalls, queued
 from memory.backends.graphiti.lookups import GraphLookups
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
@@ -73,7 +73,7 @@ class NativeGraph(GraphLookups):
             embedder=models.embedder,
             cross_encoder=models.cross_encoder,
         )
-        self._jobs: set[asyncio.Task[Any]] = set()
+        self._calls, self._ending = ShieldedCalls(), ShieldedCalls()
         self._recipes: dict[int, SearchConfig] = {}
         self._filter = make_filter(options)
         self.users = 0
@@ -81,7 +81,7 @@ class NativeGraph(GraphLookups):
     @property
     def busy(self) -> bool:
         """Whether a call is under way, abandoned or not."""
-        return self.users > 0 or bool(self._jobs)
+        return self.users > 0 or self._calls.busy()
 
     # -- order and life ---------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class NativeGraph(GraphLookups):
 
         try:
             with queued(last=False):  # known at once, and not when the task that waits comes to know
-                return await self._outlasting(in_turn())
+                return await self._calls.run(None, in_turn)
         except asyncio.CancelledError:
             write.abandon()
             raise
@@ -118,26 +118,9 @@ class NativeGraph(GraphLookups):
                 raise NotSaved from error
             raise
 
-    async def _outlasting(self, call: Coroutine[Any, Any, T]) -> T:
-        """A call in a task of its own, which ends by itself when nobody waits for it any more."""
-        loop = asyncio.get_running_loop()
-        job, ended = loop.create_task(call), loop.create_future()
-        self._jobs.add(job)
-
-        def end(job: asyncio.Task[Any]) -> None:
-            self._jobs.discard(job)
-            _heard(job)
-            if not ended.done():
-                ended.set_result(None)
-
-        job.add_done_callback(end)
-        await ended
-        return job.result()
-
     async def idle(self) -> None:
         """Wait until writes that were abandoned, and queries they had sent, have ended."""
-        if self._jobs:
-            await asyncio.wait(set(self._jobs))
+        await self._calls.idle()
         await self.driver.idle()
 
     async def close(self) -> None:
@@ -147,9 +130,7 @@ class NativeGraph(GraphLookups):
             await self.idle()
             await self.driver.close()
 
-        closing = asyncio.ensure_future(close())
-        closing.add_done_callback(_heard)
-        await asyncio.shield(closing)
+        await self._ending.run(None, close)
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -360,13 +341,14 @@ class NativeGraph(GraphLookups):
     async def search(self, query: str, limit: int) -> SearchResults:
         """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
         # A search that is cancelled leaves coroutines behind that nobody awaits, and Python warns of each.
-        return await self._outlasting(
-            self.graphiti.search_(
+        return await self._calls.run(
+            None,
+            lambda: self.graphiti.search_(
                 query,
                 config=self._recipe(limit),
                 group_ids=[self.group_id],
                 search_filter=self._filter,
-            )
+            ),
         )
 
     def _recipe(self, limit: int) -> SearchConfig:
@@ -374,9 +356,3 @@ class NativeGraph(GraphLookups):
         if limit not in self._recipes:
             self._recipes[limit] = make_recipe(self._options, limit)
         return self._recipes[limit]
-
-
-def _heard(job: asyncio.Task[Any]) -> None:
-    """Else asyncio complains of an error that nobody waited for."""
-    if not job.cancelled():
-        job.exception()

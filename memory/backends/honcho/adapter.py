@@ -183,9 +183,8 @@ class HonchoAdapter(HonchoRecords):
         return self.receipt(event, "Session.add_messages", ids, status="queued")
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's messages if all are stored, once no write of the scope is under way."""
+        """Ids of the event's messages if all are stored."""
         home = self.home(event.scope)
-        await self.shielded.idle(home.workspace_id)
         stored = await home.stored(event.session_id, event.event_id)
         if len(stored) < len(event_parts(event)):
             return None

@@ -45,7 +45,6 @@ from memory.adapter import (
     Operation,
     ProvenanceResult,
     ResetReceipt,
-    pause,
 )
 from memory.backends.mem0.ids import ScopeIds
 from memory.backends.mem0.options import Mem0Options
@@ -135,7 +134,6 @@ class Mem0Adapter(BaseAdapter):
         self._ids = ScopeIds(options, where)
         self._native = NativeMem0(options, directory, where, settings.deadlines, settings.name)
         self.worker: NativeWorker = NativeWorker(options.threads, name=f"memslot-{settings.name}")
-        self._writing: set[str] = set()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``."""
@@ -203,24 +201,18 @@ class Mem0Adapter(BaseAdapter):
             warnings.append("mem0 remembers nothing of this event; it was not sent")
             return self.receipt(event, "none", warnings=warnings)
         prompt = observation_prompt(event, self._options.custom_instructions) if infer else None
-        self._writing.add(event.event_id)
-        try:
-            added = self._native.add(messages, self._ids.encode(event.scope), event_metadata(event), prompt)
-        finally:
-            self._writing.discard(event.event_id)
+        added = self._native.add(messages, self._ids.encode(event.scope), event_metadata(event), prompt)
         warnings.extend(_losses(added, len(messages)))
         return self.receipt(event, "Memory.add", added.ids, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's memories, once no abandoned call is still writing it.
+        """Ids of the event's memories.
 
         Raises:
             BackendRejected: the store cannot be asked for an event.
         """
         if not self._options.profile.hard:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
-        while event.event_id in self._writing:
-            await pause(0.01)
         ids = self._ids.encode(event.scope)
         wanted = native_filters({"event_id": event.event_id}, self._options.profile)
         rows = await self._run(lambda: self._native.rows(ids, wanted))
