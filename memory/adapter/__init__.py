@@ -71,7 +71,7 @@ from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, P
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 if TYPE_CHECKING:
-    from memory.adapter.http import JsonHttp, bearer, check_url, route
+    from memory.adapter.http import JsonHttp, bearer, check_url, is_missing, route, unless_missing
     from memory.adapter.lexical import LexicalHashEmbedder
 
 __all__ = [
@@ -138,6 +138,7 @@ __all__ = [
     "fit_entries",
     "give_memory_back",
     "hookimpl",
+    "is_missing",
     "normalise",
     "normalise_error",
     "parse_time",
@@ -151,13 +152,14 @@ __all__ = [
     "section_overhead",
     "server_address",
     "strip_context",
+    "unless_missing",
     "without_nul",
     "wrap_section",
     "warnings_only",
 ]
 
 _LATE = {
-    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "route"), "http"),
+    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "is_missing", "route", "unless_missing"), "http"),
     "LexicalHashEmbedder": "lexical",
     "counted_openai": "openai_usage",
 }

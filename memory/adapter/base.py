@@ -12,11 +12,13 @@ import anyio
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
 from memory.contract.adapter import AdapterTraits, declared_health
+from memory.contract.admission import pause
 from memory.contract.errors import BackendError, MemslotError, normalise_error
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import render_section
 from memory.contract.receipts import (
     BackendHealth,
+    BackendReadiness,
     ModeReceipt,
     RetrieveResult,
     Trace,
@@ -73,6 +75,12 @@ class BaseAdapter:
     shielded: ShieldedCalls | None = None
     """For an asynchronous SDK: the writes that go on when abandoned. Mode switches and closing wait for them."""
 
+    readiness_pauses_s: tuple[float, float] = (0.02, 0.5)
+    """Between two looks of :meth:`wait_until_ready`: the first pause, doubled each time up to the second."""
+
+    readiness_doubts: int = 1
+    """How many looks of a wait must say ``unknown`` or ``failed`` before that is the answer."""
+
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Nothing to prepare, unless overridden."""
 
@@ -87,6 +95,25 @@ class BaseAdapter:
             await self.shielded.idle()
         if self.worker is not None:
             await self.worker.idle()
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Where the adapter has ``readiness``: ask again and again until it is more than ``pending``.
+
+        ``pending`` after ``timeout_s`` seconds.
+        """
+        asked: Any = self
+        answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
+        with anyio.move_on_after(timeout_s):
+            wait_s, longest_s = self.readiness_pauses_s
+            doubts = 0
+            while True:
+                answer = await asked.readiness(scope)
+                doubts += answer.state in ("unknown", "failed")
+                if answer.state == "ready" or doubts >= self.readiness_doubts:
+                    break
+                await pause(wait_s)
+                wait_s = min(wait_s * 2, longest_s)
+        return answer
 
     def format_context(self, result: RetrieveResult) -> str:
         """The shared section; override only where the backend prescribes its own rendering."""

@@ -11,24 +11,28 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import anyio
 import httpx
+from pydantic import SecretStr
 
 from memory.adapter.address import server_address
 from memory.adapter.sdk import warnings_only
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
+    BackendRejected,
     BackendUnavailable,
     InputError,
     normalise_error,
 )
 
-__all__ = ["JsonHttp", "bearer", "check_url", "route"]
+__all__ = ["JsonHttp", "bearer", "check_url", "is_missing", "route", "unless_missing"]
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 _HINTS = {
@@ -56,17 +60,34 @@ def check_url(url: str, where: str = "url") -> str:
         raise InputError(f"{where}: {error}") from None
 
 
-def bearer(api_key: str | None) -> dict[str, str]:
+def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
     """The header that carries the key; none without one.
 
     Raises:
         InputError: the key cannot stand in a header.
     """
+    if isinstance(api_key, SecretStr):
+        api_key = api_key.get_secret_value()
     if not api_key:
         return {}
     if not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
         raise InputError("api_key: holds characters that cannot stand in an HTTP header; copy it again")
     return {"Authorization": f"Bearer {api_key}"}
+
+
+def is_missing(error: BackendError) -> bool:
+    """Whether the server knows no such record."""
+    return error.diagnostics.get("status") == 404
+
+
+async def unless_missing(call: Awaitable[T]) -> T | None:
+    """The answer, or None where there is no such record."""
+    try:
+        return await call
+    except BackendRejected as error:
+        if not is_missing(error):
+            raise
+        return None
 
 
 def route(path: str) -> str:

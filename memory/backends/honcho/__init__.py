@@ -9,9 +9,7 @@ from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import HonchoOptions
 
-__all__ = ["HONCHO_CAPABILITIES", "HonchoOptions", "memslot_create", "memslot_describe"]
-
-HONCHO_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
+__all__ = ["HonchoOptions", "memslot_create", "memslot_describe"]
 
 
 @hookimpl
@@ -21,7 +19,7 @@ def memslot_describe() -> PluginInfo:
         name="honcho",
         kind="architecture",
         summary="Honcho: messages of peers in sessions; a server derives what it concludes of the user, as prose",
-        capabilities=HONCHO_CAPABILITIES,
+        capabilities=frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}),
         consistency="async_derived",
         pet_observability="weak",
         sdk_modules=("honcho", "httpx"),

@@ -6,7 +6,7 @@ later (:mod:`readiness`). What it found is given in its own order: prose on the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -62,11 +62,7 @@ _NARROW = (
 
 
 class HonchoAdapter(HonchoRecords):
-    """One Honcho server, a workspace for each scope.
-
-    Args:
-        settings: options and deadlines.
-    """
+    """One Honcho server, a workspace for each scope."""
 
     def __init__(self, settings: AdapterSettings[HonchoOptions]) -> None:
         self.backend_name = settings.name
@@ -88,6 +84,7 @@ class HonchoAdapter(HonchoRecords):
             native_mutations=MUTATIONS,
         )
         self.shielded = ShieldedCalls()
+        self.readiness_pauses_s = (settings.options.poll_s, settings.options.poll_s)
         self._reset_s = settings.deadlines.get("reset_s", _RESET_S)
         self._connections = Connections(settings.options, settings.name)
         self._open_to_us: HonchoScope | None = None
@@ -110,8 +107,6 @@ class HonchoAdapter(HonchoRecords):
         home = self.home(scope)
         await home.answers()
         self._open_to_us = home
-
-    # -- writing ----------------------------------------------------------------------------------------
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``session.add_messages``, a message for each of the event's."""
@@ -155,7 +150,7 @@ class HonchoAdapter(HonchoRecords):
                 stored[event.event_id] = await home.stored(event.session_id, event.event_id)
         for batch in _batches(events, said, stored):
             try:
-                ids = await self._add(home, batch)
+                ids = await home.add(batch)
             except Exception as error:
                 failure = normalise_error(
                     error, backend_name=self.backend_name, operation="Session.add_messages"
@@ -167,14 +162,6 @@ class HonchoAdapter(HonchoRecords):
             for (event, part), native_id in zip(batch, ids, strict=True):
                 stored[event.event_id][part.key] = native_id
         return [self._receipt(event, stored) for event in events]
-
-    async def _add(self, home: HonchoScope, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
-        session_id = batch[0][0].session_id
-        times = [event.timestamp for event, _ in batch]
-        messages = await home.add(session_id, [part for _, part in batch], times)
-        if len(messages) != len(batch):
-            raise BackendProtocolError(f"{len(batch)} messages were sent, {len(messages)} answered")
-        return [message.id for message in messages]
 
     def _receipt(
         self, event: MemoryEvent, stored: Mapping[str, Mapping[tuple[int, int], str]]
@@ -191,32 +178,22 @@ class HonchoAdapter(HonchoRecords):
         home.uncertain.discard(event.event_id)
         return tuple(native_id for _, native_id in sorted(stored.items()))
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``session.context`` or ``search``, and the supplement, if one is configured, at the same time."""
         home, options = self.home(request.scope), self.options
         limit = min(request.budget.max_items or options.top_k, MAX_ROWS)
         text, shortened = search_text(request, with_cs=not self.traits.filter_operators)
         raw: dict[str, Any] = {"workspace_id": home.workspace_id, "peer_id": home.peer_id}
-        entries: dict[str, list[ContextEntry]] = {"first": [], "second": []}
-
-        async def first() -> None:
-            if options.retrieval == "context":
-                entries["first"] = await self._context(home, request, text, limit, raw)
-            else:
-                entries["first"] = await self._search(home, request, text, limit, raw)
-
-        async def second() -> None:
-            entries["second"] = await self._supplement(home, text, limit, raw)
-
+        ask = self._context if options.retrieval == "context" else self._search
         async with home.reading():
             if options.supplement == "none":
-                await first()
+                found = await ask(home, request, text, limit, raw)
             else:
-                await _both(first, second)
+                found = await _both(
+                    lambda: self._supplement(home, text, limit, raw),
+                    lambda: ask(home, request, text, limit, raw),
+                )
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
-        found = (*entries["second"], *entries["first"])
         trace = self.trace(
             request.scope,
             "Session.context" if options.retrieval == "context" else "Honcho.search",
@@ -225,7 +202,7 @@ class HonchoAdapter(HonchoRecords):
             last_derived_at=home.watch.derived_at,
             warnings=warnings,
         )
-        return RetrieveResult(request=request, raw=raw, entries=found, trace=trace)
+        return RetrieveResult(request=request, raw=raw, entries=tuple(found), trace=trace)
 
     async def _context(
         self, home: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
@@ -236,15 +213,8 @@ class HonchoAdapter(HonchoRecords):
             "tokens": min(request.budget.max_tokens or options.context_tokens, MAX_TOKENS),
         }
         if options.supplement == "none":
-            asked.update(
-                peer_target=home.peer_id,
-                search_query=text,
-                search_top_k=limit,
-                max_conclusions=limit,
-                search_max_distance=options.search_max_distance,
-                include_most_frequent=options.include_most_frequent or None,
-                limit_to_session=options.limit_to_session,
-            )
+            asked |= {"peer_target": home.peer_id, **self._about(text, limit)}
+            asked["limit_to_session"] = options.limit_to_session
         # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
         context = await home.unless_unknown(home.session(request.session_id).aio.context(**asked))
         raw["context"] = native_json(context)
@@ -258,24 +228,25 @@ class HonchoAdapter(HonchoRecords):
         raw["messages"] = native_json(messages)
         return [message_entry(message) for message in messages]
 
+    def _about(self, text: str, limit: int) -> dict[str, Any]:
+        """What of the user's representation is asked for."""
+        return {
+            "search_query": text,
+            "search_top_k": limit,
+            "max_conclusions": limit,
+            "search_max_distance": self.options.search_max_distance,
+            "include_most_frequent": self.options.include_most_frequent or None,
+        }
+
     async def _supplement(
         self, home: HonchoScope, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
-        options = self.options
-        if options.supplement == "conclusions":
-            view, farthest = home.user.conclusions.aio, options.search_max_distance
+        if self.options.supplement == "conclusions":
+            view, farthest = home.user.conclusions.aio, self.options.search_max_distance
             found = await view.query(text, top_k=limit, distance=farthest)
             raw["conclusions"] = native_json(found)
             return [conclusion_entry(conclusion) for conclusion in found]
-        about = await home.unless_unknown(
-            home.user.aio.context(
-                search_query=text,
-                search_top_k=limit,
-                max_conclusions=limit,
-                search_max_distance=options.search_max_distance,
-                include_most_frequent=options.include_most_frequent or None,
-            )
-        )
+        about = await home.unless_unknown(home.user.aio.context(**self._about(text, limit)))
         raw["peer_context"] = native_json(about)
         if about is None:
             return []
@@ -285,12 +256,6 @@ class HonchoAdapter(HonchoRecords):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """The queue now; an idle queue alone is ``pending``, because rows enter it after a write was answered."""
         return await self.home(scope).watch.look()
-
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Wait until all that was written went through the queue, at most ``timeout_s`` seconds."""
-        return await self.home(scope).watch.wait(timeout_s, self.options.poll_s)
-
-    # -- life -------------------------------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Delete sessions, conclusions and cards, and wait until Honcho's worker has really done so.
@@ -372,11 +337,17 @@ def _context_entries(context: Any, peer_id: str) -> Iterator[ContextEntry]:
         yield message_entry(message)
 
 
-async def _both(first: Any, second: Any) -> None:
-    """Both at the same time; the first error of either, by itself."""
+async def _both(*calls: Callable[[], Awaitable[list[ContextEntry]]]) -> list[ContextEntry]:
+    """What they find at the same time, in their order; the first error of any, by itself."""
+    found: dict[int, list[ContextEntry]] = {}
+
+    async def run(number: int) -> None:
+        found[number] = await calls[number]()
+
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(first)
-            tasks.start_soon(second)
+            for number in range(len(calls)):
+                tasks.start_soon(run, number)
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from group.exceptions[0].__cause__
+    return [entry for number in sorted(found) for entry in found[number]]

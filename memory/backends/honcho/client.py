@@ -8,6 +8,8 @@ public close, and makes the workspace it is to read from. Its objects take their
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import anyio
@@ -22,19 +24,13 @@ __all__ = ["Connections", "Transport"]
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
 
 
+@dataclass(frozen=True, repr=False)  # headers hold the key
 class Transport:
-    """What ``honcho.http.AsyncHonchoHTTPClient`` offers to the SDK's objects, over one :class:`JsonHttp`.
+    """What ``honcho.http.AsyncHonchoHTTPClient`` offers to the SDK's objects, over one :class:`JsonHttp`."""
 
-    Args:
-        http: the way to the server.
-        headers: of every request.
-        retry_pause_s: wait before the one retry of what may pass by itself, seconds; None: nothing is sent twice.
-    """
-
-    def __init__(self, http: JsonHttp, headers: dict[str, str], retry_pause_s: float | None) -> None:
-        self._http = http
-        self._headers = headers
-        self._retry_pause_s = retry_pause_s
+    http: JsonHttp
+    headers: dict[str, str]
+    retry_pause_s: float | None
 
     async def request(
         self,
@@ -52,36 +48,24 @@ class Transport:
             BackendError: see :meth:`JsonHttp.request`.
         """
         with anyio.fail_after(timeout):
-            return await self._http.request(
+            return await self.http.request(
                 method,
                 path,
                 params=query,
                 json=body,
-                headers={**self._headers, **(headers or {})},
+                headers={**self.headers, **(headers or {})},
                 operation=_named(method, path),
-                retry_pause_s=self._retry_pause_s,
+                retry_pause_s=self.retry_pause_s,
             )
 
-    async def get(self, path: str, **call: Any) -> Any:
-        return await self.request("GET", path, **call)
-
-    async def post(self, path: str, **call: Any) -> Any:
-        return await self.request("POST", path, **call)
-
-    async def put(self, path: str, **call: Any) -> Any:
-        return await self.request("PUT", path, **call)
-
-    async def delete(self, path: str, **call: Any) -> Any:
-        return await self.request("DELETE", path, **call)
+    get = partialmethod(request, "GET")
+    post = partialmethod(request, "POST")
+    put = partialmethod(request, "PUT")
+    delete = partialmethod(request, "DELETE")
 
 
 class Connections:
-    """Makes the SDK's clients of one server.
-
-    Args:
-        options: whose ``base_url`` is set.
-        backend: name of the backend, for errors.
-    """
+    """Makes the SDK's clients of one server."""
 
     def __init__(self, options: HonchoOptions, backend: str) -> None:
         assert options.base_url is not None
@@ -96,7 +80,7 @@ class Connections:
                 401: "the API key is missing, wrong or expired, or no admin key; every scope is a workspace"
             },
         )
-        headers = bearer(options.api_key.get_secret_value() if options.api_key else None)
+        headers = bearer(options.api_key)
         self.reads = Transport(self._http, headers, options.retry_pause_s)
         self.writes = Transport(self._http, headers, None)
         # The synchronous half, which nothing here uses, would load certificates for every scope.

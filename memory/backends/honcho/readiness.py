@@ -133,17 +133,6 @@ class Watch:
             return _pending("idle, but only just")
         return await self._judge(expected, total, writes)
 
-    async def wait(self, timeout_s: float, poll_s: float) -> BackendReadiness:
-        """Look again and again until processed; ``pending`` after ``timeout_s`` seconds."""
-        answer = _pending(f"no answer within {timeout_s:g} s")
-        with anyio.move_on_after(timeout_s):
-            while True:
-                answer = await self.look()
-                if answer.state != "pending":
-                    break
-                await anyio.sleep(poll_s)
-        return answer
-
     def _idle_for(self, rows: tuple[int, int, int], *, busy: bool) -> float:
         """Seconds since which every look saw the same idle queue; 0 until there were some."""
         now = anyio.current_time()

@@ -16,10 +16,12 @@ from memory.adapter import (
     Operation,
     ProvenanceResult,
     ShieldedCalls,
+    unless_missing,
 )
+from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS
 from memory.backends.honcho.translate import METADATA_PREFIX, native_json
-from memory.backends.honcho.workspace import HonchoScope, all_rows, unless_missing
+from memory.backends.honcho.workspace import HonchoScope, all_rows
 
 __all__ = ["MUTATIONS", "QUERIES", "HonchoRecords"]
 
@@ -55,8 +57,6 @@ class HonchoRecords(BaseAdapter):
         """The scope's workspace."""
         raise NotImplementedError
 
-    # -- where it comes from ----------------------------------------------------------------------------
-
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """A message with its event; a conclusion, or all the user's, with what the user said in those sessions.
 
@@ -69,7 +69,10 @@ class HonchoRecords(BaseAdapter):
         home = self.home(request.scope)
         async with home.reading():
             if request.native_id is None:
-                raw = await self._derived_between(home, request)
+                times = {"gte": request.since, "lte": request.until}
+                told = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
+                found = await _conclusions(home, {"created_at": told} if told else None)
+                raw: dict[str, Any] = {"conclusions": found}
             elif request.native_id in home.observed:
                 raw = await self._of_peer(home, request.native_id)
             else:
@@ -83,11 +86,6 @@ class HonchoRecords(BaseAdapter):
             event_ids=tuple(one for one in events if isinstance(one, str)),
             trace=self.trace(request.scope, "Conclusions.list", native_ids=tuple(ids)),
         )
-
-    async def _derived_between(self, home: HonchoScope, request: ProvenanceRequest) -> dict[str, Any]:
-        times = {"gte": request.since, "lte": request.until}
-        filters = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
-        return {"conclusions": await _conclusions(home, {"created_at": filters} if filters else None)}
 
     async def _of_peer(self, home: HonchoScope, peer_id: str) -> dict[str, Any]:
         found = await _conclusions(home, {"observed_id": peer_id})
@@ -107,16 +105,12 @@ class HonchoRecords(BaseAdapter):
                 return {"message": native_json(message)}
         raise ScopeError("native_id: belongs to another scope, or to none")
 
-    # -- diagnostics ------------------------------------------------------------------------------------
-
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """One call of the SDK, by its own name. ``chat`` asks the server's model."""
         home = self.home(request.scope)
         async with home.reading():
             raw = native_json(await _query(home, request.operation, dict(request.arguments)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
-
-    # -- corrections ------------------------------------------------------------------------------------
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """What the SDK can change: ``delete`` or ``create`` a conclusion on the user, ``set_card`` of the user,
@@ -127,14 +121,11 @@ class HonchoRecords(BaseAdapter):
         """
         home = self.home(request.scope)
         changed = await self.shielded.run(home.workspace_id, lambda: _mutate(home, request))
-        ids = [request.native_id] if request.native_id else []
-        if request.operation == "create":
-            ids = [one.id for one in changed]
+        created = changed if request.operation == "create" else ()
+        ids = tuple(one.id for one in created) or ((request.native_id,) if request.native_id else ())
+        trace = self.trace(request.scope, request.operation, native_ids=ids)
         return NativeMutationReceipt(
-            status="committed",
-            native_ids=tuple(ids),
-            raw=native_json(changed),
-            trace=self.trace(request.scope, request.operation, native_ids=tuple(ids)),
+            status="committed", native_ids=ids, raw=native_json(changed), trace=trace
         )
 
 
@@ -152,22 +143,23 @@ async def _said(home: HonchoScope, native_id: str, peer_id: str) -> list[dict[st
 
 async def _query(home: HonchoScope, operation: str, given: dict[str, Any]) -> Any:
     reader, user = home.reader.aio, home.user.aio
+    native_id = _native(given.pop("session_id", None))
+    session: Any = home.native_session(native_id).aio if native_id else None
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "card": user.get_card,
-        "chat": lambda: _chat(home, given),
+        "chat": lambda: _chat(user, native_id, **given),
         "conclusions": lambda: _page(reader.conclusions.list(**given)),
+        "messages": lambda: _page(session.messages(**given)),
         "queue_status": reader.queue_status,
+        "representation": lambda: user.representation(native_id, **given),
         "sessions": lambda: _page(reader.sessions(**given)),
+        "summaries": lambda: session.summaries(),
     }
-    if operation in calls:
-        return await calls[operation]()
-    if operation == "representation":
-        session_id = given.pop("session_id", None)
-        return await user.representation(home.session_id(session_id) if session_id else None, **given)
-    session = home.session(given.pop("session_id"))
-    return await (
-        session.aio.summaries() if operation == "summaries" else _page(session.aio.messages(**given))
-    )
+    return await calls[operation]()
+
+
+def _native(session_id: str | None) -> str | None:
+    return None if session_id is None else IDS.encode(session_id)
 
 
 async def _page(call: Awaitable[Any]) -> dict[str, Any]:
@@ -182,15 +174,9 @@ def _row(record: Any) -> Any:
     return native_json(record)
 
 
-async def _chat(home: HonchoScope, given: dict[str, Any]) -> dict[str, Any]:
-    await home.user.aio.get_card()  # 404 for a user Honcho does not know; the chat would make one
-    session_id = given.get("session_id")
-    content = await home.user.aio.chat(
-        given["query"],
-        session=home.session_id(session_id) if session_id else None,
-        reasoning_level=given.get("reasoning_level"),
-    )
-    return {"content": content}
+async def _chat(user: Any, native_id: str | None, query: str, reasoning_level: Any = None) -> dict[str, Any]:
+    await user.get_card()  # 404 for a user Honcho does not know; the chat would make one
+    return {"content": await user.chat(query, session=native_id, reasoning_level=reasoning_level)}
 
 
 async def _mutate(home: HonchoScope, request: NativeMutationRequest) -> Any:
@@ -199,12 +185,11 @@ async def _mutate(home: HonchoScope, request: NativeMutationRequest) -> Any:
     if request.operation == "delete":
         return await view.delete(request.native_id)
     if request.operation == "create":
-        session_id = given.get("session_id")
-        native_id = home.session_id(session_id) if session_id else None
-        return await view.create([{"content": given["content"], "session_id": native_id}])
+        session = _native(given.get("session_id"))
+        return await view.create([{"content": given["content"], "session_id": session}])
     if request.operation == "set_card":
         return await home.user.aio.set_card(given["peer_card"])
-    session = home.session(given["session_id"])
-    message = await session.aio.get_message(request.native_id)
+    said_in = home.session(given["session_id"]).aio
+    message = await said_in.get_message(request.native_id)
     ours = {METADATA_PREFIX + key: value for key, value in given["metadata"].items()}
-    return await session.aio.update_message(request.native_id, {**message.metadata, **ours})
+    return await said_in.update_message(request.native_id, {**message.metadata, **ours})

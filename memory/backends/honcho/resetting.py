@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 from honcho import Peer
 
+from memory.adapter import unless_missing
 from memory.backends.honcho.options import MAX_ROWS
-from memory.backends.honcho.workspace import HonchoScope, unless_missing
+from memory.backends.honcho.workspace import HonchoScope
 
 __all__ = ["clear", "worked_off"]
 

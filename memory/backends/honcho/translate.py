@@ -174,10 +174,9 @@ def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
         return {"NOT": [_clause(field, {"ne": "eq", "nin": "in"}[operator], value)]}
     if operator == "in":
         # Honcho compares as text, where JSON's booleans are in small letters.
-        texts = [str(one).lower() if isinstance(one, bool) else one for one in value]
-        return {"metadata": {field: {"in": texts}}}
-    if operator == "icontains":
-        return {"metadata": {field: {"icontains": value}}}
+        value = [str(one).lower() if isinstance(one, bool) else one for one in value]
+    if operator in ("in", "icontains"):
+        return {"metadata": {field: {operator: value}}}
     return {"metadata": {"contains": {field: value}}}
 
 
@@ -186,17 +185,13 @@ def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
 
 def native_json(record: Any) -> Any:
     """The SDK's objects as JSON, field by field; times in ISO form."""
-    if hasattr(record, "model_dump"):
-        return {name: native_json(value) for name, value in record}
+    return json.loads(json.dumps(record, default=_fields))
+
+
+def _fields(record: Any) -> Any:
     if isinstance(record, datetime):
         return record.isoformat()
-    if isinstance(record, Mapping):
-        return {name: native_json(value) for name, value in record.items()}
-    if isinstance(record, (list, tuple)):
-        return [native_json(one) for one in record]
-    if record is None or isinstance(record, (str, int, float, bool)):
-        return record
-    return {name: native_json(value) for name, value in vars(record).items()}
+    return dict(record) if hasattr(record, "model_dump") else vars(record)
 
 
 def message_entry(message: Any) -> ContextEntry:

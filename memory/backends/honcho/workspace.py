@@ -11,33 +11,18 @@ import anyio
 from honcho import Peer, Session
 from honcho.api_types import PeerConfig
 
-from memory import MemoryScope
-from memory.adapter import BackendRejected, without_nul
+from memory import MemoryEvent, MemoryScope
+from memory.adapter import BackendProtocolError, BackendRejected, is_missing, unless_missing, without_nul
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.readiness import Watch
 from memory.backends.honcho.translate import Part
 
-__all__ = ["HonchoScope", "all_rows", "is_missing", "unless_missing"]
+__all__ = ["HonchoScope", "all_rows"]
 
 T = TypeVar("T")
 _DELETION_S = 5.0
-
-
-def is_missing(error: BackendRejected) -> bool:
-    """Whether Honcho knows no such record."""
-    return error.diagnostics.get("status") == 404
-
-
-async def unless_missing(call: Awaitable[T]) -> T | None:
-    """The answer, or None where there is no such record."""
-    try:
-        return await call
-    except BackendRejected as error:
-        if not is_missing(error):
-            raise
-        return None
 
 
 async def all_rows(page: Any, most: int | None = None) -> list[Any]:
@@ -55,13 +40,11 @@ async def all_rows(page: Any, most: int | None = None) -> list[Any]:
 
 
 class HonchoScope:
-    """A scope's workspace.
+    """A scope's workspace; ``peer_id`` is the user's, and so is ``user``, a peer to read by.
 
     Attributes:
-        workspace_id, peer_id: its native ids; ``peer_id`` is the user's.
         observed: peers of whom Honcho derives what it concludes.
         reader: an SDK client that makes nothing.
-        user: the user's peer, for reading.
         watch: what was written and may still be under way.
         uncertain: events of which a part may be stored already.
     """
@@ -85,15 +68,9 @@ class HonchoScope:
         self._cleared: anyio.Event | None = None
         self._idle = anyio.Event()
 
-    # -- ids --------------------------------------------------------------------------------------------
-
-    def session_id(self, session_id: str) -> str:
-        """The native id of a session."""
-        return IDS.encode(session_id)
-
     def session(self, session_id: str) -> Any:
         """A session, by our id, for reading."""
-        return self.native_session(self.session_id(session_id))
+        return self.native_session(IDS.encode(session_id))
 
     def native_session(self, native_id: str) -> Any:
         """A session, by Honcho's id, for reading and deleting."""
@@ -103,26 +80,27 @@ class HonchoScope:
         """Who speaks in a role."""
         return {"user": self.peer_id, "assistant": self._options.assistant_peer}.get(role, OTHERS_PEER)
 
-    # -- writing ----------------------------------------------------------------------------------------
-
-    async def add(self, session_id: str, parts: Sequence[Part], created_at: Sequence[Any]) -> list[Any]:
-        """``session.add_messages`` of at most a hundred parts, by peers and in a session that are made first."""
+    async def add(self, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
+        """``session.add_messages`` of at most a hundred parts of one session: their ids. Makes what is missing."""
         await self.watch.begin()
-        peers = {role: await self._peer(self.peer_of(role)) for role in {part.role for part in parts}}
+        session_id, roles = batch[0][0].session_id, [part.role for _, part in batch]
+        peers = {role: await self._peer(self.peer_of(role)) for role in set(roles)}
         session = await self._open_session(session_id)
         messages = [
-            peers[part.role].message(part.content, metadata=part.metadata, created_at=moment)
-            for part, moment in zip(parts, created_at, strict=True)
+            peers[part.role].message(part.content, metadata=part.metadata, created_at=event.timestamp)
+            for event, part in batch
         ]
-        seen = sum(self.peer_of(part.role) in self.observed for part in parts)
+        seen = sum(self.peer_of(role) in self.observed for role in roles)
         try:
-            with self.watch.writing(self.session_id(session_id), seen):
+            with self.watch.writing(IDS.encode(session_id), seen):
                 stored: list[Any] = await session.aio.add_messages(messages)
         except BackendRejected as error:
             if is_missing(error):
                 self._sessions.pop(session_id, None)  # deleted by another client
             raise
-        return stored
+        if len(stored) != len(batch):
+            raise BackendProtocolError(f"{len(batch)} messages were sent, {len(stored)} answered")
+        return [message.id for message in stored]
 
     async def _peer(self, peer_id: str) -> Any:
         if not self._peers:
@@ -137,7 +115,7 @@ class HonchoScope:
     async def _open_session(self, session_id: str) -> Any:
         """The session, made once. One that is being deleted is waited for; it cannot be used until it is gone."""
         if session_id not in self._sessions:
-            native_id, metadata = self.session_id(session_id), {"session_id": session_id}
+            native_id, metadata = IDS.encode(session_id), {"session_id": session_id}
             until = anyio.current_time() + _DELETION_S
             while True:
                 session = await unless_missing(self._writer.aio.session(native_id, metadata=metadata))
@@ -158,8 +136,6 @@ class HonchoScope:
         self._peers.clear()
         self._sessions.clear()
         self._writer._workspace_ensured = False
-
-    # -- looking ----------------------------------------------------------------------------------------
 
     async def stored(self, session_id: str, event_id: str) -> dict[tuple[int, int], str]:
         """The parts of an event that are stored, by their key: ``session.messages`` by metadata."""
@@ -221,8 +197,6 @@ class HonchoScope:
         if answer is None:
             await self.answers()
         return answer
-
-    # -- one reset and many reads -----------------------------------------------------------------------
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:

@@ -82,8 +82,8 @@ def test_the_key_never_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = options(base_url=URL, api_key="sk-secret")
     connections = Connections(chosen, "honcho")
     assert "sk-secret" not in repr(chosen)
-    assert connections.reads._headers == {"Authorization": "Bearer sk-secret"}
-    assert Connections(options(base_url=URL), "honcho").writes._headers == {}
+    assert connections.reads.headers == {"Authorization": "Bearer sk-secret"}
+    assert Connections(options(base_url=URL), "honcho").writes.headers == {}
 
 
 def test_the_example_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
