@@ -5,16 +5,11 @@ The plugin module of the entry point ``memos``. The factory imports the transpor
 
 from __future__ import annotations
 
-from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory.adapter import CAPABILITIES, AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.memos.ids import CUBE_IDS
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.transport import Transport
 
-__all__ = ["MEMOS_CAPABILITIES", "MemosOptions", "memslot_create", "memslot_describe"]
-
-MEMOS_CAPABILITIES = frozenset(
-    {"bulk_ingest", "readiness", "feedback", "native_mutation", "provenance", "native_query"}
-)
+__all__ = ["MemosOptions", "memslot_create", "memslot_describe"]
 
 
 @hookimpl
@@ -24,7 +19,7 @@ def memslot_describe() -> PluginInfo:
         name="memos",
         kind="architecture",
         summary="MemOS: a memory cube per scope on a product server; typed memories, scheduler, feedback",
-        capabilities=MEMOS_CAPABILITIES,
+        capabilities=frozenset(CAPABILITIES),
         consistency="async_derived",
         pet_observability="dated",
         sdk_modules=("httpx",),
@@ -38,16 +33,10 @@ def memslot_describe() -> PluginInfo:
 def memslot_create(settings: AdapterSettings[MemosOptions]) -> MemoryAdapter:
     """Build the adapter; no network until a scope is set up."""
     from memory.backends.memos.adapter import MemosAdapter
-
-    return MemosAdapter(settings, _transport(settings))
-
-
-def _transport(settings: AdapterSettings[MemosOptions]) -> Transport:
-    if settings.options.transport == "http":
-        from memory.backends.memos.http import HttpTransport
-
-        return HttpTransport(settings.options, settings.name)
     from memory.backends.memos.inprocess import InprocessTransport, check_environment
+    from memory.backends.memos.transport import HttpTransport
 
+    if settings.options.transport == "http":
+        return MemosAdapter(settings, HttpTransport(settings.options, settings.name))
     check_environment(settings.options)
-    return InprocessTransport(settings.data_dir, settings.name)
+    return MemosAdapter(settings, InprocessTransport(settings.data_dir, settings.name))

@@ -50,8 +50,7 @@ from memory.backends.memos.client import Native
 from memory.backends.memos.ids import MemosScope, home_of
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Readiness
-from memory.backends.memos.resetting import clear
-from memory.backends.memos.translate import OPERATORS
+from memory.backends.memos.translate import OPERATORS, Requests
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 from memory.backends.memos.writing import Writing
 
@@ -76,14 +75,11 @@ MEMORY_TYPES = (
 
 
 class MemosAdapter(SequentialBulk):
-    """One MemOS, a cube for each scope.
-
-    Args:
-        settings: of the plugin ``memos``.
-        transport: the way to MemOS.
-    """
+    """One MemOS, a cube for each scope."""
 
     shielded: ShieldedCalls
+    # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
+    readiness_doubts = 5
 
     def __init__(self, settings: AdapterSettings[MemosOptions], transport: Transport) -> None:
         options = settings.options
@@ -104,14 +100,9 @@ class MemosAdapter(SequentialBulk):
         self.shielded = ShieldedCalls()
         self._options = options
         self._transport = transport
-        self._native = Native(transport, options)
+        self._native = Native(transport, Requests(options))
         self._shared = tuple(map(MemosScope, options.writable_cubes))
-        self._readiness = Readiness(
-            self._native,
-            redis=options.scheduler == "redis",
-            replaces=options.async_mode == "async",
-            shared=self._shared,
-        )
+        self._readiness = Readiness(self._native, options, self._shared)
         self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._writing = Writing(self._native, options, self._readiness, self._canary, self._shared)
         self._checking = anyio.Lock()
@@ -151,8 +142,6 @@ class MemosAdapter(SequentialBulk):
                 f"the MemOS scheduler still changes memory, {self._options.idle_timeout_s:g} s on",
                 diagnostics={"idle_timeout_s": self._options.idle_timeout_s},
             )
-
-    # -- writing ----------------------------------------------------------------------------------------
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``/product/add``. ``queued`` with ``async``; with ``sync`` ``committed`` once it is found again.
@@ -229,8 +218,6 @@ class MemosAdapter(SequentialBulk):
             trace=self.trace(request.scope, "product/delete_memory"),
         )
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``/product/search`` of the scope's cube and ``readable_cubes``; ``raw`` has every group as MemOS gave it.
 
@@ -272,14 +259,6 @@ class MemosAdapter(SequentialBulk):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
         return await self._readiness.ask(home)
 
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Ask again and again, at most ``timeout_s`` seconds."""
-        home = home_of(scope)
-        started = anyio.current_time()
-        with anyio.move_on_after(timeout_s):
-            await self.shielded.idle(home)
-        return await self._readiness.wait(home, max(0.0, timeout_s - (anyio.current_time() - started)))
-
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """One memory with its sources and the event's fields, or the cube's memories stored in a time range.
 
@@ -290,9 +269,11 @@ class MemosAdapter(SequentialBulk):
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(home_of(request.scope))
-            found = [item for item in listing.items if changed_within(item, request.since, request.until)]
+            found = [
+                item for item in listing.by_id.values() if changed_within(item, request.since, request.until)
+            ]
             raw = {"memories": found}
-        events = dict.fromkeys(one for item in found for one in event_ids(metadata_of(item)))
+        events = dict.fromkeys(one for item in found for one in event_ids(item))
         ids = tuple(str(item.get("id")) for item in found)
         return ProvenanceResult(
             raw=raw,
@@ -306,7 +287,8 @@ class MemosAdapter(SequentialBulk):
         listing = await self._native.listing(home_of(request.scope))
         raw = listing.raw
         if request.operation == "inventory":
-            raw = dict(Counter(str(metadata_of(item).get("memory_type")) for item in listing.items))
+            kinds = (metadata_of(item).get("memory_type") for item in listing.by_id.values())
+            raw = dict(Counter(map(str, kinds)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
     async def _own(self, home: MemosScope, native_id: str) -> tuple[MemosScope, Item]:
@@ -319,8 +301,6 @@ class MemosAdapter(SequentialBulk):
                 return place, item
         raise ScopeError("native_id: belongs to another scope, or to none")
 
-    # -- the rest of the contract -----------------------------------------------------------------------
-
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Wait for the scheduler, delete all of the cube and the scope's own in shared ones, and look again.
 
@@ -328,7 +308,7 @@ class MemosAdapter(SequentialBulk):
         """
         home = home_of(scope)
         idle = await self._readiness.idle(self._options.idle_timeout_s, [home, *self._shared])
-        removed, gone, left = await self.shielded.run(home, lambda: clear(self._native, home, self._shared))
+        removed, gone, left = await self.shielded.run(home, lambda: self._native.clear(home, self._shared))
         await self._readiness.begin(home)
         if not idle:
             left += ("tasks of the scheduler, which may store memories again",)
@@ -363,4 +343,4 @@ class MemosAdapter(SequentialBulk):
 
     async def aclose_native(self) -> None:
         """Close the transport."""
-        await self._native.aclose()
+        await self._transport.aclose()

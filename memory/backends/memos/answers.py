@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from memory.adapter import BackendProtocolError, ContextEntry, parse_time
+from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
     "data_of",
     "event_ids",
     "feedback_ids",
-    "info_of",
+    "is_by",
     "items",
     "metadata_of",
     "relativity_of",
@@ -29,7 +30,6 @@ __all__ = [
     "to_entries",
     "unextracted",
     "untouched",
-    "writer_of",
 ]
 
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
@@ -90,10 +90,10 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
     if not isinstance(data, dict) or "text_mem" not in data:
         raise _unreadable(operation, "groups of memories")
     for group in GROUPS:
-        for bucket in _list_or_none(data.get(group), operation):
+        for bucket in _list(data.get(group), operation, or_none=True):
             if not isinstance(bucket, dict):
                 raise _unreadable(operation, f"{group} by cube")
-            for item in _list_or_none(bucket.get("memories"), operation):
+            for item in _list(bucket.get("memories"), operation, or_none=True):
                 if not isinstance(item, dict):
                     raise _unreadable(operation, f"memories in {group}")
                 yield group, str(bucket.get("cube_id")), item
@@ -116,7 +116,7 @@ def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...
 
 def _entry(group: str, cube_id: str, item: Item, shared: Collection[str]) -> ContextEntry:
     metadata = metadata_of(item)
-    info = info_of(metadata)
+    info = _info(metadata)
     kind = metadata.get("memory_type")
     # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
     owner = str(metadata.get("user_id") or cube_id)
@@ -126,7 +126,7 @@ def _entry(group: str, cube_id: str, item: Item, shared: Collection[str]) -> Con
         score=relativity_of(metadata),
         timestamp=_said_at(info, metadata),
         group=f"{group} {kind}" if isinstance(kind, str) else group,
-        event_ids=event_ids(metadata),
+        event_ids=event_ids(item),
         session_id=metadata.get("session_id"),
         labels=(("cube", owner),) if owner in shared else (),
         scope_ids=None if owner in shared else {"cube_id": owner},
@@ -145,29 +145,25 @@ def relativity_of(metadata: Mapping[str, Any]) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def info_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+def _info(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """The event's fields: under ``info``, or beside MemOS' own where neo4j has flattened it."""
     info = metadata.get("info")
     flat = (*EVENT_KEYS, WRITER)
     return info if isinstance(info, dict) else {key: metadata[key] for key in flat if key in metadata}
 
 
-def writer_of(metadata: Mapping[str, Any]) -> str | None:
-    """In a cube that scopes share, the cube of the scope that wrote this memory."""
-    return info_of(metadata).get(WRITER)
+def is_by(home: MemosScope, item: Item) -> bool:
+    """Whether a memory of a cube that scopes share is what this scope wrote."""
+    return _info(metadata_of(item)).get(WRITER) == home.cube_id
 
 
-def event_ids(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+def event_ids(item: Item) -> tuple[str, ...]:
     """Events a memory comes from, by ``info`` and by the messages it names as sources."""
-    found: dict[str, None] = {}
-    own = info_of(metadata).get("event_id")
-    if isinstance(own, str):
-        found[own] = None
-    for source in _sources(metadata):
-        message_id = source.get("message_id")
-        if isinstance(message_id, str) and "#" in message_id:
-            found[message_id.rpartition("#")[0]] = None
-    return tuple(found)
+    metadata = metadata_of(item)
+    own = _info(metadata).get("event_id")
+    messages = (source.get("message_id") for source in _sources(metadata))
+    named = (one.rpartition("#")[0] for one in messages if isinstance(one, str) and "#" in one)
+    return tuple(dict.fromkeys((*((own,) if isinstance(own, str) else ()), *named)))
 
 
 def rewritten(item: Item) -> bool:
@@ -237,14 +233,11 @@ def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield source
 
 
-def _list(value: Any, operation: str) -> list[Any]:
+def _list(value: Any, operation: str, *, or_none: bool = False) -> list[Any]:
+    value = [] if value is None and or_none else value
     if not isinstance(value, list):
         raise _unreadable(operation, "a list")
     return value
-
-
-def _list_or_none(value: Any, operation: str) -> list[Any]:
-    return [] if value is None else _list(value, operation)
 
 
 def _text(row: Any, name: str, operation: str) -> str:

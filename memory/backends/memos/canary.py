@@ -47,37 +47,33 @@ class Report:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass
 class Canary:
     """One known memory on the server.
 
-    Args:
-        native: the MemOS.
-        options: the block.
+    Attributes:
         shielded: what carries out writes that a mode switch is to wait for.
         where: names the block in errors.
-
-    Attributes:
         filters: ``honoured`` or ``ignored`` by the server's search; None until :meth:`check`.
         relativity: how relevant the server last found the canary to its own text.
         read_only: whether nothing may be stored.
     """
 
-    def __init__(self, native: Native, options: MemosOptions, shielded: ShieldedCalls, where: str) -> None:
-        self._native = native
-        self._options = options
-        self._shielded = shielded
-        self._where = where
-        self.filters: str | None = None
-        self.relativity: float | None = None
-        self.read_only = False
+    native: Native
+    options: MemosOptions
+    shielded: ShieldedCalls
+    where: str
+    filters: str | None = None
+    relativity: float | None = None
+    read_only: bool = False
 
     async def report(self) -> Report:
         """What a search for the canary shows of the server. Writes nothing."""
         if await self._found():
-            if self.relativity not in _UNRANKED or not self._options.rerank:
+            if self.relativity not in _UNRANKED or not self.options.rerank:
                 return Report("ok", "found")
             return Report("degraded", "found, unranked", (_UNRANKED[self.relativity],))
-        if await self._exists():
+        if (await self.native.listing(CANARY)).by_id:
             return Report("unavailable", "not found", (await self._why(),))
         return Report(
             "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
@@ -121,34 +117,34 @@ class Canary:
             return False
         if await self._found(home=_EMPTY):
             raise ConfigError(
-                f"{self._where}.graph_db: this server's searches mix all cubes, so scopes would share memory; "
+                f"{self.where}.graph_db: this server's searches mix all cubes, so scopes would share memory; "
                 "with GRAPH_DB_BACKEND=neo4j run it with MOS_NEO4J_SHARED_DB=true"
             )
         await self._check_filters()
-        return self._options.scheduler != "redis" or await self._check_tasks()
+        return self.options.scheduler != "redis" or await self._check_tasks()
 
     async def _check_filters(self) -> None:
         matching = await self._found(context=_CONTEXT)
         self.filters = "ignored" if await self._found(context="another context") else "honoured"
-        if self._options.filters and not (matching and self.filters == "honoured"):
+        if self.options.filters and not (matching and self.filters == "honoured"):
             did = (
                 "ignored a filter" if self.filters == "ignored" else "found nothing by a filter that matches"
             )
             raise ConfigError(
-                f"{self._where}.graph_db: says {self._options.graph_db}, which filters, but this server {did}; "
+                f"{self.where}.graph_db: says {self.options.graph_db}, which filters, but this server {did}; "
                 "give its GRAPH_DB_BACKEND"
             )
 
     async def _check_tasks(self) -> bool:
         """With Redis every add is a task that can be asked for; a local queue tells of none."""
-        if await self._native.tasks(CANARY):
+        if await self.native.tasks(CANARY):
             return True
         if self.read_only:
             return False
-        if await self._shielded.run(CANARY, self._told_of_a_task):
+        if await self.shielded.run(CANARY, self._told_of_a_task):
             return True
         raise ConfigError(
-            f"{self._where}.scheduler: says redis, but this server tells of no task that it was given, so "
+            f"{self.where}.scheduler: says redis, but this server tells of no task that it was given, so "
             "memory would be called ready too early; run it with MEMSCHEDULER_USE_REDIS_QUEUE=true, or say local"
         )
 
@@ -156,58 +152,54 @@ class Canary:
         added = await self._store()
         try:
             for _ in range(_TASK_LOOKS):
-                if await self._native.tasks(CANARY):
+                if await self.native.tasks(CANARY):
                     return True
                 await anyio.sleep(_TASK_PAUSE_S)
             return False
         finally:
-            await self._native.delete(added, CANARY)
-
-    # -- the memory itself ------------------------------------------------------------------------------
+            await self.native.delete(added, CANARY)
 
     async def _heal(self) -> str | None:
-        """Nothing is found: None once a canary is, else why not. What was stored in vain goes again."""
-        return await self._shielded.run(CANARY, self._renew)
+        """Nothing is found: None once a canary is, else why not.
+
+        The good one is stored first: only then goes what is stored and never found.
+        """
+        return await self.shielded.run(CANARY, self._renew)
 
     async def _renew(self) -> str | None:
-        """The good one first: only then goes what is stored and never found."""
         if await self._found():
             return None  # by another call meanwhile
         if self.read_only:
-            return await self._why() if await self._exists() else None
-        if not (await self._native.found(_TEXT, CANARY)):
+            return await self._why() if (await self.native.listing(CANARY)).by_id else None
+        if not (await self.native.found(_TEXT, CANARY)):
             fresh = await self._store()
-            found = await self._native.found(_TEXT, CANARY)
-            stored = (await self._native.listing(CANARY)).by_id
+            found = await self.native.found(_TEXT, CANARY)
+            stored = (await self.native.listing(CANARY)).by_id
             lost = [one for one in stored if one not in found and (one in fresh or found)]
             if lost:
-                await self._native.delete(lost, CANARY)
+                await self.native.delete(lost, CANARY)
         return None if await self._found() else await self._why()
 
     async def _store(self) -> Sequence[str]:
-        added = await self._native.note(_TEXT, CANARY, {"context": _CONTEXT})
+        added = await self.native.note(_TEXT, CANARY, {"context": _CONTEXT})
         if not added:
             raise BackendUnavailable(
                 "setup_scope: MemOS answered 200 and stored nothing; see the server's log"
             )
         return [one.native_id for one in added]
 
-    async def _exists(self) -> bool:
-        """Whether the canary is stored, found or not."""
-        return bool((await self._native.listing(CANARY)).by_id)
-
     async def _why(self) -> str:
         """What keeps the canary from being found."""
-        mode = self._options.search_mode
-        if mode != "fast" and await self._native.found(_TEXT, CANARY):
+        mode = self.options.search_mode
+        if mode != "fast" and await self.native.found(_TEXT, CANARY):
             return unfound_by(mode)
         return _LOST
 
     async def _found(self, home: MemosScope = CANARY, context: str | None = None) -> bool:
         where = None
         if context is not None:
-            where = native_filter({"context": {"eq": context}}, self._options.graph_db)
-        found = await self._native.found(_TEXT, home, where=where, mode=self._options.search_mode)
+            where = native_filter({"context": {"eq": context}}, self.options.graph_db)
+        found = await self.native.found(_TEXT, home, where=where, mode=self.options.search_mode)
         for item in found.values():
             self.relativity = relativity_of(metadata_of(item))
         return bool(found)

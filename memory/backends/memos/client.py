@@ -13,70 +13,53 @@ from memory.backends.memos.answers import (
     added,
     count_busy,
     data_of,
+    event_ids,
     feedback_ids,
+    is_by,
     items,
-    metadata_of,
     task_states,
-    writer_of,
 )
 from memory.backends.memos.ids import MemosScope
-from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Body, Requests
 from memory.backends.memos.transport import Transport
 
-__all__ = ["Listing", "Native", "is_by"]
+__all__ = ["Listing", "Native"]
 
 _ACTIVE = frozenset({"waiting", "pending", "in_progress"})
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All memories of a cube.
-
-    Attributes:
-        raw: the groups as MemOS gave them; PostgreSQL puts every memory into every group.
-        by_id: each memory once.
-    """
+    """All memories of a cube, by id, in MemOS' order; ``raw`` groups them, on PostgreSQL all in every group."""
 
     raw: Any
     by_id: Mapping[str, Item]
 
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """The memories, in MemOS' order."""
-        return tuple(self.by_id.values())
 
-
+@dataclass(eq=False)
 class Native:
-    """One MemOS behind a transport.
+    """One MemOS behind a transport."""
 
-    Args:
-        transport: the way there.
-        options: the block.
-    """
-
-    def __init__(self, transport: Transport, options: MemosOptions) -> None:
-        self.requests = Requests(options)
-        self._transport = transport
-        self._redis = options.scheduler == "redis"
+    transport: Transport
+    requests: Requests
 
     async def health(self) -> dict[str, Any]:
         """What the server says of itself, which is always that it is healthy."""
-        answer = await self._transport.call("health", {})
+        answer = await self.transport.call("health", {})
         return answer if isinstance(answer, dict) else {}
 
     async def add(self, event: MemoryEvent, home: MemosScope, place: MemosScope) -> tuple[Added, ...]:
         """``/product/add`` to one cube; empty where MemOS kept nothing."""
-        return added(await self._transport.call("add", self.requests.add(event, home, place)))
+        return added(await self.transport.call("add", self.requests.add(event, home, place)))
 
     async def note(self, text: str, home: MemosScope, info: dict[str, str]) -> tuple[Added, ...]:
         """``/product/add`` of a text as it is."""
-        return added(await self._transport.call("add", self.requests.note(text, home, info)))
+        return added(await self.transport.call("add", self.requests.note(text, home, info)))
 
     async def search(self, request: RetrieveRequest, home: MemosScope, mode: str | None = None) -> Any:
         """``/product/search``: the groups; by default in the configured mode."""
         body = self.requests.search(request, home, mode)
-        return data_of(await self._transport.call("search", body), "search")
+        return data_of(await self.transport.call("search", body), "search")
 
     async def found(
         self,
@@ -89,13 +72,13 @@ class Native:
     ) -> dict[str, Item]:
         """The memories that a search for ``text`` finds, by id. With ``fine`` they would be others."""
         body = self.requests.ask(text, home, session_id=session_id, where=where, mode=mode)
-        data = data_of(await self._transport.call("search", body), "search")
+        data = data_of(await self.transport.call("search", body), "search")
         return {str(item.get("id")): item for _, _, item in items(data, "search")}
 
     async def listing(self, home: MemosScope, native_id: str | None = None) -> Listing:
         """``/product/get_memory``: the cube's memories, or at least the one of ``native_id``."""
         body = self.requests.listing(home, native_id=native_id)
-        data = data_of(await self._transport.call("get_memory", body), "get_memory")
+        data = data_of(await self.transport.call("get_memory", body), "get_memory")
         return Listing(data, {str(item.get("id")): item for _, _, item in items(data, "get_memory")})
 
     async def stored(self, home: MemosScope, place: MemosScope) -> Mapping[str, Item]:
@@ -105,38 +88,58 @@ class Native:
             return rows
         return {one: item for one, item in rows.items() if is_by(home, item)}
 
-    async def clear(self, home: MemosScope) -> None:
-        """``/product/delete_memory`` for the whole cube; what MemOS says of it is wrong more often than not."""
-        data_of(await self._transport.call("delete_memory", self.requests.clear(home)), "delete_memory")
+    async def clear(
+        self, home: MemosScope, shared: Sequence[MemosScope]
+    ) -> tuple[int, bool, tuple[str, ...]]:
+        """Delete all of a cube, and in those that scopes share what is its alone; look whether it is gone.
+
+        MemOS' own answer is wrong more often than not.
+
+        Returns:
+            How many memories went; whether all did that are the scope's alone; and what stays.
+        """
+        before = (await self.listing(home)).by_id
+        data_of(await self.transport.call("delete_memory", self.requests.clear(home)), "delete_memory")
+        rest = tuple((await self.listing(home)).by_id)
+        if rest:  # written into this cube by another user than ours
+            await self.delete(rest, home)
+            rest = tuple((await self.listing(home)).by_id)
+        removed, gone, left = len(before) - len(rest), not rest, []
+        for place in shared:
+            mine = await self.stored(home, place)
+            # One that MemOS has merged may be another scope's as well.
+            alone = [one for one, item in mine.items() if len(event_ids(item)) < 2]
+            after = mine
+            if alone:
+                await self.delete(alone, place)
+                after = await self.stored(home, place)
+            removed += len(mine) - len(after)
+            gone = gone and after.keys().isdisjoint(alone)
+            if merged := len(mine) - len(alone):
+                left.append(
+                    f"{merged} memories in the shared cube {place.cube_id}, made of more than one event"
+                )
+        return removed, gone, tuple(left)
 
     async def delete(self, native_ids: Sequence[str], home: MemosScope) -> Any:
         """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""
-        return await self._transport.call("delete_memory", self.requests.delete(native_ids, home))
+        return await self.transport.call("delete_memory", self.requests.delete(native_ids, home))
 
     async def feedback(self, feedback: MemoryFeedback, home: MemosScope) -> tuple[str, ...]:
         """``/product/feedback``, carried out: ids of the memories it changed."""
-        return feedback_ids(await self._transport.call("feedback", self.requests.feedback(feedback, home)))
+        return feedback_ids(await self.transport.call("feedback", self.requests.feedback(feedback, home)))
 
     async def busy(self, homes: Sequence[MemosScope]) -> int:
         """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
-        if not self._redis:
+        if not self.requests.options.redis:
             return await self.busy_for_all()
         states = [state for home in homes for state in (await self.tasks(home)).values()]
         return sum(state in _ACTIVE for state in states)
 
     async def busy_for_all(self) -> int:
         """Tasks of all users that wait or run."""
-        return count_busy(await self._transport.call("all_status", {}))
+        return count_busy(await self.transport.call("all_status", {}))
 
     async def tasks(self, home: MemosScope) -> dict[str, str]:
         """State of each task of a user; always empty without Redis."""
-        return task_states(await self._transport.call("task_status", {"user_id": home.user_id}))
-
-    async def aclose(self) -> None:
-        """Close the transport."""
-        await self._transport.aclose()
-
-
-def is_by(home: MemosScope, item: Item) -> bool:
-    """Whether a memory of a shared cube is what this scope wrote."""
-    return writer_of(metadata_of(item)) == home.cube_id
+        return task_states(await self.transport.call("task_status", {"user_id": home.user_id}))

@@ -19,7 +19,7 @@ from memory import ConfigError
 from memory.adapter import BackendRejected, NativeWorker, PluginLoadError, normalise_error
 from memory.backends.memos.guard import contained
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.transport import Operation
+from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
 
 __all__ = ["InprocessTransport", "check_environment"]
 
@@ -53,17 +53,14 @@ class InprocessTransport:
     Args:
         data_dir: where MemOS puts its ``.memos``.
         backend_name: for errors.
-        threads: native calls at a time.
     """
 
     name = "inprocess"
 
-    def __init__(self, data_dir: Path, backend_name: str, *, threads: int = 4) -> None:
+    def __init__(self, data_dir: Path, backend_name: str) -> None:
         self._data_dir = data_dir
         self._backend_name = backend_name
-        self._worker = NativeWorker(threads, name="memslot-memos")
-        self._engine: _Engine | None = None
-        self._opening = threading.Lock()
+        self._worker = NativeWorker(MAX_CONCURRENCY, name="memslot-memos")
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
         """The handler's answer; see :class:`~memory.backends.memos.transport.Transport`.
@@ -71,7 +68,9 @@ class InprocessTransport:
         MemOS' own model of the request checks the body first.
         """
         try:
-            return await self._worker.run(lambda: self._opened().answer(operation, body))
+            return await self._worker.run(
+                lambda: _shared.engine(self, self._data_dir).answer(operation, body)
+            )
         except Exception as error:
             raise normalise_error(error, backend_name=self._backend_name, operation=operation) from error
 
@@ -80,18 +79,7 @@ class InprocessTransport:
 
         Two of its threads, daemons that watch its queue, outlive that by up to five minutes.
         """
-        await self._worker.aclose(self._release, timeout_s=30.0)
-
-    def _opened(self) -> _Engine:
-        with self._opening:
-            if self._engine is None:
-                self._engine = _shared.acquire(self._data_dir)
-            return self._engine
-
-    def _release(self) -> None:
-        if self._engine is not None:
-            self._engine = None
-            _shared.release()
+        await self._worker.aclose(lambda: _shared.release(self), timeout_s=30.0)
 
 
 def check_environment(options: MemosOptions, environment: Mapping[str, str] = os.environ) -> None:
@@ -111,21 +99,19 @@ def check_environment(options: MemosOptions, environment: Mapping[str, str] = os
             f"{_FIELD}.transport: inprocess takes MemOS' settings from the environment; "
             f"set {', '.join(missing)}, or use transport: http"
         )
-    _check_agrees(
-        "graph_db", options.graph_db, "GRAPH_DB_BACKEND", environment.get("GRAPH_DB_BACKEND", "").lower()
-    )
     queue = "redis" if _is_true(environment, "MEMSCHEDULER_USE_REDIS_QUEUE") else "local"
-    _check_agrees("scheduler", options.scheduler, "MEMSCHEDULER_USE_REDIS_QUEUE", queue)
+    graph = environment.get("GRAPH_DB_BACKEND", "").lower() or "another"
+    for option, wanted, setting, found in (
+        ("graph_db", options.graph_db, "GRAPH_DB_BACKEND", graph),
+        ("scheduler", options.scheduler, "MEMSCHEDULER_USE_REDIS_QUEUE", queue),
+    ):
+        if found != wanted:
+            raise ConfigError(
+                f"{_FIELD}.{option}: is {wanted}, but {setting} means {found}; change one of the two"
+            )
     if options.graph_db == "neo4j" and not _is_true(environment, "MOS_NEO4J_SHARED_DB"):
         raise ConfigError(
             f"{_FIELD}.graph_db: set MOS_NEO4J_SHARED_DB=true; else MemOS mixes all cubes in neo4j"
-        )
-
-
-def _check_agrees(option: str, wanted: str, setting: str, found: str) -> None:
-    if found != wanted:
-        raise ConfigError(
-            f"{_FIELD}.{option}: is {wanted}, but {setting} means {found or 'another'}; change one of the two"
         )
 
 
@@ -153,28 +139,38 @@ class _Engine:
         tracker = TaskStatusTracker(redis_client=parts["redis_client"])
         memories, scheduler = handlers.memory_handler, handlers.scheduler_handler
         cube = parts["naive_mem_cube"]
-        self._routes: dict[Operation, Callable[[Mapping[str, Any]], Any]] = {
-            "add": lambda body: adding.handle_add_memories(_checked(models.APIADDRequest, body)),
-            "search": lambda body: searching.handle_search_memories(_checked(models.APISearchRequest, body)),
-            "feedback": lambda body: feedback.handle_feedback_memories(
-                _checked(models.APIFeedbackRequest, body)
+        told = {"status": "healthy", "service": "memos", "version": __version__}
+        # What makes the request of a body, and what answers it.
+        self._routes: dict[Operation, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
+            "add": (models.APIADDRequest, adding.handle_add_memories),
+            "search": (models.APISearchRequest, searching.handle_search_memories),
+            "feedback": (models.APIFeedbackRequest, feedback.handle_feedback_memories),
+            "get_memory": (models.GetMemoryRequest, lambda asked: memories.handle_get_memories(asked, cube)),
+            "delete_memory": (
+                models.DeleteMemoryRequest,
+                lambda asked: memories.handle_delete_memories(asked, cube),
             ),
-            "get_memory": lambda body: memories.handle_get_memories(
-                _checked(models.GetMemoryRequest, body), cube
+            "all_status": (
+                dict,
+                lambda _: scheduler.handle_scheduler_allstatus(parts["mem_scheduler"], tracker),
             ),
-            "delete_memory": lambda body: memories.handle_delete_memories(
-                _checked(models.DeleteMemoryRequest, body), cube
+            "task_status": (
+                dict,
+                lambda asked: scheduler.handle_scheduler_status(status_tracker=tracker, **asked),
             ),
-            "all_status": lambda body: scheduler.handle_scheduler_allstatus(parts["mem_scheduler"], tracker),
-            "task_status": lambda body: scheduler.handle_scheduler_status(status_tracker=tracker, **body),
-            "health": lambda body: {"status": "healthy", "service": "memos", "version": __version__},
+            "health": (dict, lambda _: told),
         }
 
     def answer(self, operation: Operation, body: Mapping[str, Any]) -> Any:
         """What the product server would answer, as JSON values."""
         from fastapi.encoders import jsonable_encoder
 
-        return jsonable_encoder(self._routes[operation](body))
+        model, handler = self._routes[operation]
+        try:
+            request = model(**body)
+        except ValueError as error:  # never sent, unlike what fails on an answer
+            raise BackendRejected("MemOS refused the form of the request") from error
+        return jsonable_encoder(handler(request))
 
     def close(self) -> None:
         from memos.api.lifecycle import shutdown_components
@@ -186,14 +182,6 @@ class _Engine:
         _drop_scratch(self._components["mem_scheduler"].db_engine)
 
 
-def _checked(model: Callable[..., Any], body: Mapping[str, Any]) -> Any:
-    """MemOS' own model of a request; what it refuses was never sent, unlike what fails on an answer."""
-    try:
-        return model(**body)
-    except ValueError as error:
-        raise BackendRejected("MemOS refused the form of the request") from error
-
-
 def _drop_scratch(database: Any) -> None:
     """MemOS gives its scheduler an SQLite file in a new temporary directory, and leaves both."""
     file = Path(str(database.url.database))
@@ -203,25 +191,25 @@ def _drop_scratch(database: Any) -> None:
 
 
 class _Shared:
-    """The MemOS of this process, and how many use it."""
+    """The MemOS of this process, and who uses it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self._users: set[object] = set()
         self._engine: _Engine | None = None
 
-    def acquire(self, data_dir: Path) -> _Engine:
+    def engine(self, user: object, data_dir: Path) -> _Engine:
         with self._lock:
             if self._engine is None:
                 with contained(data_dir):
                     self._engine = _Engine()
-            self._users += 1
+            self._users.add(user)
             return self._engine
 
-    def release(self) -> None:
+    def release(self, user: object) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._engine is not None:
+            self._users.discard(user)
+            if not self._users and self._engine is not None:
                 engine, self._engine = self._engine, None
                 engine.close()
 

@@ -83,19 +83,14 @@ class MemosOptions(PluginOptions):
     idle_timeout_s: float = Field(default=30.0, ge=0)
     """How long a reset or a switch to read-only waits for the scheduler to finish, seconds."""
 
-    @field_validator("transport", mode="before")
+    @field_validator("transport", "mode", mode="before")
     @classmethod
-    def _no_cloud(cls, transport: Any) -> Any:
-        if transport == "cloud":
+    def _is_elsewhere(cls, chosen: Any) -> Any:
+        if chosen == "cloud":
             raise ValueError(_NO_CLOUD)
-        return transport
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _of_writing(cls, mode: Any) -> Any:
-        if mode == "mixture":
+        if chosen == "mixture":
             raise ValueError("mixture is a way to search; set search_mode: mixture, and leave mode out")
-        return mode
+        return chosen
 
     @field_validator("readable_cubes", "writable_cubes")
     @classmethod
@@ -140,6 +135,11 @@ class MemosOptions(PluginOptions):
         if self.allow_sharing and not self.writable_cubes:
             raise ValueError("allow_sharing: goes with writable_cubes; name some, or leave it out")
         return self
+
+    @property
+    def redis(self) -> bool:
+        """Whether the scheduler keeps its tasks in Redis, and tells of each."""
+        return self.scheduler == "redis"
 
     @property
     def filters(self) -> bool:

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
 
 from memory import BackendError, BackendReadiness
-from memory.adapter import BackendProtocolError, pause
-from memory.backends.memos.answers import Added, Item, event_ids, metadata_of, unextracted, untouched
-from memory.backends.memos.client import Native, is_by
+from memory.adapter import BackendProtocolError
+from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextracted, untouched
+from memory.backends.memos.client import Native
 from memory.backends.memos.ids import MemosScope
+from memory.backends.memos.options import MemosOptions
 
 __all__ = ["Status", "Readiness", "Written"]
 
 Status = Literal["committed", "queued", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
-_DOUBTS = 5
 _SECOND_LOOK_S = 0.05
 _RAW = "the language model behind MemOS failed, and text was kept as it is"
 _LOST = "memories are stored, but a search finds none: the embedder, reranker or index behind MemOS failed"
@@ -46,38 +46,30 @@ class Written:
     added: tuple[Added, ...] = ()
 
 
+@dataclass(eq=False)
 class Readiness:
-    """Asks a MemOS how far it is.
+    """Asks a MemOS how far it is; ``shared`` are cubes that every scope writes to besides its own."""
 
-    Args:
-        native: the MemOS.
-        redis: the scheduler keeps its tasks in Redis.
-        replaces: it replaces what is added.
-        shared: cubes that every scope writes to besides its own.
-    """
-
-    def __init__(
-        self, native: Native, *, redis: bool, replaces: bool, shared: Sequence[MemosScope] = ()
-    ) -> None:
-        self._native = native
-        self._redis = redis
-        self._replaces = replaces
-        self._shared = shared
-        # By cube and event: not yet seen stored and found.
-        self._open: dict[MemosScope, dict[tuple[MemosScope, str], Written]] = {}
-        self._old_failures: dict[MemosScope, frozenset[str]] = {}
-        self._unreconciled: dict[MemosScope, object] = {}  # each write leaves a mark of its own
+    native: Native
+    options: MemosOptions
+    shared: Sequence[MemosScope]
+    # By cube and event: not yet seen stored and found.
+    _open: dict[MemosScope, dict[tuple[MemosScope, str], Written]] = field(default_factory=dict)
+    _old_failures: dict[MemosScope, frozenset[str]] = field(default_factory=dict)
+    _unreconciled: dict[MemosScope, object] = field(
+        default_factory=dict
+    )  # each write leaves a mark of its own
 
     async def begin(self, home: MemosScope) -> None:
         """A new or an emptied scope: what failed before is not held against what will be written."""
         self._open.pop(home, None)
         self._unreconciled.pop(home, None)
-        if self._redis:
+        if self.options.redis:
             self._old_failures[home] = await self._failures(home)
 
     async def meet(self, home: MemosScope) -> None:
         """:meth:`begin`, but for a scope that is known already."""
-        if self._redis and home not in self._old_failures:
+        if self.options.redis and home not in self._old_failures:
             await self.begin(home)
 
     def forget(self, home: MemosScope, place: MemosScope, item: Item) -> None:
@@ -88,7 +80,7 @@ class Readiness:
             for one in waiting.values()
             if any(it.native_id == item.get("id") for it in one.added)
         }
-        for event_id in made_of.union(event_ids(metadata_of(item))):
+        for event_id in made_of.union(event_ids(item)):
             waiting.pop((place, event_id), None)
 
     def wrote(self, home: MemosScope, written: Written | None = None) -> None:
@@ -100,8 +92,6 @@ class Readiness:
     def refused(self, home: MemosScope, written: Written) -> None:
         """This event was certainly not stored in that cube."""
         self._open.get(home, {}).pop((written.place, written.event_id), None)
-
-    # -- the scheduler ----------------------------------------------------------------------------------
 
     async def idle(self, timeout_s: float, homes: Sequence[MemosScope] | None = None) -> bool:
         """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
@@ -119,11 +109,11 @@ class Readiness:
 
     async def _busy(self, homes: Sequence[MemosScope]) -> int:
         """Tasks under way. The local queue counts none while it hands one over, so none is looked at twice."""
-        busy = await self._native.busy(homes)
-        if busy or self._redis or self._unreconciled.keys().isdisjoint(homes):
+        busy = await self.native.busy(homes)
+        if busy or self.options.redis or self._unreconciled.keys().isdisjoint(homes):
             return busy
         await anyio.sleep(_SECOND_LOOK_S)
-        return await self._native.busy(homes)
+        return await self.native.busy(homes)
 
     def _reconcile(self, homes: Sequence[MemosScope], before: Mapping[MemosScope, object]) -> None:
         """Nothing is under way for them, but what was written since they were asked about."""
@@ -131,41 +121,24 @@ class Readiness:
             if home in before and self._unreconciled.get(home) is before[home]:
                 del self._unreconciled[home]
 
-    # -- the answer -------------------------------------------------------------------------------------
-
     async def ask(self, home: MemosScope) -> BackendReadiness:
         """The scope's state now."""
-        before, places = dict(self._unreconciled), (home, *self._shared)
+        before, places = dict(self._unreconciled), (home, *self.shared)
         busy = await self._busy(places)
         if busy:
-            whose = ", of all who write to shared cubes" if self._shared else ""
-            whose = whose if self._redis else ", of all users of this server"
+            whose = ", of all who write to shared cubes" if self.shared else ""
+            whose = whose if self.options.redis else ", of all users of this server"
             return BackendReadiness(
                 state="pending",
                 pending_count=busy if not whose else None,
                 detail=f"{busy} tasks under way{whose}",
             )
-        if self._redis:
+        if self.options.redis:
             failed = await self._failures(home) - self._old_failures.get(home, frozenset())
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
         self._reconcile(places, before)
         return await self._judge(home)
-
-    async def wait(self, home: MemosScope, timeout_s: float) -> BackendReadiness:
-        """Ask until the answer is ``ready``, or stays ``unknown`` or ``failed``; at most ``timeout_s`` seconds."""
-        answer = BackendReadiness(state="pending", detail="no answer yet")
-        with anyio.move_on_after(timeout_s):
-            wait_s, doubts = _FIRST_PAUSE_S, 0
-            while doubts < _DOUBTS:
-                answer = await self.ask(home)
-                if answer.state == "ready":
-                    break
-                # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
-                doubts += answer.state in ("unknown", "failed")
-                await pause(wait_s)
-                wait_s = min(wait_s * 2, _LONGEST_PAUSE_S)
-        return answer
 
     async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
         """Whether a search finds all that was just written: the status of its receipt, and what that should say.
@@ -177,12 +150,12 @@ class Readiness:
         try:
             for memory in written.added:
                 if memory.native_id not in found:
-                    found |= await self._native.found(
+                    found |= await self.native.found(
                         memory.text, written.place, session_id=written.session_id
                     )
             lost = [memory.native_id for memory in written.added if memory.native_id not in found]
             # MemOS answers with ids even where its database is gone.
-            stored = (await self._native.listing(written.place, lost[0])).by_id if lost else {}
+            stored = (await self.native.listing(written.place, lost[0])).by_id if lost else {}
         except BackendError as error:
             return "unknown", (f"MemOS gave ids, and whether they are stored could not be seen: {error}",)
         if not lost:
@@ -201,9 +174,9 @@ class Readiness:
         detail = "nothing is stored"
         failed: list[str] = []
         unknown: list[str] = []
-        for place in (home, *self._shared):
+        for place in (home, *self.shared):
             stored = await (
-                self._native.stored(home, home) if place == home else self._shared_rows(home, place)
+                self.native.stored(home, home) if place == home else self._shared_rows(home, place)
             )
             raw = sum(map(unextracted, stored.values()))
             untold = sum(map(self._untold, stored.values()))
@@ -229,12 +202,12 @@ class Readiness:
         """What the events in question became in a shared cube, which may be large: searched for, at last listed."""
         rows: dict[str, Item] = {}
         for written in self._waiting(home, place):
-            if not any(written.event_id in event_ids(metadata_of(item)) for item in rows.values()):
+            if not any(written.event_id in event_ids(item) for item in rows.values()):
                 text = written.added[0].text if written.added else ""
-                found = await self._native.found(text, place, session_id=written.session_id) if text else {}
+                found = await self.native.found(text, place, session_id=written.session_id) if text else {}
                 mine = {one: item for one, item in found.items() if is_by(home, item)}
-                if not any(written.event_id in event_ids(metadata_of(item)) for item in mine.values()):
-                    return await self._native.stored(home, place)
+                if not any(written.event_id in event_ids(item) for item in mine.values()):
+                    return await self.native.stored(home, place)
                 rows |= mine
         return rows
 
@@ -242,7 +215,7 @@ class Readiness:
         return [written for written in self._open.get(home, {}).values() if written.place == place]
 
     def _untold(self, item: Item) -> bool:
-        return self._replaces and untouched(item)
+        return self.options.async_mode == "async" and untouched(item)
 
     async def _unfound(
         self, home: MemosScope, place: MemosScope, stored: Mapping[str, Item]
@@ -253,7 +226,7 @@ class Readiness:
         """
         of_event: defaultdict[str, list[Item]] = defaultdict(list)
         for item in stored.values():
-            for event_id in event_ids(metadata_of(item)):
+            for event_id in event_ids(item):
                 of_event[event_id].append(item)
         gone = crowded = lost = 0
         seen: dict[str, Item] = {}
@@ -265,7 +238,7 @@ class Readiness:
                 gone += 1
                 continue
             if not _among(mine, seen):
-                found = await self._native.found(
+                found = await self.native.found(
                     str(mine[0].get("memory")), place, session_id=written.session_id
                 )
                 lost += not found
@@ -276,13 +249,11 @@ class Readiness:
                 # Of its own cube everything is judged anew each time.
                 self._open.get(home, {}).pop((place, written.event_id), None)
         if not waiting and stored:
-            lost += not await self._native.found(str(next(iter(stored.values())).get("memory")), place)
+            lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), place)
         return gone, 0 if lost else crowded, lost
 
     async def _failures(self, home: MemosScope) -> frozenset[str]:
-        return frozenset(
-            task for task, state in (await self._native.tasks(home)).items() if state == "failed"
-        )
+        return frozenset(task for task, state in (await self.native.tasks(home)).items() if state == "failed")
 
 
 def _among(items: Sequence[Item], found: Mapping[str, Item]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from memory import InputError, MemoryEvent, MemoryFeedback, Message, RetrieveRequest
@@ -34,24 +35,18 @@ OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})
 _NATIVE_OPERATOR = {"contains": "like"}
 
 
+@dataclass(frozen=True)
 class Requests:
-    """Builds every request; both transports send what it builds.
+    """Builds every request; both transports send what it builds."""
 
-    Args:
-        options: the block.
-    """
-
-    def __init__(self, options: MemosOptions) -> None:
-        self._options = options
-
-    # -- writing ----------------------------------------------------------------------------------------
+    options: MemosOptions
 
     def add(self, event: MemoryEvent, home: MemosScope, place: MemosScope | None = None) -> Body:
         """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``.
 
         ``place``, a cube that scopes share, is written by its own user, as any cube, and told whose event it is.
         """
-        options, place = self._options, place or home
+        options, place = self.options, place or home
         writer = {} if place == home else {WRITER: home.cube_id}
         body: Body = {
             "user_id": place.user_id,
@@ -104,8 +99,6 @@ class Requests:
             }
         )
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     def search(self, request: RetrieveRequest, home: MemosScope, mode: str | None = None) -> Body:
         """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
 
@@ -115,17 +108,17 @@ class Requests:
             InputError: a filter's key cannot stand in the graph database's language.
         """
         query = request.query
-        if not self._options.filters:  # nothing can be filtered, so CS is left to the meaning of the query
+        if not self.options.filters:  # nothing can be filtered, so CS is left to the meaning of the query
             query = "\n".join((query, *request.cs_filters.values()))
         body = self.ask(
             query,
             home,
             session_id=request.session_id,
             most=request.budget.max_items,
-            where=native_filter(request.where, self._options.graph_db) if self._options.filters else None,
+            where=native_filter(request.where, self.options.graph_db) if self.options.filters else None,
             mode=mode,
         )
-        body["readable_cube_ids"] = list(dict.fromkeys((home.cube_id, *self._options.readable_cubes)))
+        body["readable_cube_ids"] = list(dict.fromkeys((home.cube_id, *self.options.readable_cubes)))
         return without_nul(body)
 
     def ask(
@@ -139,7 +132,7 @@ class Requests:
         mode: str | None = None,
     ) -> Body:
         """A search of one cube, by default in the configured mode; ``most`` bounds each group by itself."""
-        options = self._options
+        options = self.options
 
         def at_most(configured: int) -> int:
             return configured if most is None else min(configured, most)
@@ -172,7 +165,7 @@ class Requests:
 
     def listing(self, home: MemosScope, *, native_id: str | None = None) -> Body:
         """``GetMemoryRequest``: all of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
-        by_id = {"and": [{"id": native_id}]} if native_id is not None and self._options.filters else None
+        by_id = {"and": [{"id": native_id}]} if native_id is not None and self.options.filters else None
         return {
             "mem_cube_id": home.cube_id,
             "user_id": None,
@@ -183,8 +176,6 @@ class Requests:
             "page": None,
             "page_size": None,
         }
-
-    # -- deleting ---------------------------------------------------------------------------------------
 
     @staticmethod
     def clear(home: MemosScope) -> Body:

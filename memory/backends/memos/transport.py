@@ -1,7 +1,8 @@
-"""The seam between the adapter and a MemOS: one call for each operation, JSON in and JSON out.
+"""The ways to a MemOS: one call for each operation, JSON in and JSON out.
 
-``http`` asks a product server; ``inprocess`` runs the same handlers here. Bodies come from
-:mod:`translate`, answers go to :mod:`answers`; a transport changes neither.
+``http`` asks a product server; ``inprocess`` (:mod:`inprocess`) runs the same handlers here. Bodies come from
+:mod:`translate`, answers go to :mod:`answers`; a transport changes neither. Imports no MemOS, which would take ten
+seconds and change logging.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-__all__ = ["MAX_CONCURRENCY", "Operation", "Transport"]
+from memory.adapter import JsonHttp, bearer
+from memory.backends.memos.options import MemosOptions
+
+__all__ = ["MAX_CONCURRENCY", "ROUTES", "HttpTransport", "Operation", "Transport"]
 
 MAX_CONCURRENCY = 4
 """Calls at a time. More make the server slower and exhaust its database connections: of eight searches at once one
@@ -18,25 +22,29 @@ in five came back empty, with a status of 200."""
 Operation = Literal[
     "add", "search", "get_memory", "delete_memory", "feedback", "all_status", "task_status", "health"
 ]
-"""What is asked of MemOS: ``/product/<name>``, ``/product/scheduler/allstatus``, ``/product/scheduler/status``,
-``/health``. Never ``task_queue_status``: without Redis it starts a Redis server on every interface."""
+ROUTES: Mapping[Operation, tuple[str, str]] = {
+    "add": ("POST", "/product/add"),
+    "search": ("POST", "/product/search"),
+    "get_memory": ("POST", "/product/get_memory"),
+    "delete_memory": ("POST", "/product/delete_memory"),
+    "feedback": ("POST", "/product/feedback"),
+    "all_status": ("GET", "/product/scheduler/allstatus"),
+    "task_status": ("GET", "/product/scheduler/status"),
+    "health": ("GET", "/health"),
+}
+"""What is asked of MemOS. Never ``task_queue_status``: without Redis it starts a Redis, on every interface."""
 
 
 class Transport(Protocol):
-    """A way to one MemOS."""
+    """A way to one MemOS; ``name`` is that of the option."""
 
     name: str
-    """As in ``memory.backends.memos.transport``."""
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """Carry one operation out.
+        """The whole answer as JSON values, such as ``{"code": 200, "message": ..., "data": ...}``.
 
         Args:
-            operation: the native operation.
             body: the request's fields; for ``all_status``, ``task_status`` and ``health`` the query parameters.
-
-        Returns:
-            The whole answer as JSON values, such as ``{"code": 200, "message": ..., "data": ...}``.
 
         Raises:
             BackendError: no answer, an error status, or no JSON. Failures that MemOS hides in a successful answer
@@ -47,3 +55,31 @@ class Transport(Protocol):
     async def aclose(self) -> None:
         """Release connections, threads and clients. Idempotent."""
         ...
+
+
+class HttpTransport:
+    """Requests to one product server; each is sent once, because an add sent twice is stored twice.
+
+    Raises:
+        InputError: the key cannot stand in a header.
+    """
+
+    name = "http"
+
+    def __init__(self, options: MemosOptions, backend_name: str) -> None:
+        self._headers = bearer(options.api_key)
+        self._http = JsonHttp(
+            options.url,
+            backend=backend_name,
+            server="MemOS server",
+            timeout_s=options.timeout_s,
+            connections=MAX_CONCURRENCY,
+        )
+        self.aclose = self._http.aclose
+
+    async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
+        method, path = ROUTES[operation]
+        sent: dict[str, Any] = {"params": body} if method == "GET" else {"json": body}
+        return await self._http.request(
+            method, path, headers=self._headers, operation=f"{method} {path}", **sent
+        )

@@ -30,30 +30,15 @@ class Stored:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
 class Writing:
-    """Stores events.
+    """Stores events, in ``shared`` cubes each under the user of its own name, and tells readiness what was sent."""
 
-    Args:
-        native: the MemOS.
-        options: the block.
-        readiness: is told what was sent.
-        canary: tells an answer with nothing in it from a failure.
-        shared: further cubes, each written under the user of its own name.
-    """
-
-    def __init__(
-        self,
-        native: Native,
-        options: MemosOptions,
-        readiness: Readiness,
-        canary: Canary,
-        shared: Sequence[MemosScope],
-    ) -> None:
-        self._native = native
-        self._options = options
-        self._readiness = readiness
-        self._canary = canary
-        self._shared = shared
+    native: Native
+    options: MemosOptions
+    readiness: Readiness
+    canary: Canary
+    shared: Sequence[MemosScope]
 
     async def add(self, event: MemoryEvent, home: MemosScope) -> Stored:
         """Send it to cube after cube, up to one that fails; the status is the least certain of all.
@@ -64,7 +49,7 @@ class Writing:
         own = await self._add_to(home, event, home)
         outcomes = [replace(own, warnings=dropped_roles(event) + own.warnings)]
         failed = False
-        for place in self._shared:
+        for place in self.shared:
             one = Stored("unknown", warnings=("not sent to it",))
             if not failed:
                 try:
@@ -82,19 +67,19 @@ class Writing:
 
     async def _add_to(self, place: MemosScope, event: MemoryEvent, home: MemosScope) -> Stored:
         written = Written(event.event_id, event.session_id, place)
-        self._readiness.wrote(home, written)  # even where the answer is lost
+        self.readiness.wrote(home, written)  # even where the answer is lost
         try:
             return await self._added(written, event, home)
         except BackendError as error:
             if not error.ambiguous:
-                self._readiness.refused(home, written)
+                self.readiness.refused(home, written)
             raise
 
     async def _added(self, written: Written, event: MemoryEvent, home: MemosScope) -> Stored:
-        options = self._options
-        memories = await self._native.add(event, home, written.place)
+        options = self.options
+        memories = await self.native.add(event, home, written.place)
         written = replace(written, added=memories)
-        self._readiness.wrote(home, written)
+        self.readiness.wrote(home, written)
         ids = tuple(memory.native_id for memory in memories)
         queued = options.async_mode == "async"
         if not memories:
@@ -102,11 +87,11 @@ class Writing:
                 raise BackendProtocolError(
                     "add: MemOS answered 200 and stored nothing; see the server's log", sent=False
                 )
-            await self._canary.probe("add")
+            await self.canary.probe("add")
             return Stored("unknown", warnings=(_NOTHING,))
         if queued:
             return Stored("queued", ids, (_REPLACED,))
         if not options.verify_writes:
             return Stored("committed", ids)
-        status, warnings = await self._readiness.look_up(written)
+        status, warnings = await self.readiness.look_up(written)
         return Stored(status, ids, warnings)

@@ -105,8 +105,8 @@ def test_events_are_told_by_info_and_by_sources_in_every_shape():
         {},
         None,
     ]
-    assert event_ids({"info": {"event_id": "e0"}, "sources": sources}) == ("e0", "e1", "e#2")
-    assert event_ids({"event_id": "flat", "sources": None}) == ("flat",)
+    assert event_ids({"metadata": {"info": {"event_id": "e0"}, "sources": sources}}) == ("e0", "e1", "e#2")
+    assert event_ids({"metadata": {"event_id": "flat", "sources": None}}) == ("flat",)
     assert event_ids({}) == ()
 
 
