@@ -20,8 +20,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Concatenate, Literal, ParamSpec, Self
 from urllib.parse import urlsplit
 
 import anyio
@@ -31,7 +30,6 @@ from memory.adapter.http import check_url
 from memory.stigmem.boot import BootContext, ContextPulls, probe
 from memory.stigmem.client import NodeInfo, StigmemNode
 from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
-from memory.stigmem.intents import Priority
 from memory.stigmem.queue import MAX_QUEUED_FACTS, QueueReport, Ticket, WriteQueue
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
 
@@ -39,7 +37,21 @@ __all__ = ["Archetype", "BootContext", "StigmemAbi"]
 
 Archetype = Literal["middleware", "process"]
 
+P = ParamSpec("P")
+
 log = logging.getLogger("memslot.stigmem")
+
+
+def _fired(
+    what: str, build: Callable[Concatenate[Surfaces, P], Write]
+) -> Callable[Concatenate[StigmemAbi, P], Ticket]:
+    """The method that queues what a builder makes."""
+
+    def fire(abi: StigmemAbi, /, *args: P.args, **given: P.kwargs) -> Ticket:
+        return abi.fire(what, lambda surfaces: build(surfaces, *args, **given))
+
+    fire.__doc__ = build.__doc__
+    return fire
 
 
 class StigmemAbi:
@@ -139,8 +151,6 @@ class StigmemAbi:
             raise ConfigError(self.problem or "STIGMEM_URL: is not set")
         return self._surfaces
 
-    # -- boot (12.3) -------------------------------------------------------------------------------------
-
     async def probe(self) -> NodeInfo:
         """``GET /.well-known/stigmem``, with every field that 12.3.1 requires.
 
@@ -190,41 +200,14 @@ class StigmemAbi:
             pulls.note("boot", f"unexpected {type(error).__name__}")
         return pulls.context(user_entity)
 
-    # -- writes (12.4): each returns at once and never raises -------------------------------------------
-
-    def checkout(self, task: str) -> Ticket:
-        """The agent claimed a task, given by id or URI."""
-        return self.fire("checkout", lambda build: build.checkout(task))
-
-    def done(self, task: str) -> Ticket:
-        """The agent completed a task."""
-        return self.fire("done", lambda build: build.done(task))
-
-    def blocked(self, task: str, blocked_by: str | None = None) -> Ticket:
-        """The agent is stuck on a task, if known because of another one."""
-        return self.fire("blocked", lambda build: build.blocked(task, blocked_by))
-
-    def ping(self, task: str, at: datetime | None = None) -> Ticket:
-        """The agent works on a task. Stays on the node; skipped while the last one is valid."""
-        return self.fire("activity", lambda build: build.activity(task, at))
-
-    def handoff(
-        self,
-        to: str,
-        summary: str,
-        fact_refs: Iterable[str | Fact] = (),
-        continuation: str | None = None,
-    ) -> Ticket:
-        """The agent hands its work over; see :meth:`Surfaces.handoff`."""
-        return self.fire("handoff", lambda build: build.handoff(to, summary, fact_refs, continuation))
-
-    def decide(self, decision: str, summary: str) -> Ticket:
-        """The agent made a significant choice; see :meth:`Surfaces.decision`."""
-        return self.fire("decision", lambda build: build.decision(decision, summary))
-
-    def escalate(self, to: str, goal: str, priority: Priority) -> Ticket:
-        """The agent cannot go on; see :meth:`Surfaces.escalation`."""
-        return self.fire("escalation", lambda build: build.escalation(to, goal, priority))
+    # Writes (12.4): each returns at once and never raises.
+    checkout = _fired("checkout", Surfaces.checkout)
+    done = _fired("done", Surfaces.done)
+    blocked = _fired("blocked", Surfaces.blocked)
+    ping = _fired("activity", Surfaces.activity)
+    handoff = _fired("handoff", Surfaces.handoff)
+    decide = _fired("decision", Surfaces.decision)
+    escalate = _fired("escalation", Surfaces.escalation)
 
     def fire(self, what: str, build: Callable[[Surfaces], Write]) -> Ticket:
         """A write by its builder, such as ``lambda surfaces: surfaces.done("PROJ-12")``."""
@@ -284,8 +267,6 @@ class StigmemAbi:
                 ):
                     return ()
             return await carry_out(node, write)
-
-    # -- the end -----------------------------------------------------------------------------------------
 
     @property
     def queued_facts(self) -> int:

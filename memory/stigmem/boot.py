@@ -39,15 +39,15 @@ class BootContext:
     problems: tuple[str, ...] = ()
 
 
+@dataclass
 class ContextPulls:
     """The context pulls of one boot for the agent ``source``: what was found, and what went wrong."""
 
-    def __init__(self, node: StigmemNode, source: str) -> None:
-        self._node = node
-        self.facts: dict[str, Fact] = {}
-        self.problems: list[str] = []
-        self._source = source
-        self._handoffs: list[Fact] = []
+    node: StigmemNode
+    source: str
+    facts: dict[str, Fact] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    _handoffs: list[Fact] = field(default_factory=list)
 
     def note(self, what: str, problem: str, level: int = logging.WARNING) -> None:
         """Remember and log that a part of the handshake failed."""
@@ -65,7 +65,7 @@ class ContextPulls:
             for fact in await self._pull("project constraints", **wanted_here):
                 self._keep(fact)
         for fact in await self._pull("handoffs", relation="intent:handoff_to", min_confidence=0.8):
-            if fact.value.v == self._source:
+            if fact.value.v == self.source:
                 self._handoffs.append(fact)
                 self._keep(fact)
         for fact in (await self._escalations())[:_ESCALATIONS]:
@@ -109,7 +109,7 @@ class ContextPulls:
             self.note(what, "the entity holds capitals or spaces, and a node knows none such; escape them")
             return []
         try:
-            found = await self._node.query(scope="company", **query)
+            found = await self.node.query(scope="company", **query)
         except BackendError as error:
             # 12.6: 4xx is an empty answer; but a wrong key would make every boot empty, and nobody would know.
             refused = error.diagnostics.get("status", 500) < 500 and not isinstance(error, BackendAuthError)

@@ -115,8 +115,6 @@ class StigmemNode:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # -- what the node is -------------------------------------------------------------------------------
-
     async def well_known(self) -> NodeInfo:
         """``GET /.well-known/stigmem``; needs no key."""
         told = await self.object("GET", "/.well-known/stigmem")
@@ -126,8 +124,6 @@ class StigmemNode:
     async def me(self) -> dict[str, Any]:
         """``GET /v1/me``: ``entity_uri``, ``permissions``, ``tenant_id`` of the key."""
         return await self.object("GET", "/v1/me")
-
-    # -- facts ------------------------------------------------------------------------------------------
 
     async def assert_fact(self, fact: NewFact) -> Fact:
         """``POST /v1/facts``. The same content again gives the record that is already there, unchanged."""
@@ -166,15 +162,9 @@ class StigmemNode:
             limit: 1 to 500 facts; its default is 100.
             weights: of ``lexical``, ``semantic``, ``graph``, ``source_trust``, ``recency``.
         """
-        body = {
-            "query": query,
-            "scope": scope,
-            "token_budget": token_budget,
-            "limit": limit,
-            "weights": dict(weights) if weights is not None else None,
-            "include_neighbors": False,
-        }
-        body = {name: value for name, value in body.items() if value is not None}
+        bounds = {"token_budget": token_budget, "limit": limit, "weights": weights}
+        given = {name: value for name, value in bounds.items() if value is not None}
+        body = {"query": query, "scope": scope, **given, "include_neighbors": False}
         answer = await self.object("POST", "/v1/recall", json=body)
         for hit in expect(list, answer.get("facts"), "facts of POST /v1/recall"):
             expect(
@@ -190,39 +180,15 @@ class StigmemNode:
         """``GET /v1/facts/{id}/provenance``: ``fact_id``, ``cid``, ``derived_from``."""
         return await self.object("GET", f"/v1/facts/{_segment(fact_id)}/provenance")
 
-    # -- any route --------------------------------------------------------------------------------------
-
     async def object(self, method: Method, path: str, **sent: Any) -> dict[str, Any]:
         """As :meth:`request`, and the answer is an object; BackendProtocolError otherwise."""
         return expect(dict, await self.request(method, path, **sent), f"{method} {route(path)}")
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        json: Any = None,
-    ) -> Any:
-        """One call of the node: its JSON, or None for an empty answer.
-
-        Args:
-            path: from the root, such as ``/v1/facts``; ids in it are the caller's to escape.
-            params: None values are left out.
-            json: the body.
-
-        Raises:
-            BackendError, InputError: as :meth:`memory.adapter.http.JsonHttp.request`.
-        """
+    async def request(self, method: Method, path: str, **sent: Any) -> Any:
+        """One call of the node, with ``params`` and ``json`` as :meth:`memory.adapter.http.JsonHttp.request`."""
         may_repeat = method == "GET" or (method == "POST" and path in _IDEMPOTENT_POSTS)
-        return await self._http.request(
-            method,
-            path,
-            params=params,
-            json=json,
-            headers=self._headers,
-            retry_pause_s=self._retry_pause_s if may_repeat else None,
-        )
+        pause = self._retry_pause_s if may_repeat else None
+        return await self._http.request(method, path, headers=self._headers, retry_pause_s=pause, **sent)
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent; a later call opens new ones."""

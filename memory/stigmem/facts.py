@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
@@ -26,6 +26,7 @@ from memory.adapter import (
     NotBlank,
     check_aware,
     check_text,
+    parse_time,
 )
 
 __all__ = [
@@ -248,10 +249,6 @@ class FactValue(Frozen):
             raise ValueError(f"must be {told} for type {kind}")
         return check(value) if check else value
 
-    def body(self) -> dict[str, Any]:
-        """The value as the node takes it."""
-        return dict(self)
-
 
 def _check_sources(value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
     size = len(json.dumps(value, ensure_ascii=False).encode())
@@ -290,7 +287,7 @@ class NewFact(Frozen):
         """The JSON body of ``POST /v1/facts``; optional fields only where they are set."""
         body = {
             **dict(self),
-            "value": self.value.body(),
+            "value": dict(self.value),
             "valid_until": self.valid_until and self.valid_until.isoformat(),
             "derived_from": list(self.derived_from) or None,
         }
@@ -360,7 +357,4 @@ class Fact(_Read):
     @property
     def stored_at(self) -> datetime | None:
         """``timestamp`` as a timezone-aware UTC datetime, or None where it is absent or unreadable."""
-        try:
-            return check_aware(datetime.fromisoformat(self.timestamp or "")).astimezone(UTC)
-        except ValueError:
-            return None
+        return parse_time(self.timestamp)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from memory import BackendError, InputError
-from memory.adapter import BackendProtocolError, BackendRejected, normalise
+from memory.adapter import BackendProtocolError, BackendRejected, normalise, unless_missing
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Fact, FactScope, build_uri
 from memory.stigmem.intent_facts import (
@@ -30,7 +30,6 @@ from memory.stigmem.writers import Surfaces, carry_out
 
 __all__ = ["InFlight", "IntentClient", "IntentReceipt"]
 
-T = TypeVar("T")
 Route = Literal["native", "facts"]
 _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
 
@@ -71,7 +70,8 @@ class IntentClient:
     """The envelopes of one node.
 
     Belongs to the event loop of its client. The route is probed once, at the first call. An envelope that somebody
-    contradicts by facts of their own leaves the node's default queries, and so is no longer in flight.
+    contradicts by facts of their own leaves the node's default queries, and so is no longer in flight. Where the
+    node fails, every method raises BackendError.
 
     Args:
         node: the client; not closed here.
@@ -85,20 +85,13 @@ class IntentClient:
         self._authority: str | None = None
 
     async def route(self) -> Route:
-        """How new envelopes are sent: ``native`` where the node offers it, unless told otherwise.
-
-        Raises:
-            BackendError: the node cannot be asked.
-        """
+        """How new envelopes are sent: ``native`` where the node offers it, unless told otherwise."""
         return self._route or ("native" if await self.offers_native() else "facts")
 
     async def offers_native(self) -> bool:
         """Whether the node has ``/v1/intents`` for us. The probe is an empty envelope, which no such node accepts.
 
         A key of a tenant is not offered it: the route writes to the node's default tenant, for every key to read.
-
-        Raises:
-            BackendError: the node cannot be asked.
         """
         if self._native is None:
             try:
@@ -163,14 +156,13 @@ class IntentClient:
 
         Raises:
             BackendProtocolError: it is there, but not whole or not readable.
-            BackendError: the node failed.
         """
         plain = entity
         if "://" not in entity:
             if await self.offers_native():
                 for native in dict.fromkeys((entity, f"intent:{entity.removeprefix('intent:')}")):
                     answer = self._node.object("GET", f"/v1/intents/{quote(native, safe=':')}")
-                    if (body := await _if_known(answer)) is not None:
+                    if (body := await unless_missing(answer)) is not None:
                         return from_body(body)
             plain = build_uri(await self.authority(), "intent", entity.removeprefix("intent:"))
         return from_facts(await self._node.query(entity=plain, scope="company"))
@@ -190,9 +182,6 @@ class IntentClient:
             to: only those addressed to this URI.
             sender: only those from this URI.
             now: timezone-aware; the present moment by default.
-
-        Raises:
-            BackendError: the node failed.
         """
         goals = await self._node.query(relation=GOAL, source=sender, scope="company")
         envelopes: dict[str, IntentRecord] = {}
@@ -230,7 +219,6 @@ class IntentClient:
         Raises:
             InputError: the envelope has no escalation policy, or something is too long.
             IncompleteWrite: some facts of the escalation exist and some do not; says which.
-            BackendError: the node failed, and none exists.
         """
         surfaces = Surfaces(source, await self.authority())
         context: dict[str, list[Fact]] = {}
@@ -244,7 +232,7 @@ class IntentClient:
         match = _FACT_URI.fullmatch(ref)
         if match is None:
             return await self._node.query(entity=ref, scope=scope)
-        fact = await _if_known(self._node.get_fact(unquote(match[1])))
+        fact = await unless_missing(self._node.get_fact(unquote(match[1])))
         return [fact] if fact is not None and fact.scope == scope else []
 
     async def record_timeout(
@@ -254,20 +242,9 @@ class IntentClient:
 
         Raises:
             InputError: the envelope has no such rule, or ``at`` is naive.
-            BackendError: the node failed.
         """
         surfaces = Surfaces(source, await self.authority())
         return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
-
-
-async def _if_known(answer: Awaitable[T]) -> T | None:
-    """The answer; None where the node does not know the record."""
-    try:
-        return await answer
-    except BackendRejected as error:
-        if error.diagnostics.get("status") != 404:
-            raise
-        return None
 
 
 def _comparable(envelope: IntentRecord) -> Any:

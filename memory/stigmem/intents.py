@@ -27,7 +27,6 @@ from memory.stigmem.facts import (
 )
 
 __all__ = [
-    "CHANNELS",
     "MAX_PARTS",
     "PRIORITIES",
     "Artifact",
@@ -45,7 +44,6 @@ __all__ = [
 
 Channel = Literal["stigmem", "email", "slack"]
 Priority = Literal["low", "medium", "high", "critical"]
-CHANNELS: tuple[Channel, ...] = ("stigmem", "email", "slack")
 PRIORITIES: tuple[Priority, ...] = ("low", "medium", "high", "critical")
 
 MAX_PARTS = 100

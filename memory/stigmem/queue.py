@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
@@ -38,6 +38,7 @@ WriteState = Literal["queued", "written", "failed", "refused", "dropped", "aband
 log = logging.getLogger("memslot.stigmem")
 
 
+@dataclass(eq=False)
 class Ticket:
     """What became of a write. An agent may ignore it.
 
@@ -51,16 +52,15 @@ class Ticket:
         facts: the facts that exist, as the node stored them; some of a write that failed half-way.
     """
 
-    def __init__(
-        self, what: str, entity: str | None, state: WriteState, error: MemslotError | None = None
-    ) -> None:
-        self.what = what
-        self.entity = entity
-        self.state = state
-        self.error = error
-        self.facts: tuple[Fact, ...] = ()
-        self._ended = threading.Event()
-        if state != "queued":
+    what: str
+    entity: str | None = field(repr=False)
+    state: WriteState
+    error: MemslotError | None = field(default=None, repr=False)
+    facts: tuple[Fact, ...] = field(default=(), init=False, repr=False)
+    _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.state != "queued":
             self._ended.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -68,14 +68,11 @@ class Ticket:
         return self._ended.wait(timeout_s)
 
     def _add(self, fact: Fact) -> None:
-        self.facts = (*self.facts, fact)
+        self.facts += (fact,)
 
     def _end(self, state: WriteState, error: MemslotError | None = None) -> None:
         self.state, self.error = state, error
         self._ended.set()
-
-    def __repr__(self) -> str:
-        return f"Ticket({self.what}, {self.state})"
 
 
 @dataclass(frozen=True)
@@ -193,21 +190,17 @@ class WriteQueue:
         self._abandoning = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has just ended, and every write with it
-                self._loop.call_soon_threadsafe(self._cancel)
+                self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         thread.join(_CANCEL_GRACE_S)
         # A thread that hangs in a system call finishes nothing itself.
         for ticket in list(self._open):
             self._finish(ticket, "abandoned")
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
     async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
         """:meth:`close`, without blocking the event loop."""
         return await anyio.to_thread.run_sync(self.close, timeout_s)
 
-    # -- on the queue's thread ---------------------------------------------------------------------------
+    # On the queue's thread.
 
     def _run(self) -> None:
         with asyncio.Runner() as runner:

@@ -138,18 +138,14 @@ class IncompleteWrite(BackendError):
         )
         self.existing = tuple(existing)
         self.uncertain = uncertain
-        self.missing = _missing(write, existing, uncertain)
-
-
-def _missing(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) -> tuple[NewFact, ...]:
-    return write.facts[len(existing) + (uncertain is not None) :]
+        self.missing = write.facts[len(existing) + (uncertain is not None) :]
 
 
 def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) -> str:
     """Which facts of a write exist, may exist and do not."""
     present = ", ".join(f"{fact.relation} as {fact.id}" for fact in existing) or "none"
     unsure = f"; {uncertain.relation} may exist" if uncertain is not None else ""
-    missing = ", ".join(fact.relation for fact in _missing(write, existing, uncertain))
+    missing = ", ".join(fact.relation for fact in write.facts[len(existing) + (uncertain is not None) :])
     absent = f"; missing: {missing}" if missing else ""
     return f"of the {write.what} {write.entity} these facts exist: {present}{unsure}{absent}"
 
@@ -198,10 +194,11 @@ def check_write(write: Write) -> Write:
     return write
 
 
+@dataclass(frozen=True)
 class Surfaces:
     """Builds the writes of one agent. Nothing here does I/O.
 
-    Args:
+    Attributes:
         source: the agent's URI, the source of every fact.
         authority: the node authority of the entities minted here.
 
@@ -209,9 +206,8 @@ class Surfaces:
     Where an id is taken, a URI is taken as well.
     """
 
-    def __init__(self, source: str, authority: str) -> None:
-        self.source = source
-        self.authority = authority
+    source: str
+    authority: str
 
     def checkout(self, task: str) -> Write:
         """The agent claimed a task."""

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import anyio
-
 from memory import (
     BackendError,
     BackendHealth,
@@ -59,11 +57,7 @@ _NO_WEIGHT = {"graph": 0.0, "source_trust": 0.0}
 
 
 class StigmemAdapter(SequentialBulk):
-    """One or more nodes, a tenant or a node for each scope.
-
-    Args:
-        settings: of the plugin ``stigmem``.
-    """
+    """One or more nodes, a tenant or a node for each scope."""
 
     shielded: ShieldedCalls
     traits = AdapterTraits(
@@ -91,16 +85,12 @@ class StigmemAdapter(SequentialBulk):
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's id, of which its tenants and marks are made, and its node where it has one of its own."""
-        native = {"scope": scope_id(scope)}
-        if self._options.isolation == "node":
-            native["node"] = self._scopes.address(scope).url
-        return native
+        node = {"node": self._scopes.address(scope).url} if self._options.isolation == "node" else {}
+        return {"scope": scope_id(scope), **node}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Find the scope's generation on its node; with ``isolation: tenant`` make the tenant's key."""
         await self._scopes.open(scope, again=True)
-
-    # -- writing ----------------------------------------------------------------------------------------
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``POST /v1/facts`` for each message, in order. The same event again gives the same facts."""
@@ -129,8 +119,6 @@ class StigmemAdapter(SequentialBulk):
             warnings = ("this event_id was recorded before with another text; the node keeps both",)
         return self.receipt(event, "POST /v1/facts", [fact.id for fact in stored], warnings=warnings)
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``POST /v1/recall`` with the question's words joined by OR; the budget goes with it."""
         terms = search_terms([request.query, *request.cs_filters.values()])
@@ -142,8 +130,18 @@ class StigmemAdapter(SequentialBulk):
         if not terms:
             warnings.append("the question holds no word that the node could look for")
 
+        budget, semantic = request.budget, self._options.semantic_weight
+
         async def recall(opened: OpenScope) -> tuple[OpenScope, dict[str, Any]]:
-            return opened, await self._recall(opened, terms[:MAX_TERMS], request) if terms else {"facts": []}
+            if not terms:
+                return opened, {"facts": []}
+            return opened, await opened.node.recall(
+                recall_query(terms[:MAX_TERMS], opened.ids),
+                scope=FACT_SCOPE,
+                token_budget=min(budget.max_tokens or _MAX_TOKEN_BUDGET, _MAX_TOKEN_BUDGET),
+                limit=min(budget.max_items or self._options.top_k, MAX_LIMIT),
+                weights={"lexical": 0.95 - semantic, "semantic": semantic, "recency": 0.05, **_NO_WEIGHT},
+            )
 
         opened, answer = await self._scopes.call(request.scope, recall)
         hits = [hit for hit in answer["facts"] if hit.get("from_card") is not True]
@@ -157,29 +155,11 @@ class StigmemAdapter(SequentialBulk):
         entries = tuple(to_entry(hit, opened.ids) for hit in hits)
         return RetrieveResult(request=request, raw=answer, entries=entries, trace=trace)
 
-    async def _recall(
-        self, opened: OpenScope, terms: Sequence[str], request: RetrieveRequest
-    ) -> dict[str, Any]:
-        budget, semantic = request.budget, self._options.semantic_weight
-        return await opened.node.recall(
-            recall_query(terms, opened.ids),
-            scope=FACT_SCOPE,
-            token_budget=min(budget.max_tokens or _MAX_TOKEN_BUDGET, _MAX_TOKEN_BUDGET),
-            limit=min(budget.max_items or self._options.top_k, MAX_LIMIT),
-            weights={"lexical": 0.95 - semantic, "semantic": semantic, "recency": 0.05, **_NO_WEIGHT},
-        )
-
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Facts can be recalled once the node has answered; pending only while an abandoned write is under way."""
         if self.shielded.busy(scope_id(scope)):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
         return BackendReadiness(state="ready", detail="facts can be recalled at once")
-
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Wait for writes under way, at most ``timeout_s`` seconds."""
-        with anyio.move_on_after(timeout_s):
-            await self.shielded.idle(scope_id(scope))
-        return await self.readiness(scope)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """``GET /v1/facts/{id}`` and ``/provenance`` for one fact, or the scope's facts stored in a time range.
@@ -188,7 +168,6 @@ class StigmemAdapter(SequentialBulk):
         """
 
         async def ask(opened: OpenScope) -> ProvenanceResult:
-            facts: list[Fact]
             if request.native_id is not None:
                 facts = [await opened.node.get_fact(request.native_id)]
                 if facts[0].source != opened.ids.source:
@@ -199,7 +178,7 @@ class StigmemAdapter(SequentialBulk):
                 since, until = request.since, request.until
                 found = await self._facts(opened, after=since.isoformat() if since else None)
                 facts = [fact for fact in found if not until or (fact.stored_at and fact.stored_at <= until)]
-                raw = {"facts": [fact.model_dump(mode="json") for fact in facts]}
+                raw = _as_json(facts)
             said = [one for fact in facts for one in fact.derived_from if isinstance(one, dict)]
             events = dict.fromkeys(str(one["event_id"]) for one in said if "event_id" in one)
             ids = tuple(fact.id for fact in facts)
@@ -211,21 +190,18 @@ class StigmemAdapter(SequentialBulk):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """``facts``: ``GET /v1/facts`` of this scope, narrowed by its own parameters."""
         wanted: dict[str, Any] = dict(request.arguments)
-        after = parse_time(wanted.get("after"))
-        if after is not None:
+        if (after := parse_time(wanted.get("after"))) is not None:
             wanted["after"] = after.isoformat()
 
-        async def ask(opened: OpenScope) -> NativeQueryResult:
-            raw = {"facts": [fact.model_dump(mode="json") for fact in await self._facts(opened, **wanted)]}
-            return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
+        async def ask(opened: OpenScope) -> list[Fact]:
+            return await self._facts(opened, **wanted)
 
-        return await self._scopes.call(request.scope, ask)
+        raw = _as_json(await self._scopes.call(request.scope, ask))
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
 
     @staticmethod
     async def _facts(opened: OpenScope, **narrowed: Any) -> list[Fact]:
         return await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **narrowed)
-
-    # -- the rest of the contract -----------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Begin a new generation, which is empty, and look whether it is.
@@ -259,14 +235,9 @@ class StigmemAdapter(SequentialBulk):
         """Ask every known node who it is, and who the key makes us."""
         nodes = {}
         for node in self._scopes.known_nodes():
-            info = await node.well_known()
-            who = await node.me()
-            nodes[node.url] = {
-                "node_id": info.node_id,
-                "version": info.version,
-                "auth": info.auth,
-                "permissions": who.get("permissions"),
-            }
+            info, who = vars(await node.well_known()), await node.me()
+            told = {name: info[name] for name in ("node_id", "version", "auth")}
+            nodes[node.url] = {**told, "permissions": who.get("permissions")}
         warnings = []
         unfit = self._options.isolation == "tenant" and not all(
             "admin" in (node["permissions"] or ()) for node in nodes.values()
@@ -294,3 +265,7 @@ class StigmemAdapter(SequentialBulk):
     async def aclose_native(self) -> None:
         """Delete the scopes' keys and close the connections."""
         await self._scopes.aclose()
+
+
+def _as_json(facts: Sequence[Fact]) -> dict[str, Any]:
+    return {"facts": [fact.model_dump(mode="json") for fact in facts]}

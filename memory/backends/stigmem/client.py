@@ -30,13 +30,7 @@ _CLOSING_S = 5.0
 
 @dataclass(frozen=True)
 class OpenScope:
-    """Where a scope's memory lives now.
-
-    Attributes:
-        ids: its names.
-        node: asked with the scope's own key.
-        key_id: of that key, where it is ours to delete.
-    """
+    """Where a scope's memory lives now; ``key_id`` is of the node's key, where it is ours to delete."""
 
     ids: ScopeIds
     node: StigmemNode
@@ -44,11 +38,7 @@ class OpenScope:
 
 
 class Scopes:
-    """Finds, makes and renews the scopes of one configuration.
-
-    Args:
-        options: the plugin's block.
-        owner: names the block in errors, such as ``memory.backends.stigmem``.
+    """Finds, makes and renews the scopes of one configuration; ``owner`` names it in errors.
 
     Raises:
         ConfigError: ``isolation: tenant`` without a key.

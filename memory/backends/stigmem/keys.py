@@ -35,12 +35,7 @@ _TOKEN = uuid.uuid4().hex[:12]
 
 
 class TenantKeys:
-    """Makes and deletes the keys of tenants.
-
-    Args:
-        admin_key: of the nodes.
-        owner: names the block in errors, such as ``memory.backends.stigmem``.
-    """
+    """Makes and deletes the keys of tenants; ``owner`` names the block in errors."""
 
     def __init__(self, admin_key: str, owner: str) -> None:
         self._secret = admin_key.encode()
@@ -120,15 +115,13 @@ class TenantKeys:
         except BackendAuthError as error:
             if error.diagnostics.get("status") != 403:
                 raise
-            raise ConfigError(await self._why_refused(admin)) from error
-
-    async def _why_refused(self, admin: StigmemNode) -> str:
-        if (await admin.well_known()).auth == "none":
-            return (
-                f"{self._owner}.isolation: the node runs without authentication, so it has no tenants; start it "
-                "with STIGMEM_AUTH_REQUIRED=true and the multi-tenant plugin, or set isolation: node"
-            )
-        return f"{self._owner}.api_key: is no admin key, and isolation: tenant makes a key for each scope"
+            why = "api_key: is no admin key, and isolation: tenant makes a key for each scope"
+            if (await admin.well_known()).auth == "none":
+                why = (
+                    "isolation: the node runs without authentication, so it has no tenants; start it with "
+                    "STIGMEM_AUTH_REQUIRED=true and the multi-tenant plugin, or set isolation: node"
+                )
+            raise ConfigError(f"{self._owner}.{why}") from error
 
     def _derived(self, purpose: str) -> str:
         return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()

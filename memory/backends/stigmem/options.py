@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
@@ -16,15 +16,10 @@ SCOPE_FIELD = "{scope}"
 class NodeAddress(PluginOptions):
     """One node of ``nodes``; a bare URL will do where the key is that of the block."""
 
-    url: Public[str]
+    url: Public[Annotated[str, AfterValidator(server_address)]]
     """The node's address."""
     api_key: SecretStr | None = Field(default=None, repr=False)
     """A key with read and write permission there. None: the block's ``api_key``."""
-
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, url: str) -> str:
-        return server_address(url)
 
 
 class StigmemOptions(PluginOptions):

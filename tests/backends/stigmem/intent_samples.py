@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
 from memory.stigmem.facts import FactValue
-from memory.stigmem.intents import CHANNELS, PRIORITIES, IntentEnvelope
+from memory.stigmem.intents import PRIORITIES, Channel, IntentEnvelope
 
 AGENT = "stigmem://node.example/agent/"
 SENDER, READER, BOSS = AGENT + "sender", AGENT + "reader", AGENT + "boss"
@@ -92,7 +92,7 @@ ENVELOPES = st.fixed_dictionaries(
         "escalation": st.fixed_dictionaries(
             {
                 "escalate_to": URIS,
-                "channel": st.sampled_from(CHANNELS),
+                "channel": st.sampled_from(get_args(Channel)),
                 "priority": st.sampled_from(PRIORITIES),
                 "include_context": st.booleans(),
             }

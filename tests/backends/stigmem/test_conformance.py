@@ -20,9 +20,8 @@ from typer.testing import CliRunner
 
 from memory.cli.app import app
 from memory.contract.errors import BackendUnavailable, InputError
-from memory.stigmem.conformance import gate as conformance_gate
-from memory.stigmem.conformance.gate import GATE_IDS
-from memory.stigmem.conformance.own import OWN_IDS
+from memory.stigmem.conformance import own as conformance_own
+from memory.stigmem.conformance.own import GATE_IDS, OWN_IDS
 from memory.stigmem.conformance.run import (
     KNOWN_DEVIATIONS,
     Status,
@@ -348,7 +347,7 @@ async def test_the_gate_finds_an_adapter_that_does_not_write_what_it_should(
         async def unchecked(node, write):
             return tuple([await node.assert_fact(fact) for fact in write.facts])
 
-        monkeypatch.setattr(conformance_gate, "carry_out", unchecked)
+        monkeypatch.setattr(conformance_own, "carry_out", unchecked)
     else:
         mutate("query_facts", answering(facts=[]))
     rows = await run_conformance(double.url)

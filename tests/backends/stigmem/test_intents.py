@@ -339,7 +339,7 @@ def test_timeouts_are_recorded_one_per_rule():
     envelope = full()
     facts = [timeout_fact(envelope, SURFACES, rule, NOW) for rule in (0, 1)]
     assert facts[0].entity != facts[1].entity
-    assert facts[0].value.body() == {"type": "datetime", "v": NOW.isoformat()}
+    assert dict(facts[0].value) == {"type": "datetime", "v": NOW.isoformat()}
     for rule in (-1, 2):
         with pytest.raises(InputError, match="has 2 deference rules"):
             timeout_fact(envelope, SURFACES, rule, NOW)

@@ -50,7 +50,7 @@ WRONG = {
 @pytest.mark.parametrize("kind", GOOD)
 def test_every_type_takes_its_own_content(kind):
     for v in GOOD[kind]:
-        body = FactValue(type=kind, v=v).body()
+        body = dict(FactValue(type=kind, v=v))
         assert body["type"] == kind
         assert json.loads(json.dumps(body)) == body
         assert body["v"] == (v.isoformat() if isinstance(v, datetime) else v)

@@ -193,7 +193,7 @@ def test_a_value_of_any_type_is_shown() -> None:
     hit = {
         "fact": {
             "id": "1", "entity": "stigmem://x/shop/1", "relation": "shop:open",
-            "value": FactValue(type="boolean", v=True).body(), "timestamp": "2024-01-01T00:00:00+00:00",
+            "value": dict(FactValue(type="boolean", v=True)), "timestamp": "2024-01-01T00:00:00+00:00",
         },
         "score": "high",
     }  # fmt: skip

@@ -1,0 +1,59 @@
+"""``BaseAdapter.wait_until_ready``: an adapter that tells its readiness can be waited for."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from memory import BackendReadiness, MemoryScope, SupportsReadiness
+from memory.adapter import BaseAdapter
+
+pytestmark = pytest.mark.anyio
+SCOPE = MemoryScope(run_id="r", persona_id="p")
+
+
+class Told(BaseAdapter):
+    readiness_pauses_s = (0.001, 0.002)
+
+    def __init__(self, *states: str) -> None:
+        self.left = list(states)
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        return BackendReadiness(state=self.left.pop(0))
+
+
+@pytest.mark.parametrize(
+    ("doubts", "states", "answer", "left"),
+    [
+        (1, ["pending", "pending", "ready", "failed"], "ready", 1),
+        (1, ["pending", "unknown", "ready"], "unknown", 1),
+        (2, ["unknown", "pending", "failed", "ready"], "failed", 1),
+        (3, ["unknown", "failed", "ready"], "ready", 0),
+    ],
+)
+async def test_it_asks_until_the_answer_stands(
+    doubts: int, states: list[str], answer: str, left: int
+) -> None:
+    adapter = Told(*states)
+    adapter.readiness_doubts = doubts
+    assert (await adapter.wait_until_ready(SCOPE, 5)).state == answer
+    assert len(adapter.left) == left
+
+
+async def test_late_is_pending_whatever_was_heard_last() -> None:
+    adapter = Told(*["pending"] * 1000)
+    answer = await adapter.wait_until_ready(SCOPE, 0.02)
+    assert answer.state == "pending"
+
+    class Silent(Told):
+        async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    answer = await Silent().wait_until_ready(SCOPE, 0.02)
+    assert (answer.state, answer.detail) == ("pending", "no answer within 0.02 s")
+
+
+async def test_an_adapter_that_tells_no_readiness_does_not_pretend_to_it() -> None:
+    assert not isinstance(BaseAdapter(), SupportsReadiness)
+    assert isinstance(Told(), SupportsReadiness)
