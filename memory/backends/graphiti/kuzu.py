@@ -21,55 +21,34 @@ from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker, give_memory_back
 from memory.backends.graphiti.database import Database, Statement
-from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.stores import FACTS_OF_KUZU, changes, equip
+from memory.backends.graphiti.stores import NODES, ScopeGraph, Store, changes, equip
 from memory.backends.graphiti.write import Write
 
-__all__ = ["KuzuStore", "ScopeDriver", "make"]
+__all__ = ["KuzuStore", "ScopeDriver"]
 
 T = TypeVar("T")
 _WILDCARDS = re.compile(r"[*?]")
 _RETURNED = re.compile(r"\b(\w+)\.uuid AS uuid\b")
 
 
-def make(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> KuzuStore:
-    """The store; no file is touched yet."""
-    tables = ["Entity", "RelatesToNode_"]  # what a write searches, and every recipe
-    if options.recipe.startswith("combined"):
-        tables += ["Episodic", "Community"]
-    return KuzuStore(directory, options.buffer_mb, options.open_graphs, tables)
-
-
-class KuzuStore:
-    """A directory with one database for each scope.
-
-    Args:
-        directory: created with the first scope.
-        buffer_mb: largest buffer of each database.
-        open_graphs: databases open at a time.
-        tables: that are searched by words.
-    """
+class KuzuStore(Store):
+    """A directory with one database for each scope; no file is touched before :meth:`ScopeDriver.open`."""
 
     label = "kuzu (embedded)"
     packages = ("kuzu",)
     warnings = ("Kuzu is no longer maintained by its authors, and deprecated by Graphiti",)
 
-    def __init__(self, directory: Path, buffer_mb: int, open_graphs: int, tables: list[str]) -> None:
-        self._directory = directory
-        self._buffer_mb = buffer_mb
-        self._tables = tables
-        self.keeps_open: int | None = open_graphs
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.keeps_open = self.options.open_graphs
+        self._tables = ["Entity", "RelatesToNode_"]  # what a write searches, and every recipe
+        if self.options.recipe.startswith("combined"):
+            self._tables += ["Episodic", "Community"]
 
     def graph(self, group_id: str) -> ScopeDriver:
         """The driver of a scope, not open yet."""
-        directory = (self._directory / group_id).resolve()
-        return ScopeDriver(directory, group_id, self._buffer_mb, self._tables)
-
-    async def probe(self) -> None:
-        """There is no server."""
-
-    async def aclose(self) -> None:
-        """Each graph closes its own."""
+        directory = (self.directory / group_id).resolve()
+        return ScopeDriver(directory, group_id, self.options.buffer_mb, self._tables)
 
 
 _KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDictionary()
@@ -144,7 +123,7 @@ class SharedDatabase:
         return await self._worker.run(lambda: call(self._database))
 
 
-class ScopeDriver(KuzuDriver):  # type: ignore[misc]
+class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
     """A slot's view of a scope's database.
 
     Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed, and opened
@@ -159,7 +138,7 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
         tables: that are searched by words.
     """
 
-    counted = FACTS_OF_KUZU
+    counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
 
     def __init__(self, directory: Path, group_id: str, buffer_mb: int, tables: Iterable[str] = ()) -> None:
         GraphDriver.__init__(self)
@@ -195,8 +174,8 @@ class ScopeDriver(KuzuDriver):  # type: ignore[misc]
             await self._run(opening)
 
     @property
-    def writing(self) -> asyncio.Lock:
-        """Held by one write of this scope after the other."""
+    def writing(self) -> asyncio.Lock:  # type: ignore[override]
+        """Held by one write of this scope after the other, whichever slot it comes from."""
         return self._shared.writing
 
     @property

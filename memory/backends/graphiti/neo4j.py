@@ -6,8 +6,6 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from graphiti_core.driver import neo4j_driver
@@ -16,37 +14,23 @@ from graphiti_core.driver.neo4j_driver import Neo4jDriver
 from graphiti_core.graph_queries import get_fulltext_indices, get_range_indices
 from neo4j import AsyncDriver, AsyncGraphDatabase
 
-from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.stores import ServerGraph, equip
+from memory.backends.graphiti.stores import ScopeGraph, Store, equip
 
-__all__ = ["Neo4jGraph", "Neo4jStore", "make"]
-
-
-def make(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> Neo4jStore:
-    """The store; connects with the first graph."""
-    return Neo4jStore(options, deadlines)
+__all__ = ["Neo4jGraph", "Neo4jStore"]
 
 
-class Neo4jStore:
-    """The connections to a Neo4j server.
-
-    Args:
-        options: the configuration block.
-        deadlines: seconds per kind of call.
-    """
+class Neo4jStore(Store):
+    """The connections to a Neo4j server."""
 
     packages = ("neo4j",)
-    keeps_open = None
     warnings = ("this adapter has not been run on a Neo4j server by its authors",)
+    _client: AsyncDriver | None = None
+    _indexed = False
 
-    def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float]) -> None:
-        self.server = options.neo4j
-        self.label = f"neo4j at {self.server.uri}, database {self.server.database}"
-        self._deadline_s = 0.9 * min(
-            deadlines.get(name, 15.0) for name in ("setup_s", "health_s", "retrieve_s")
-        )
-        self._client: AsyncDriver | None = None
-        self._indexed = False
+    @property
+    def label(self) -> str:
+        server = self.options.neo4j
+        return f"neo4j at {server.uri}, database {server.database}"
 
     def graph(self, group_id: str) -> Neo4jGraph:
         """The driver of a scope, not open yet."""
@@ -56,12 +40,12 @@ class Neo4jStore:
     def client(self) -> AsyncDriver:
         """The client all graphs share, made with the first use. Neo4j's own limits are 30 to 60 s."""
         if self._client is None:
-            password = self.server.password
+            server = self.options.neo4j
             self._client = AsyncGraphDatabase.driver(
-                self.server.uri,
-                auth=(self.server.user, password.get_secret_value() if password else ""),
-                connection_timeout=self._deadline_s,
-                connection_acquisition_timeout=self._deadline_s,
+                server.uri,
+                auth=(server.user, server.password.get_secret_value() if server.password else ""),
+                connection_timeout=self.connect_s,
+                connection_acquisition_timeout=self.connect_s,
                 max_transaction_retry_time=0.0,
             )
         return self._client
@@ -83,7 +67,7 @@ class Neo4jStore:
             await client.close()
 
 
-class Neo4jGraph(ServerGraph, Neo4jDriver):  # type: ignore[misc]
+class Neo4jGraph(ScopeGraph, Neo4jDriver):  # type: ignore[misc]
     """One scope's view of the database.
 
     Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends with its scope
@@ -98,7 +82,7 @@ class Neo4jGraph(ServerGraph, Neo4jDriver):  # type: ignore[misc]
         equip(self, neo4j_driver, "Neo4j")
         self.writing = asyncio.Lock()
         self._store = store
-        self._database = store.server.database
+        self._database = store.options.neo4j.database
         self._init_task = None
         self.aoss_client = None
 

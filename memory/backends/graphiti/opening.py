@@ -10,7 +10,7 @@ from typing import Any
 
 from memory.adapter import PluginLoadError, environment_kept, quiet_loggers
 from memory.backends.graphiti.options import Driver
-from memory.backends.graphiti.stores import STORES
+from memory.backends.graphiti.stores import store_module
 
 __all__ = ["import_sdk"]
 
@@ -30,7 +30,7 @@ def import_sdk(driver: Driver = "kuzu") -> None:
         for name in _MODULES:
             importlib.import_module(name)
         try:
-            importlib.import_module(STORES[driver])
+            store_module(driver)
         except ImportError as error:
             extra = "graphiti-falkordb" if driver == "falkordb" else "graphiti"
             raise PluginLoadError(

@@ -11,24 +11,21 @@ import importlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any
 
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.write import Write
 
-__all__ = ["FACTS_OF_KUZU", "STORES", "ScopeGraph", "ServerGraph", "Store", "changes", "equip", "make_store"]
+__all__ = ["NODES", "STORES", "ScopeGraph", "Store", "changes", "equip", "make_store", "store_module"]
 
-STORES = {name: f"memory.backends.graphiti.{name}" for name in ("kuzu", "falkordb", "neo4j")}
-"""Driver -> module. Each imports its SDK and has ``make(options, directory, deadlines)``."""
+STORES = {"kuzu": "KuzuStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
+"""Driver, which is the name of a module beside this one that imports its SDK -> the class in it."""
 _OPERATIONS = (
     "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
     "HasEpisodeEdge", "NextEpisodeEdge", "Search",
 )  # fmt: skip
-_NODES = {label: f"(n:{label})" for label in ("Episodic", "Entity", "Community", "Saga")}
-FACTS_OF_SERVERS: Mapping[str, str] = {**_NODES, "RELATES_TO": "()-[n:RELATES_TO]->()"}
-"""What a scope's graph is made of on FalkorDB and Neo4j: label -> Cypher pattern."""
-FACTS_OF_KUZU: Mapping[str, str] = {**_NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
-"""The same on Kuzu, which keeps facts as nodes."""
+NODES = {label: f"(n:{label})" for label in ("Episodic", "Entity", "Community", "Saga")}
 _CHANGE = re.compile(r"\b(CREATE|MERGE|SET|DELETE|REMOVE)\b")
 
 
@@ -37,57 +34,22 @@ def changes(cypher: str) -> bool:
     return _CHANGE.search(cypher) is not None
 
 
-class ScopeGraph(Protocol):
-    """A Graphiti driver for one scope."""
-
-    counted: Mapping[str, str]
-
-    @property
-    def writing(self) -> asyncio.Lock:
-        """Held by one write of this scope after the other."""
-        ...
-
-    async def open(self) -> None:
-        """Make the graph usable, indexes included. Idempotent."""
-        ...
-
-    async def probe(self) -> None:
-        """Whether it still is; raises where it is not."""
-        ...
-
-    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        """Rows, and two more things nobody needs.
-
-        Raises:
-            Abandoned: nobody waits for this write any more.
-        """
-        ...
-
-    async def idle(self) -> None:
-        """Wait for queries that go on although they were abandoned."""
-        ...
-
-    async def clear(self, group_id: str) -> None:
-        """Remove all there is of the scope, also of a graph that could not be opened, which then is open."""
-        ...
-
-    async def close(self) -> None:
-        """Release what is this scope's alone. Idempotent."""
-        ...
-
-
-class ServerGraph:
-    """What a scope's driver to a server adds to Graphiti's own, in front of which it stands.
+class ScopeGraph:
+    """What a scope's driver adds to Graphiti's own, in front of which it stands: here, that of a server.
 
     Saving has no transaction on one of the two servers, so a write that has begun to save goes to its end.
+
+    Attributes:
+        counted: what its graph is made of: label -> Cypher pattern.
+        writing: held by one write of this scope after the other.
     """
 
-    counted = FACTS_OF_SERVERS
+    counted: Mapping[str, str] = {**NODES, "RELATES_TO": "()-[n:RELATES_TO]->()"}
     writing: asyncio.Lock
     _database: str
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        """As the native driver.
+        """As the native driver: rows, and two more things nobody needs.
 
         Raises:
             Abandoned: nobody waits for this write any more.
@@ -106,66 +68,84 @@ class ServerGraph:
         native: Any = super()
         return native.session(self._database)
 
-    async def idle(self) -> None:
-        """A query that is abandoned ends on the server by itself, unheard."""
+    async def open(self) -> None:
+        """Make the graph usable, indexes included. Idempotent."""
+        raise NotImplementedError
 
     async def probe(self) -> None:
-        """The cheapest query there is."""
+        """The cheapest query there is; raises where the graph is not usable any more."""
         await self.execute_query("RETURN 1 AS one")
 
+    async def idle(self) -> None:
+        """Wait for queries that go on although they were abandoned; on a server they end unheard."""
+
     async def clear(self, group_id: str) -> None:
-        """Delete all of the group."""
+        """Remove all there is of the scope, also of a graph that could not be opened, which then is open."""
         from graphiti_core.utils.maintenance.graph_data_operations import clear_data
 
         await self.open()
         await clear_data(self, [group_id])
 
-    async def open(self) -> None:
-        """Make the graph usable."""
-        raise NotImplementedError
-
     async def close(self) -> None:
-        """The connections are the store's."""
+        """Release what is this scope's alone. Idempotent."""
 
 
-class Store(Protocol):
-    """What the scopes of an adapter share.
-
-    Attributes:
-        label: what it is and where, without credentials.
-        packages: distributions whose versions matter.
-        keeps_open: graphs open at a time; None where they cost nothing.
-        warnings: what health is to say of it.
-    """
-
-    label: str
-    packages: tuple[str, ...]
-    keeps_open: int | None
-    warnings: tuple[str, ...]
-
-    def graph(self, group_id: str) -> ScopeGraph:
-        """The driver of a scope, not open yet."""
-        ...
-
-    async def probe(self) -> None:
-        """The cheapest question to the server, where there is one."""
-        ...
-
-    async def aclose(self) -> None:
-        """Release what is shared. Idempotent."""
-        ...
-
-
-def make_store(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> Store:
-    """The store that ``driver`` names; connects to nothing yet.
+class Store:
+    """What the scopes of an adapter share; connects to nothing before the first of them.
 
     Args:
         options: the configuration block.
         directory: for embedded databases.
         deadlines: seconds per kind of call, by the slot's names.
+
+    Attributes:
+        keeps_open: graphs open at a time; None where they cost nothing.
+        warnings: what health is to say of it.
     """
-    store: Store = importlib.import_module(STORES[options.driver]).make(options, directory, deadlines)
-    return store
+
+    keeps_open: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __init__(self, options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> None:
+        self.options = options
+        self.directory = directory
+        self.deadlines = deadlines
+
+    @property
+    def connect_s(self) -> float:
+        """How long to wait for a connection, so that the slot hears of it within its deadlines."""
+        return 0.9 * min(self.deadlines.get(name, 15.0) for name in ("setup_s", "health_s", "retrieve_s"))
+
+    @property
+    def label(self) -> str:
+        """What it is and where, without credentials."""
+        raise NotImplementedError
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Distributions whose versions matter."""
+        raise NotImplementedError
+
+    def graph(self, group_id: str) -> ScopeGraph:
+        """The driver of a scope, not open yet."""
+        raise NotImplementedError
+
+    async def probe(self) -> None:
+        """The cheapest question to the server, where there is one."""
+
+    async def aclose(self) -> None:
+        """Release what is shared. Idempotent."""
+
+
+def make_store(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> Store:
+    """The store that ``driver`` names."""
+    kind: type[Store] = getattr(store_module(options.driver), STORES[options.driver])
+    return kind(options, directory, deadlines)
+
+
+def store_module(driver: str) -> ModuleType:
+    """The module of a driver, imported now; ImportError where its client is not installed."""
+    return importlib.import_module(f"{__package__}.{driver}")
 
 
 def equip(driver: Any, module: Any, prefix: str) -> None:

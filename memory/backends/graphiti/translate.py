@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from memory import InputError, MemoryEvent, RetrieveRequest
-from memory.adapter import ContextEntry, parse_time
+from memory.adapter import ContextEntry, NotBlank, Operation, parse_time
 from memory.backends.graphiti.options import Ingest
 
 __all__ = [
@@ -32,7 +34,19 @@ KINDS = ("edges", "nodes", "episodes", "communities")
 _TIMES = ("valid_at", "invalid_at")
 _ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
-_TRIPLET_FIELDS = frozenset({"source", "relation", "target", "fact", "valid_at", "invalid_at"})
+
+
+def _check_time(text: str) -> str:
+    if parse_time(text) is None:
+        raise ValueError("give an ISO 8601 time with its zone, e.g. 2024-05-01T00:00:00+00:00")
+    return text
+
+
+_Time = Annotated[str, AfterValidator(_check_time)] | None
+_TRIPLET = Operation(
+    {"fact": str | None, "valid_at": _Time, "invalid_at": _Time},
+    required=dict.fromkeys(("source", "relation", "target"), NotBlank),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +132,17 @@ def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
     """
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: give an object with source, relation and target")
-    unknown = sorted(given.keys() - _TRIPLET_FIELDS)
-    if unknown:
-        raise InputError(f"{where}.{unknown[0]}: is unknown; known are {', '.join(sorted(_TRIPLET_FIELDS))}")
-    texts = {}
-    for name in ("source", "relation", "target"):
-        value = given.get(name)
-        if not isinstance(value, str) or not value.strip():
-            raise InputError(f"{where}.{name}: give a text that is not blank")
-        texts[name] = value
-    fact = given.get("fact") or f"{texts['source']} {texts['relation']} {texts['target']}"
-    if not isinstance(fact, str):
-        raise InputError(f"{where}.fact: give a text")
-    times = {name: _moment(given.get(name), f"{where}.{name}") for name in _TIMES}
-    return Triplet(**texts, fact=fact, valid_at=times["valid_at"] or now, invalid_at=times["invalid_at"])
-
-
-def _moment(text: Any, where: str) -> datetime | None:
-    moment = parse_time(text)
-    if moment is None and text is not None:
-        raise InputError(f"{where}: give an ISO 8601 time with its zone, e.g. 2024-05-01T00:00:00+00:00")
-    return moment
+    if problem := _TRIPLET.problem(given):
+        raise InputError(f"{where}.{problem}")
+    source, relation, target = given["source"], given["relation"], given["target"]
+    return Triplet(
+        source,
+        relation,
+        target,
+        fact=given.get("fact") or f"{source} {relation} {target}",
+        valid_at=parse_time(given.get("valid_at")) or now,
+        invalid_at=parse_time(given.get("invalid_at")),
+    )
 
 
 def search_query(request: RetrieveRequest) -> str:

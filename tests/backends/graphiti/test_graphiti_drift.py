@@ -175,12 +175,12 @@ def falkordb_pair() -> tuple[Any, Any]:
 
 
 def neo4j_pair() -> tuple[Any, Any]:
-    from memory.backends.graphiti.neo4j import Neo4jGraph, make
+    from memory.backends.graphiti.neo4j import Neo4jGraph, Neo4jStore
 
     options = parse_block(GraphitiOptions, {"llm": {"model": "m", "base_url": "http://x"}}, "x")
     stock = native("graphiti_core.driver.neo4j_driver:Neo4jDriver")("bolt://127.0.0.1:9", "u", "p")
     asyncio.run(stock.client.close())
-    return stock, Neo4jGraph(make(options, Path(), {}))
+    return stock, Neo4jGraph(Neo4jStore(options, Path(), {}))
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_cs_fields_join_the_query() -> None:
         ("x", "give an object"),
         ({"source": "a", "relation": "R"}, "x.target"),
         ({"source": "a", "relation": " ", "target": "b"}, "x.relation"),
-        ({"source": "a", "relation": "R", "target": "b", "weight": 1}, "x.weight: is unknown"),
+        ({"source": "a", "relation": "R", "target": "b", "weight": 1}, "x.weight: is not a known field"),
         ({"source": "a", "relation": "R", "target": "b", "fact": 1}, "x.fact"),
         ({"source": "a", "relation": "R", "target": "b", "valid_at": "2024-01-01"}, "x.valid_at"),
         ({"source": "a", "relation": "R", "target": "b", "invalid_at": 3}, "x.invalid_at"),
