@@ -12,9 +12,8 @@ import os
 import pickle
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,28 +24,17 @@ from memory.backends.mem0 import layout
 from memory.backends.mem0.ids import row_ids
 from memory.backends.mem0.opening import open_history
 
-__all__ = ["Moved", "move"]
+__all__ = ["move"]
 
-Ids = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """How much was moved."""
-
-    memories: int
-    scopes: int
-
-    def __str__(self) -> str:
-        return f"{self.memories} memories of {self.scopes} scopes"
-
-
-@dataclass(slots=True)
-class _Scope:
-    """What the old files hold of a scope: row numbers by collection, and ids of its memories, deleted ones too."""
-
-    rows: dict[str, list[int]] = field(default_factory=dict)
-    memories: list[str] = field(default_factory=list)
+_OF_A_SCOPE = {
+    "points": "rowid IN (SELECT mine FROM found WHERE scope = ifnull(:scope, scope))",
+    "history": "memory_id IN (SELECT mine FROM found WHERE scope = ifnull(:scope, scope))",
+    **dict.fromkeys(
+        ("messages", "memslot_deleted"),
+        "session_scope IN (SELECT scope FROM found WHERE scope = ifnull(:scope, scope))",
+    ),
+}
+"""Table -> which of its rows are a scope's, or any one's where ``:scope`` is NULL."""
 
 
 def move(
@@ -56,8 +44,9 @@ def move(
     *,
     length: Callable[[int], None],
     place: Callable[[Mapping[str, str], bool], Path],
-) -> Moved | None:
-    """Move what is there; None where nothing was. Rows that name no user and run are no scope's, and stay.
+) -> str | None:
+    """Move what is there, and say how much; None where nothing was. Rows that name no user and run are no scope's,
+    and stay.
 
     Args:
         store: Qdrant's directory.
@@ -69,131 +58,110 @@ def move(
     Raises:
         sqlite3.Error, OSError, pickle.UnpicklingError: the old files cannot be read, or the new ones not written.
     """
-    names = [collection, layout.entity_collection(collection)]
-    files = {name: layout.collection_file(store, name) for name in names}
-    scopes: dict[Ids, _Scope] = {}
-    others = dict.fromkeys(names, 0)
-    for name, file in files.items():
-        for number, point in _points(file):
-            ids = row_ids(point.payload or {})
-            if name == collection:
-                length(len(point.vector.get("", ()) if isinstance(point.vector, dict) else point.vector))
-            if not (ids["user_id"] and ids["run_id"]):
-                others[name] += 1
+    names = (collection, layout.entity_collection(collection))
+    parts = [layout.collection_file(Path(), name) for name in names]
+    files = {part: store / part for part in parts}
+    points = [list(_points(files[part], length)) for part in parts]
+    found: dict[Path, list[tuple[str, Any]]] = {  # scope, and a row's number or the id of a memory
+        part: [(scope, number) for scope, number, _ in rows] for part, rows in zip(parts, points, strict=True)
+    }
+    if history is not None and history.exists():
+        past = Path(layout.HISTORY)
+        files[past] = history
+        found[past] = [(scope, native_id) for scope, _, native_id in points[0]] + _told(history)
+    scopes = {part: {scope for scope, _ in rows} for part, rows in found.items()}
+    every = sorted(set().union(*scopes.values()))
+    with ExitStack() as stack:
+        old = {
+            part: stack.enter_context(_connected(file, found[part]))
+            for part, file in files.items()
+            if file.exists()
+        }
+        for scope in every:
+            partition = place(_ids_of(scope), scope in scopes[parts[1]])
+            for part, connection in old.items():
+                if scope in scopes[part]:
+                    _copy(connection, partition / part, scope)
+        for part in reversed(old):  # the history first: without its memories nobody could tell whose it is
+            if _leave_only_others(old[part]):
                 continue
-            scope = scopes.setdefault(tuple(ids.items()), _Scope())
-            scope.rows.setdefault(name, []).append(number)
-            if name == collection:
-                scope.memories.append(str(point.id))
-    old = history if history is not None and history.exists() else None
-    if old is not None:
-        _prepare(old, scopes)
-    for ids_of, scope in scopes.items():
-        ids = dict(ids_of)
-        partition = place(ids, names[1] in scope.rows)
-        for name, numbers in scope.rows.items():
-            _copy_rows(files[name], layout.collection_file(partition, name), numbers)
-        if old is not None:
-            _copy_history(old, partition / layout.HISTORY, scope.memories, _build_session_scope(ids))
-    if old is not None and scopes:
-        _forget(old, scopes)
-    for name, file in files.items():
-        numbers = [number for scope in scopes.values() for number in scope.rows.get(name, ())]
-        _leave_only_others(file, numbers, others[name])
-    _unlist(store, [name for name in names if not files[name].exists()])
-    memories = sum(len(scope.rows.get(collection, ())) for scope in scopes.values())
-    return Moved(memories, len(scopes)) if scopes else None
+            old[part].close()
+            files[part].unlink()
+            if part in parts:
+                shutil.rmtree(files[part].parent)
+    _unlist(store, [name for name, part in zip(names, parts, strict=True) if not files[part].exists()])
+    return f"{len(points[0])} memories of {len(every)} scopes" if every else None
 
 
-def _points(file: Path) -> Iterator[tuple[int, Any]]:
-    """Qdrant's points with their row numbers, in the order they were written."""
+def _points(file: Path, length: Callable[[int], None]) -> Iterator[tuple[str, int, str]]:
+    """Scope, row number and id of Qdrant's points, where they are a scope's."""
     if not file.exists():
         return
-    with _connected(file) as connection:
-        for number, point in connection.execute("SELECT rowid, point FROM points ORDER BY rowid"):
-            yield number, pickle.loads(point)
+    with closing(sqlite3.connect(file)) as connection:
+        for number, stored in connection.execute("SELECT rowid, point FROM points ORDER BY rowid"):
+            point = pickle.loads(stored)
+            length(len(point.vector.get("", ()) if isinstance(point.vector, dict) else point.vector))
+            ids = row_ids(point.payload or {})
+            scope = _build_session_scope(ids)
+            if ids == _ids_of(scope):
+                yield scope, number, str(point.id)
 
 
-def _copy_rows(source: Path, target: Path, numbers: list[int]) -> None:
-    with _connected(target) as connection:
-        connection.execute("ATTACH ? AS old", (str(source),))
-        with connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO points SELECT id, point FROM old.points WHERE rowid = ?",
-                ((number,) for number in numbers),
-            )
-
-
-def _prepare(history: Path, scopes: dict[Ids, _Scope]) -> None:
-    """The old history in mem0's present form, quick to search; scopes of which it alone tells are added."""
+def _told(history: Path) -> list[tuple[str, Any]]:
+    """The scopes, and deleted memories, of which the old history alone tells, once it has mem0's present form."""
     open_history(history, shared=True).close()
-    with _connected(history) as connection, connection:
+    with closing(sqlite3.connect(history)) as connection, connection:
         connection.execute("CREATE INDEX IF NOT EXISTS memslot_by_memory ON history (memory_id)")
-        for table in ("messages", "memslot_deleted"):
-            for (session,) in connection.execute(f"SELECT DISTINCT session_scope FROM {table}"):
-                ids = _session_ids(session)
-                if ids.get("user_id") and ids.get("run_id"):
-                    scopes.setdefault(tuple(row_ids(ids).items()), _Scope())
-        for ids_of, scope in scopes.items():
-            scope.memories += [
-                row[0]
-                for row in connection.execute(
-                    "SELECT memory_id FROM memslot_deleted WHERE session_scope = ?",
-                    (_build_session_scope(dict(ids_of)),),
-                )
-            ]
+        rows = connection.execute(
+            "SELECT session_scope, memory_id FROM memslot_deleted UNION SELECT session_scope, NULL FROM messages"
+        )
+        return [(scope, native_id) for scope, native_id in rows if _ids_of(scope)]
 
 
-def _session_ids(session: str | None) -> dict[str, str]:
-    """The reverse of mem0's ``_build_session_scope``."""
-    parts = (part.partition("=") for part in (session or "").split("&"))
-    return {name: unquote(value) for name, _, value in parts}
+def _ids_of(scope: str | None) -> dict[str, str]:
+    """The reverse of mem0's ``_build_session_scope``; empty where it names no user or no run."""
+    parts = (part.partition("=") for part in (scope or "").split("&"))
+    ids = {name: unquote(value) for name, _, value in parts}
+    return row_ids(ids) if ids.get("user_id") and ids.get("run_id") else {}
 
 
-def _copy_history(source: Path, target: Path, memories: list[str], session: str) -> None:
-    with _connected(target) as connection:
-        connection.execute("ATTACH ? AS old", (str(source),))
-        with connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO history SELECT * FROM old.history WHERE memory_id = ?",
-                ((one,) for one in memories),
+@contextmanager
+def _connected(file: Path, found: Iterable[tuple[str, Any]]) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TEMP TABLE found (scope TEXT, mine)")
+        connection.executemany("INSERT INTO found VALUES (?, ?)", found)
+        connection.execute("CREATE INDEX temp.by_scope ON found (scope)")
+        connection.commit()
+        yield connection
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, str]:
+    names = {name for (name,) in connection.execute("SELECT name FROM main.sqlite_master")}
+    return {table: mine for table, mine in _OF_A_SCOPE.items() if table in names}
+
+
+def _copy(connection: sqlite3.Connection, target: Path, scope: str) -> None:
+    connection.execute("ATTACH ? AS new", (str(target),))
+    with connection:
+        for table, mine in _tables(connection).items():
+            connection.execute(
+                f"INSERT OR REPLACE INTO new.{table} SELECT * FROM main.{table} WHERE {mine} ORDER BY rowid",
+                {"scope": scope},
             )
-            for table in ("messages", "memslot_deleted"):
-                connection.execute(
-                    f"INSERT OR IGNORE INTO {table} SELECT * FROM old.{table} WHERE session_scope = ?",
-                    (session,),
-                )
+    connection.execute("DETACH new")
 
 
-def _forget(history: Path, scopes: Mapping[Ids, _Scope]) -> None:
-    """Delete what was copied; the file too, if nothing else is in it."""
-    with _connected(history) as connection:
-        connection.execute("PRAGMA secure_delete=ON")
-        with connection:
-            for ids_of, scope in scopes.items():
-                session = (_build_session_scope(dict(ids_of)),)
-                connection.executemany(
-                    "DELETE FROM history WHERE memory_id = ?", ((one,) for one in scope.memories)
-                )
-                for table in ("messages", "memslot_deleted"):
-                    connection.execute(f"DELETE FROM {table} WHERE session_scope = ?", session)
-        tables = ("history", "messages", "memslot_deleted")
-        left = any(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)
-    if not left:
-        history.unlink()
-
-
-def _leave_only_others(file: Path, numbers: list[int], others: int) -> None:
-    if not file.exists():
-        return
-    if not others:
-        file.unlink()
-        shutil.rmtree(file.parent)
-        return
-    with _connected(file) as connection:
-        connection.execute("PRAGMA secure_delete=ON")
-        with connection:
-            connection.executemany("DELETE FROM points WHERE rowid = ?", ((number,) for number in numbers))
+def _leave_only_others(connection: sqlite3.Connection) -> bool:
+    """Delete what was copied; False where nothing else is in the file, which may go as a whole."""
+    tables, anyone = _tables(connection), {"scope": None}
+    looks = (f"SELECT 1 FROM {table} WHERE ({mine}) IS NOT TRUE LIMIT 1" for table, mine in tables.items())
+    if not any(connection.execute(look, anyone).fetchone() for look in looks):
+        return False
+    connection.execute("PRAGMA secure_delete=ON")
+    with connection:
+        for table, mine in tables.items():
+            connection.execute(f"DELETE FROM {table} WHERE {mine}", anyone)
+    return True
 
 
 def _unlist(store: Path, names: list[str]) -> None:
@@ -210,12 +178,3 @@ def _unlist(store: Path, names: list[str]) -> None:
         copy = listing.with_suffix(".json.tmp")
         copy.write_text(json.dumps(content), encoding="utf-8")
         os.replace(copy, listing)
-
-
-@contextmanager
-def _connected(file: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(file)
-    try:
-        yield connection
-    finally:
-        connection.close()

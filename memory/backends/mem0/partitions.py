@@ -26,7 +26,7 @@ from memory import BackendError, MemslotError
 from memory.adapter import FileLock, give_memory_back
 from memory.backends.mem0 import layout
 from memory.backends.mem0.models import Models
-from memory.backends.mem0.moving import Moved, move
+from memory.backends.mem0.moving import move
 from memory.backends.mem0.opening import Memories, assemble, make_directory, open_history, opening
 from memory.backends.mem0.store import LocalClient, ScopeStore
 from memory.backends.mem0.watch import watch_inserts
@@ -100,7 +100,7 @@ class Partitions(Memories):
         )
         self._open: OrderedDict[Path, _Partition] = OrderedDict()
         self._history: SQLiteManager | None = None
-        self._moved: Moved | None = None
+        self._moved: str | None = None
         self._closed = 0
 
     # -- using them -------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Partitions(Memories):
     def details(self) -> Mapping[str, Any]:
         """What health says of the store besides."""
         found = sum(1 for _ in layout.partitions_in(self._root))
-        moved = {"moved": str(self._moved)} if self._moved else {}
+        moved = {"moved": self._moved} if self._moved else {}
         return {"partitions": found, "open_partitions": len(self._open), **moved}
 
     def drop(self, ids: Mapping[str, str]) -> bool:
