@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from memory.adapter import AdapterSettings, AdapterTraits, IdAlphabet, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, IdAlphabet, PluginInfo, hookimpl
 from memory.backends.mem0 import MEM0_CAPABILITIES, Mem0Options
-from memory.backends.mem0.adapter import Mem0Adapter, build_mem0
+from memory.backends.mem0.adapter import Mem0Adapter
 
 __all__ = ["SimpleRagOptions", "memslot_create", "memslot_describe"]
 
@@ -45,4 +45,4 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[Mem0Options]) -> Mem0Adapter:
     """Build the adapter. mem0 is imported here."""
-    return build_mem0(settings, AdapterTraits(kind="control"))
+    return Mem0Adapter(settings, kind="control")

@@ -10,13 +10,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from memory.adapter.address import server_address
-from memory.adapter.base import BaseAdapter, SequentialBulk, release
+from memory.adapter.base import BaseAdapter, SequentialBulk, StoresAtOnce, release
 from memory.adapter.freed import give_memory_back
 from memory.adapter.lockfile import FileLock
 from memory.adapter.sdk import environment_kept, quiet_loggers, warnings_only
 from memory.adapter.shielded import ShieldedCalls
 from memory.adapter.worker import NativeWorker
-from memory.contract._model import AwareDatetime, Frozen, JsonObject, Text, check_aware, check_text
+from memory.contract._model import (
+    AwareDatetime,
+    Frozen,
+    JsonObject,
+    Text,
+    check_aware,
+    check_text,
+    first_problem,
+)
 from memory.contract._text import normalise, parse_time, without_nul
 from memory.contract.adapter import (
     CAPABILITIES,
@@ -120,6 +128,7 @@ __all__ = [
     "ScopeEncoder",
     "SequentialBulk",
     "ShieldedCalls",
+    "StoresAtOnce",
     "SupportsEventLookup",
     "SupportsModelProbe",
     "SupportsStart",
@@ -135,6 +144,7 @@ __all__ = [
     "counted_openai",
     "entry_cost",
     "environment_kept",
+    "first_problem",
     "fit_entries",
     "give_memory_back",
     "hookimpl",

@@ -28,7 +28,7 @@ from memory.contract.receipts import (
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 
-__all__ = ["BaseAdapter", "SequentialBulk", "release"]
+__all__ = ["BaseAdapter", "SequentialBulk", "StoresAtOnce", "release"]
 
 _CLOSE_S = 8.0
 _STEP_S = 30.0
@@ -198,6 +198,23 @@ class BaseAdapter:
                 failure = normalise_error(error, backend_name=self.backend_name, operation="record_events")
             failure.receipts = tuple(receipts)
             raise failure from (error.__cause__ if failure is error else error)
+
+
+class StoresAtOnce(BaseAdapter):
+    """Readiness of a backend that answers a write when it is retrievable: there is nothing to wait for."""
+
+    async def probe_scope(self, scope: MemoryScope) -> None:
+        """Raise where the store of a scope does not answer."""
+        raise NotImplementedError
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """Ready as soon as the store answers."""
+        await self.probe_scope(scope)
+        return BackendReadiness(state="ready", detail=f"{self.backend_name} stores before it answers")
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """As :meth:`readiness`."""
+        return await self.readiness(scope)
 
 
 class SequentialBulk(BaseAdapter):

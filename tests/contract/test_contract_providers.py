@@ -47,7 +47,7 @@ class FaultyClient:
 
 def partitions_of(adapter: Any) -> list[Any]:
     """The ``Memory`` of each scope whose partition is open."""
-    return [partition.memory for partition in adapter._native._memories._open.values()]
+    return list(adapter._native._open.values())
 
 
 class Mem0Contract(MemoryContract):

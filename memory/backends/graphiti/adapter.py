@@ -18,7 +18,6 @@ import anyio
 
 from memory import (
     BackendHealth,
-    BackendReadiness,
     ConfigError,
     MemoryEvent,
     MemoryScope,
@@ -32,8 +31,10 @@ from memory.adapter import (
     BackendProtocolError,
     ResetReceipt,
     SequentialBulk,
+    StoresAtOnce,
     normalise_error,
     queued,
+    release,
 )
 from memory.backends.graphiti.ids import group_of
 from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
@@ -58,7 +59,7 @@ __all__ = ["GraphitiAdapter"]
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 
 
-class GraphitiAdapter(GraphitiRecords, SequentialBulk):
+class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
     """Translates the contract into calls of ``graphiti_core.Graphiti``.
 
     Args:
@@ -180,6 +181,11 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
                 f"memory.backends.{self.backend_name}.path: cannot be used ({error.strerror}); choose another"
             ) from error
 
+    async def probe_scope(self, scope: MemoryScope) -> None:
+        """Whether its graph answers."""
+        async with self.graph(scope) as graph:
+            await graph.driver.probe()
+
     async def join_abandoned(self) -> None:
         """Wait for writes of every graph that were abandoned at their deadline."""
         for graph in list(self._graphs.values()):
@@ -283,18 +289,6 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
             trace=self.trace(request.scope, "Graphiti.search_", consistency="committed"),
         )
 
-    # -- capabilities -----------------------------------------------------------------------------------
-
-    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Ready as soon as the graph answers: an episode is saved before ``add_episode`` returns."""
-        async with self.graph(scope) as graph:
-            await graph.driver.probe()
-        return BackendReadiness(state="ready", detail="Graphiti stores before it answers")
-
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """As :meth:`readiness`; there is nothing to wait for."""
-        return await self.readiness(scope)
-
     # -- life -------------------------------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
@@ -332,17 +326,10 @@ class GraphitiAdapter(GraphitiRecords, SequentialBulk):
     async def aclose(self) -> None:
         """Close every graph and every HTTP client, whichever of them fails. Idempotent; goes on when cancelled."""
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
+            graphs, self._graphs = list(self._graphs.values()), {}
+            steps = (*(graph.close for graph in graphs), self._store.aclose, self._models.aclose)
+            self._closing = asyncio.ensure_future(release(*steps))
         await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        graphs, self._graphs = list(self._graphs.values()), {}
-        ended = await asyncio.gather(*(graph.close() for graph in graphs), return_exceptions=True)
-        for part in (self._store, self._models):
-            ended += await asyncio.gather(part.aclose(), return_exceptions=True)
-        for error in ended:
-            if error is not None:
-                raise error
 
 
 def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:

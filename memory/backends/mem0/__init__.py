@@ -9,7 +9,6 @@ from pathlib import Path
 
 from memory.adapter import (
     AdapterSettings,
-    AdapterTraits,
     BareLibrary,
     IdAlphabet,
     MemoryAdapter,
@@ -43,9 +42,9 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[Mem0Options]) -> MemoryAdapter:
     """Build the adapter. mem0 is imported here; its store is opened by the first call."""
-    from memory.backends.mem0.adapter import build_mem0
+    from memory.backends.mem0.adapter import Mem0Adapter
 
-    return build_mem0(settings, AdapterTraits(kind="architecture"))
+    return Mem0Adapter(settings)
 
 
 @hookimpl

@@ -20,7 +20,6 @@ from pydantic import PositiveInt
 from memory import (
     BackendError,
     BackendHealth,
-    BackendReadiness,
     BackendUnavailable,
     CapabilityNotSupported,
     InputError,
@@ -37,7 +36,7 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     BackendRejected,
-    BaseAdapter,
+    ConditionKind,
     NativeMutationReceipt,
     NativeQueryResult,
     NativeWorker,
@@ -45,6 +44,7 @@ from memory.adapter import (
     Operation,
     ProvenanceResult,
     ResetReceipt,
+    StoresAtOnce,
 )
 from memory.backends.mem0.ids import ScopeIds
 from memory.backends.mem0.options import Mem0Options
@@ -60,9 +60,9 @@ from memory.backends.mem0.translate import (
 )
 
 if TYPE_CHECKING:
-    from memory.backends.mem0.client import Added
+    from memory.backends.mem0.client import NativeMem0
 
-__all__ = ["Mem0Adapter", "build_mem0", "set_environment"]
+__all__ = ["Mem0Adapter", "set_environment"]
 
 T = TypeVar("T")
 _BULK_SIZE = 16  # events a preload writes before another call may have the thread
@@ -75,20 +75,6 @@ MUTATIONS = {
 }
 
 
-def build_mem0(settings: AdapterSettings[Mem0Options], traits: AdapterTraits) -> Mem0Adapter:
-    """The adapter for a configuration block, as a backend or as a condition.
-
-    Raises:
-        ConfigError, PluginLoadError: mem0 refuses the configuration.
-        ScopeError: a template is malformed or would share memory.
-    """
-    where = settings.where
-    settings.options.check_keys(where)
-    directory = (settings.options.path or settings.data_dir / settings.name).expanduser().absolute()
-    set_environment(directory)
-    return Mem0Adapter(settings, traits, directory, where)
-
-
 def set_environment(directory: Path) -> None:
     """Before mem0 is imported for the first time: no telemetry, and nothing written to the user's home."""
     if "mem0" not in sys.modules:
@@ -96,25 +82,29 @@ def set_environment(directory: Path) -> None:
         os.environ.setdefault("MEM0_DIR", str(directory))
 
 
-class Mem0Adapter(BaseAdapter):
-    """Translates the contract into calls of ``mem0.Memory``.
+class Mem0Adapter(StoresAtOnce):
+    """Translates the contract into calls of ``mem0.Memory``, for the backend or a condition.
 
     Args:
         settings: options, deadlines and data directory.
-        traits: its kind; the rest follows from the options.
-        directory: where the embedded store and mem0's history live.
-        where: path of the configuration block, for messages.
+        kind: what it is, where the options do not make it a control.
+
+    Raises:
+        ConfigError, PluginLoadError: mem0 refuses the configuration.
+        ScopeError: a template is malformed or would share memory.
     """
 
-    def __init__(
-        self, settings: AdapterSettings[Mem0Options], traits: AdapterTraits, directory: Path, where: str
-    ) -> None:
-        from memory.backends.mem0.client import NativeMem0
-
+    def __init__(self, settings: AdapterSettings[Mem0Options], kind: ConditionKind = "architecture") -> None:
         options = settings.options
+        options.check_keys(settings.where)
+        directory = (options.path or settings.data_dir / settings.name).expanduser().absolute()
+        set_environment(directory)
+        from memory.backends.mem0.partitions import Partitions
+        from memory.backends.mem0.shared import SharedMem0
+
         self.backend_name = settings.name
         self.traits = AdapterTraits(
-            kind="control" if options.same_as else traits.kind,
+            kind="control" if options.same_as else kind,
             counts_llm_calls=options.counts_llm_calls,
             same_as=options.same_as,
             stand_ins=options.stand_ins,
@@ -130,9 +120,10 @@ class Mem0Adapter(BaseAdapter):
             native_mutations=MUTATIONS,
         )
         self._options = options
-        self._where = where
-        self._ids = ScopeIds(options, where)
-        self._native = NativeMem0(options, directory, where, settings.deadlines, settings.name)
+        self._where = settings.where
+        self._ids = ScopeIds(options, settings.where)
+        native = Partitions if options.embedded else SharedMem0
+        self._native: NativeMem0 = native(settings, directory)
         self.worker: NativeWorker = NativeWorker(options.threads, name=f"memslot-{settings.name}")
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -160,10 +151,12 @@ class Mem0Adapter(BaseAdapter):
         if self._options.embedded:
             await self._run(self._native.probe)
 
-    async def setup_scope(self, scope: MemoryScope) -> None:
+    async def probe_scope(self, scope: MemoryScope) -> None:
         """Open mem0, and the scope's partition of an embedded store; on a server a scope itself needs nothing."""
         ids = self._ids.encode(scope)
         await self._run(lambda: self._native.probe(ids))
+
+    setup_scope = probe_scope
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -201,9 +194,10 @@ class Mem0Adapter(BaseAdapter):
             warnings.append("mem0 remembers nothing of this event; it was not sent")
             return self.receipt(event, "none", warnings=warnings)
         prompt = observation_prompt(event, self._options.custom_instructions) if infer else None
-        added = self._native.add(messages, self._ids.encode(event.scope), event_metadata(event), prompt)
-        warnings.extend(_losses(added, len(messages)))
-        return self.receipt(event, "Memory.add", added.ids, warnings=warnings)
+        ids = self._ids.encode(event.scope)
+        written, extracted = self._native.add(messages, ids, event_metadata(event), prompt)
+        warnings.extend(_losses(len(written), extracted, len(messages)))
+        return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's memories.
@@ -230,17 +224,16 @@ class Mem0Adapter(BaseAdapter):
         ids, filters = self._ids.encode(request.scope), self._narrowing(request)
         query = search_query(request, soft_cs=self.traits.cs_filtering == "soft")
         top_k = request.budget.max_items or self._options.top_k
-        found = await self._run(lambda: self._native.search(query, ids, filters, top_k))
-        entries = tuple(map(to_entry, found.raw["results"]))
+        raw, unranked = await self._run(lambda: self._native.search(query, ids, filters, top_k))
         return RetrieveResult(
             request=request,
-            raw=found.raw,
-            entries=entries,
+            raw=raw,
+            entries=tuple(map(to_entry, raw["results"])),
             trace=self.trace(
                 request.scope,
                 "Memory.search",
                 consistency="committed",
-                warnings=("reranking failed; the order is mem0's own",) if found.unranked else (),
+                warnings=("reranking failed; the order is mem0's own",) if unranked else (),
             ),
         )
 
@@ -257,16 +250,6 @@ class Mem0Adapter(BaseAdapter):
         return native_filters(fields, self._options.profile)
 
     # -- capabilities -----------------------------------------------------------------------------------
-
-    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Ready as soon as the store answers: ``Memory.add`` returns when its memories are stored."""
-        ids = self._ids.encode(scope)
-        await self._run(lambda: self._native.probe(ids))
-        return BackendReadiness(state="ready", detail="mem0 stores before it answers")
-
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """As :meth:`readiness`; there is nothing to wait for."""
-        return await self.readiness(scope)
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """``update`` (arguments ``text``, ``metadata``, ``expiration_date``) or ``delete`` of one memory.
@@ -337,12 +320,12 @@ class Mem0Adapter(BaseAdapter):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear memories, entities, recent messages and history of the scope, and look again."""
         ids = self._ids.encode(scope)
-        purged = await self._run(lambda: self._native.purge(ids))
+        removed, verified = await self._run(lambda: self._native.purge(ids))
         left = () if self._options.embedded else ("history and recent messages in files of other processes",)
         return ResetReceipt(
             scope=scope,
-            verified=purged.verified,
-            removed=purged.removed,
+            verified=verified,
+            removed=removed,
             left=left,
             trace=self.trace(scope, "vector_store.delete"),
         )
@@ -354,22 +337,28 @@ class Mem0Adapter(BaseAdapter):
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """The configured ``llm``, ``embedder`` and ``reranker``, on the adapter's threads."""
-        from memory.backends.mem0.probes import model_probes
+        options = self._options
+        used = {
+            "llm": options.infers,
+            "embedder": options.embedder != "lexical",
+            "reranker": options.rerank and options.reranker is not None,
+        }
 
-        probes = model_probes(self._native, self._options, self._where)
-        return {role: partial(self._run, probe) for role, probe in probes.items()}
+        def probe(role: str) -> None:
+            self._native.probe().probe(role, options.vector_dimensions, self._where)
+
+        return {role: partial(self._run, partial(probe, role)) for role in used if used[role]}
 
     def close_native(self) -> None:
         """Free the store's lock, clients and files."""
         self._native.close()
 
 
-def _losses(added: Added, messages: int) -> list[str]:
-    stored = len(added.ids)
-    if added.extracted is None:
+def _losses(stored: int, extracted: int | None, messages: int) -> list[str]:
+    if extracted is None:
         return [f"mem0 stored {stored} of {messages} messages"] if stored < messages else []
-    if added.extracted == 0:
+    if extracted == 0:
         return ["mem0 extracted nothing from this event"]
-    if stored < added.extracted:
-        return [f"mem0 stored {stored} of {added.extracted} extracted memories; it drops exact duplicates"]
+    if stored < extracted:
+        return [f"mem0 stored {stored} of {extracted} extracted memories; it drops exact duplicates"]
     return []

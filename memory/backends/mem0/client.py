@@ -4,66 +4,36 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mem0.memory import telemetry
 from mem0.memory.main import _build_session_scope
 
-from memory import BackendError, BackendUnavailable, ScopeError
-from memory.adapter import IsolationError, normalise_error
+from memory import BackendError, ConfigError, ScopeError
+from memory.adapter import AdapterSettings, IsolationError, normalise_error
 from memory.backends.mem0.ids import row_ids
 from memory.backends.mem0.models import Models
-from memory.backends.mem0.opening import SharedMemory, native_config
+from memory.backends.mem0.opening import native_config
 from memory.backends.mem0.options import Mem0Options
-from memory.backends.mem0.partitions import Partitions
 from memory.backends.mem0.watch import Notes, StoreLock
 
-__all__ = ["Added", "Found", "NativeMem0", "Purged"]
+__all__ = ["BATCH", "NativeMem0"]
 
-_BATCH = 10_000
+BATCH = 10_000
 _SQL_VARIABLES = 500
 _PACKAGES = {"qdrant": "qdrant-client", "pgvector": "psycopg", "chroma": "chromadb", "faiss": "faiss-cpu"}
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """Ids of the memories stored, and how many the model had extracted (None where it was not asked)."""
-
-    ids: tuple[str, ...]
-    extracted: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The native answer to a search; whether a configured reranker failed."""
-
-    raw: dict[str, Any]
-    unranked: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Purged:
-    """Memories removed, where they could be counted, and whether looking again found nothing of the scope."""
-
-    removed: int | None
-    verified: bool
 
 
 class NativeMem0:
     """mem0 over its store, opened with the first call.
 
     Args:
-        options: the configuration block.
+        settings: options, deadlines, names for messages.
         directory: where the embedded store and the history live.
-        where: path of the block, for messages.
-        deadlines: the slot's, in seconds.
-        name: the adapter's name, for errors.
 
     Attributes:
         turn: to be held around every call.
@@ -72,39 +42,74 @@ class NativeMem0:
         ConfigError, PluginLoadError: mem0 refuses the configuration.
     """
 
-    def __init__(
-        self, options: Mem0Options, directory: Path, where: str, deadlines: Mapping[str, float], name: str
-    ) -> None:
-        self._options = options
-        self._name = name
-        self._config = native_config(options, directory, where)
+    def __init__(self, settings: AdapterSettings[Mem0Options], directory: Path) -> None:
+        self._options = settings.options
+        self._where = settings.where
+        self._deadlines = settings.deadlines
+        self._name = settings.name
+        self._config = native_config(self._options, directory, self._where)
         self._notes = Notes()
-        self.turn = StoreLock(needed=options.embedded)
-        memories = Partitions if options.embedded else SharedMemory
-        self._memories = memories(self._config, options, self._notes, self.turn, where, deadlines)
+        self.turn = StoreLock(needed=self._options.embedded)
+        self._models: Models | None = None
 
     def memory(self, ids: Mapping[str, str]) -> AbstractContextManager[Any]:
-        """The ``Memory`` to use for a scope; errors as of :class:`Partitions` and :class:`SharedMemory`."""
-        return self._memories.of(ids)
+        """The ``Memory`` of a scope, for the length of a call.
+
+        Raises:
+            BackendUnavailable: the store is in use elsewhere.
+            BackendError: the scope's files are damaged.
+            ConfigError: the directory is not writable, a native option unknown, or the vectors' length wrong.
+            PluginLoadError: a component's client library is not installed.
+        """
+        raise NotImplementedError
+
+    def entities(self, memory: Any) -> Any | None:
+        """The store of entities; None where there is none."""
+        raise NotImplementedError
+
+    def probe(self, ids: Mapping[str, str] | None = None) -> Models:
+        """Reach the store, and what it keeps of a scope where one is named; errors as of :meth:`memory`.
+
+        Returns:
+            The models mem0 asks, one of each.
+        """
+        raise NotImplementedError
+
+    def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
+        """Clear a scope: memories, entities, recent messages, history; then look again.
+
+        Returns:
+            Memories removed, where they could be counted, and whether nothing of the scope was found any more.
+        """
+        raise NotImplementedError
 
     @property
-    def models(self) -> Models:
-        """The models mem0 asks, one of each."""
-        return self._memories.models
+    def has_keywords(self) -> bool:
+        """Whether the store finds words as well as vectors."""
+        return importlib.util.find_spec("fastembed") is not None
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """What health says of the store besides."""
+        return {}
 
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
-        self._memories.close()
+        models, self._models = self._models, None
+        if models is not None:
+            models.close()
 
-    def probe(self, ids: Mapping[str, str] | None = None) -> None:
-        """Reach the store, and what it keeps of a scope where one is named."""
-        self._memories.probe(ids)
+    def _build_models(self) -> Models:
+        return Models.build(self._config, self._options, self._notes, self.turn, self._deadlines)
 
-    def _entities(self, memory: Any) -> Any | None:
-        """The store of entities; None in a partition that never had one."""
-        if isinstance(self._memories, SharedMemory):
-            return self._memories.entities(memory)
-        return memory.entity_store if memory.has_entities else None
+    def _check_length(self, collection: str, found: int | None) -> None:
+        """Vectors are of the embedder's length, where the store tells; ConfigError otherwise."""
+        if found not in (None, self._options.vector_dimensions):
+            raise ConfigError(
+                f"{self._where}.dimensions: the collection {collection!r} holds vectors of {found}, the "
+                f"embedder makes {self._options.vector_dimensions}; use the embedder it was written with, or "
+                "another collection"
+            )
 
     # -- memories ---------------------------------------------------------------------------------------
 
@@ -114,8 +119,11 @@ class NativeMem0:
         ids: Mapping[str, str],
         metadata: dict[str, Any],
         prompt: str | None,
-    ) -> Added:
+    ) -> tuple[tuple[str, ...], int | None]:
         """``Memory.add`` of one event: all of its memories, or none and an error.
+
+        Returns:
+            Their ids, and how many the model had extracted, None where it was not asked.
 
         Raises:
             BackendError: nothing is stored; ``sent`` where the store itself failed and that is not certain.
@@ -132,7 +140,7 @@ class NativeMem0:
             except Exception as error:
                 failure = self._undone(memory, error)
                 raise failure from (None if failure is error.__cause__ else error)
-        return Added(tuple(row["id"] for row in answer["results"]), notes.extracted)
+        return tuple(row["id"] for row in answer["results"]), notes.extracted
 
     def _undone(self, memory: Any, error: Exception) -> BackendError:
         """The error to raise for a failed add, after the memories it had stored are taken back."""
@@ -149,8 +157,10 @@ class NativeMem0:
         failure.sent = uncertain
         return failure
 
-    def search(self, query: str, ids: Mapping[str, str], filters: Mapping[str, Any], top_k: int) -> Found:
-        """``Memory.search`` of a scope."""
+    def search(
+        self, query: str, ids: Mapping[str, str], filters: Mapping[str, Any], top_k: int
+    ) -> tuple[dict[str, Any], bool]:
+        """``Memory.search`` of a scope, and whether a configured reranker failed."""
         notes, options = self._notes, self._options
         with self.memory(ids) as memory:
             notes.clear()
@@ -161,10 +171,10 @@ class NativeMem0:
                 threshold=options.least_score,
                 rerank=options.rerank,
             )
-        return Found(raw, notes.reranking_error is not None)
+        return raw, notes.reranking_error is not None
 
     def rows(
-        self, ids: Mapping[str, str], filters: Mapping[str, Any] | None = None, limit: int = _BATCH
+        self, ids: Mapping[str, str], filters: Mapping[str, Any] | None = None, limit: int = BATCH
     ) -> list[dict[str, Any]]:
         """``Memory.get_all`` of a scope, expired memories included.
 
@@ -195,7 +205,7 @@ class NativeMem0:
         """``Memory.update`` of one memory of the scope."""
         with self.memory(ids) as memory:
             self._row(memory, native_id, ids)
-            self._entities(memory)
+            self.entities(memory)
             answer: dict[str, Any] = memory.update(native_id, **changes)
         return answer
 
@@ -203,7 +213,7 @@ class NativeMem0:
         """``Memory.delete`` of one memory of the scope, noting whose history is left behind."""
         with self.memory(ids) as memory:
             self._row(memory, native_id, ids)
-            self._entities(memory)
+            self.entities(memory)
             answer: dict[str, Any] = memory.delete(native_id)
             with _sqlite(memory) as connection:
                 connection.execute(
@@ -226,53 +236,6 @@ class NativeMem0:
                 row = self._row(memory, native_id, ids)
             return row, memory.history(native_id)
 
-    # -- clearing a scope -------------------------------------------------------------------------------
-
-    def purge(self, ids: Mapping[str, str]) -> Purged:
-        """Clear a scope: memories, entities, recent messages, history; then look again."""
-        if isinstance(self._memories, SharedMemory):
-            return self._purge_shared(ids)
-        return self._purge_partition(self._memories, ids)
-
-    def _purge_partition(self, partitions: Partitions, ids: Mapping[str, str]) -> Purged:
-        """Remove its directory; one that cannot be read goes as well, its memories uncounted."""
-        removed: int | None = None
-        try:
-            with partitions.of(ids) as memory:
-                rows = self.rows(ids, limit=sys.maxsize)
-                removed = len(rows)
-                if self._options.history_path is not None:
-                    self._forget_session(memory, ids, [row["id"] for row in rows])
-        except IsolationError:
-            raise
-        except BackendError as error:
-            if error.ambiguous or isinstance(error, BackendUnavailable):
-                raise
-        return Purged(removed, partitions.drop(ids))
-
-    def _purge_shared(self, ids: Mapping[str, str]) -> Purged:
-        """By ids, after each row's scope is checked, because ``Memory.delete_all`` takes ten times as long, writes
-        every deleted text into the history, and leaves entities of earlier processes.
-        """
-        with self.memory(ids) as memory:
-            entities = self._entities(memory)
-
-            def forget(batch: list[str]) -> None:
-                self._delete_points(memory.vector_store, batch)
-                self._forget_history(memory, batch)
-
-            removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
-            _drain(
-                lambda: self._entity_ids(entities, ids), lambda batch: self._delete_points(entities, batch)
-            )
-            self._forget_session(memory, ids, [])
-            left = (
-                self.rows(ids, limit=1)
-                or self._entity_ids(entities, ids)
-                or memory.db.get_last_messages(_build_session_scope(ids), 1)
-            )
-        return Purged(removed, not left)
-
     def _forget_session(self, memory: Any, ids: Mapping[str, str], memories: Sequence[str]) -> None:
         """Clear a scope from a history that it shares with others."""
         session = _build_session_scope(ids)
@@ -280,28 +243,6 @@ class NativeMem0:
         with _sqlite(memory) as connection:
             connection.execute("DELETE FROM messages WHERE session_scope = ?", (session,))
             connection.execute("DELETE FROM memslot_deleted WHERE session_scope = ?", (session,))
-
-    def _delete_points(self, store: Any, ids: Sequence[str]) -> None:
-        if self._options.vector_store.provider != "qdrant":
-            for native_id in ids:
-                store.delete(vector_id=native_id)
-            return
-        from qdrant_client.models import PointIdsList
-
-        for start in range(0, len(ids), 1000):
-            store.client.delete(
-                collection_name=store.collection_name,
-                points_selector=PointIdsList(points=list(ids[start : start + 1000])),
-            )
-
-    def _entity_ids(self, store: Any, ids: Mapping[str, str]) -> list[str]:
-        listed = store.list(filters=dict(ids), top_k=_BATCH)
-        rows = listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed
-        if any(row_ids(row.payload or {}) != ids for row in rows or ()):
-            raise IsolationError(
-                f"{self._name}: the store listed entities of another scope; nothing was done"
-            )
-        return [row.id for row in rows or ()]
 
     def _forget_history(self, memory: Any, ids: Sequence[str]) -> None:
         with _sqlite(memory) as connection:
@@ -321,27 +262,25 @@ class NativeMem0:
 
     def describe(self) -> tuple[dict[str, Any], dict[str, str], list[str]]:
         """Details, versions and warnings for the health report, after a probe of the store."""
-        self.probe()
-        options = self._options
+        models, options = self.probe(), self._options
         provider = options.vector_store.provider
-        keywords, entities = self._memories.has_keywords, importlib.util.find_spec("spacy") is not None
+        keywords, entities = self.has_keywords, importlib.util.find_spec("spacy") is not None
         details = {
             "vector_store": f"{provider} (embedded)" if options.embedded else provider,
             "collection": self._config.vector_store.config.collection_name,
             "dimensions": options.vector_dimensions,
-            "embedder": self._embedder_label(),
+            "embedder": self._embedder_label(models.embedder.config.model),
             "infer": options.infers,
-            "llm": f"{options.llm.provider}:{self.models.llm.config.model}" if options.llm else None,
+            "llm": f"{options.llm.provider}:{models.llm.config.model}" if options.llm else None,
             "keyword_search": keywords,
             "entity_linking": entities and options.infers,
             "reranker": options.reranker.provider if options.reranker else None,
             "threshold": options.least_score,
-            **self._memories.details,
+            **self.details,
         }
         return details, _versions(provider), list(self._complaints(keywords, entities))
 
-    def _embedder_label(self) -> str:
-        model = self.models.embedder.config.model
+    def _embedder_label(self, model: str) -> str:
         if self._options.embedder == "lexical":
             return f"lexical ({model}: shared words and character n-grams, no model)"
         return f"{self._options.embedder.provider}:{model}"
@@ -366,17 +305,6 @@ class NativeMem0:
             yield "faiss filters by scope after ranking; scopes that share a collection lose matches"
         if store.config.get("hnsw") and store.provider == "pgvector":
             yield "hnsw: true ranks before it filters by scope; scopes that share a table lose matches"
-
-
-def _drain(listed: Callable[[], list[str]], delete: Callable[[list[str]], None]) -> int:
-    """Delete what is listed until nothing is, or the store lists the same again; how many were deleted."""
-    removed = 0
-    previous: list[str] = []
-    while (batch := listed()) and batch != previous:
-        delete(batch)
-        removed += len(batch)
-        previous = batch
-    return removed
 
 
 def _versions(provider: str) -> dict[str, str]:

@@ -35,7 +35,6 @@ __all__ = [
     "damaged",
     "entity_collection",
     "partition_path",
-    "partitions_in",
     "partitions_path",
     "remove",
     "staged",
@@ -71,11 +70,6 @@ def partitions_path(store: Path, collection: str) -> Path:
 def partition_path(partitions: Path, ids: Mapping[str, str]) -> Path:
     """Where the partition of a scope lies."""
     return partitions / _NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
-
-
-def partitions_in(partitions: Path) -> Iterator[Path]:
-    """The partitions there are."""
-    return (path for path in partitions.iterdir() if not path.name.startswith("."))
 
 
 def sweep(partitions: Path) -> None:
@@ -119,16 +113,13 @@ class Logs:
     Until a file is closed, what was written may be in its log alone, and SQLite takes a file without its log for
     what it was before. So the partition notes which logs there are: those of a killed process are missed. One that
     ends without closing anything lets SQLite close the files, so the note goes with whoever made it.
-
-    Args:
-        directory: the partition's.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._connections: dict[str, sqlite3.Connection] = {}
         self._begun: set[str] = set()
-        self._dropped = False
+        self.dropped = False
         self._ending: weakref.finalize[..., Logs] | None = None
 
     def keep(self, file: str | Path, connection: sqlite3.Connection) -> None:
@@ -143,7 +134,7 @@ class Logs:
         Raises:
             BackendError: the partition was dropped.
         """
-        if self._dropped:
+        if self.dropped:
             raise BackendError("the scope was reset meanwhile; nothing was stored", sent=False)
         if len(self._begun) == len(self._connections):
             return
@@ -155,18 +146,14 @@ class Logs:
         if self._ending is None:
             self._ending = weakref.finalize(self, _forget, note, os.getpid())
 
-    def end(self) -> None:
-        """To be called before the files are closed, which moves the logs into them."""
+    def end(self, *, dropped: bool = False) -> None:
+        """To be called before the files are closed, which moves the logs into them; or ``dropped`` while they are
+        open, so that what takes their place is another partition."""
+        self.dropped = self.dropped or dropped
         if self._ending is not None:
             self._ending.detach()
-        if not self._dropped:
+        if not self.dropped:
             (self._directory / _LOGS).unlink(missing_ok=True)
-
-    def drop(self) -> None:
-        """To be called when the partition is removed while it is open: what takes its place is another one."""
-        self._dropped = True
-        if self._ending is not None:
-            self._ending.detach()
 
 
 def _forget(note: Path, owner: int) -> None:

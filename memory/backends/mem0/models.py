@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mem0.configs.base import MemoryConfig
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 
-from memory.adapter import counted_openai
+from memory import ConfigError
+from memory.adapter import BackendProtocolError, counted_openai
 from memory.backends.mem0.options import Mem0Model, Mem0Options
 from memory.backends.mem0.watch import (
     LexicalEmbedding,
     NoLlm,
     Notes,
     StoreLock,
-    WatchedEmbedder,
-    WatchedLlm,
-    WatchedReranker,
+    Watched,
 )
 
 __all__ = ["Models", "close_handle"]
@@ -60,16 +60,33 @@ class Models:
             native = EmbedderFactory.create(
                 config.embedder.provider, config.embedder.config, config.vector_store.config
             )
-            embedder = WatchedEmbedder(
-                _bound(native, options.embedder, min(write_s, retrieve_s)), notes, turn
-            )
+            native = _bound(native, options.embedder, min(write_s, retrieve_s))
+            # Not of a batch: mem0 tries one text after the other when that fails, and skips those that fail again.
+            failed = {"embed": partial(setattr, notes, "embedding_error")}
+            embedder = Watched(native, turn, failed=failed)
         if options.llm is not None:
             native = LlmFactory.create(config.llm.provider, config.llm.config)
-            llm = WatchedLlm(_bound(native, options.llm, write_s), notes, turn)
+            native = _bound(native, options.llm, write_s)
+            llm = Watched(native, turn, answered={"generate_response": notes.read})
         if config.reranker is not None:
             native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
-            reranker = WatchedReranker(native, notes, turn)
+            reranker = Watched(native, turn, failed={"rerank": partial(setattr, notes, "reranking_error")})
         return cls(embedder, llm, reranker)
+
+    def probe(self, role: str, dimensions: int | None, where: str) -> None:
+        """One short call of the ``llm``, ``embedder`` or ``reranker``."""
+        if role == "reranker":
+            self.reranker.rerank("Which tea do I drink?", [{"memory": "I drink tea."}], 1)
+        elif role == "embedder":
+            length = len(self.embedder.embed("I drink tea.", "search"))
+            if length != dimensions:
+                raise ConfigError(
+                    f"{where}.dimensions: is {dimensions}, and the embedder answers with {length}"
+                )
+        else:
+            asked = [{"role": "user", "content": "Answer with the one word yes."}]
+            if not self.llm.native.generate_response(messages=asked):  # past the watch, which wants memories
+                raise BackendProtocolError("mem0: the llm answered with nothing", sent=False)
 
     def close(self) -> None:
         """Close the clients that can be closed."""

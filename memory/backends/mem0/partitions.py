@@ -7,13 +7,11 @@ scope holds, a start what is used, and a reset removes the directory.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,13 @@ from mem0 import Memory
 from mem0.configs.base import MemoryConfig
 from mem0.memory.storage import SQLiteManager
 
-from memory import BackendError, MemslotError
-from memory.adapter import FileLock, give_memory_back
+from memory import BackendError, BackendUnavailable, MemslotError
+from memory.adapter import FileLock, IsolationError, give_memory_back
 from memory.backends.mem0 import layout
+from memory.backends.mem0.client import NativeMem0
 from memory.backends.mem0.models import Models
 from memory.backends.mem0.moving import move
-from memory.backends.mem0.opening import Memories, assemble, make_directory, open_history, opening
+from memory.backends.mem0.opening import assemble, make_directory, open_history, opening
 from memory.backends.mem0.store import LocalClient, ScopeStore
 from memory.backends.mem0.watch import watch_inserts
 
@@ -44,6 +43,8 @@ class ScopeMemory(Memory):  # type: ignore[misc]
 
     ids: Mapping[str, str]
     logs: layout.Logs
+    shares_history: bool
+    users = 0
     _entity_store: ScopeStore | None
 
     @property
@@ -59,6 +60,15 @@ class ScopeMemory(Memory):  # type: ignore[misc]
         """Whether there ever was one, in this process or another."""
         return layout.entity_collection(self.collection_name) in self.vector_store.client.collections
 
+    def close(self) -> None:
+        """Close its files; mem0's own ``close`` does the history only, which may be others' as well."""
+        self.logs.end()
+        store = self.vector_store
+        store.client.close()
+        del store.insert  # the watch over it, which refers back to the store and keeps both for the collector
+        if not self.shares_history:
+            self.db.close()
+
 
 def _store(
     config: MemoryConfig, client: Any, ids: Mapping[str, str], logs: layout.Logs, *, entities: bool = False
@@ -68,23 +78,7 @@ def _store(
     return ScopeStore(client, name, native.embedding_model_dims, native.on_disk, ids, logs)
 
 
-@dataclass(slots=True)
-class _Partition:
-    memory: ScopeMemory
-    history: SQLiteManager | None
-    users: int = 0
-    dropped: bool = False
-
-    def close(self) -> None:
-        self.memory.logs.end()
-        store = self.memory.vector_store
-        store.client.close()
-        del store.insert  # the watch over it, which refers back to the store and keeps both for the collector
-        if self.history is not None:
-            self.history.close()
-
-
-class Partitions(Memories):
+class Partitions(NativeMem0):
     """Partitions by scope, those last used kept open. One call at a time may use it, see :class:`StoreLock`."""
 
     def __init__(self, *given: Any) -> None:
@@ -98,7 +92,7 @@ class Partitions(Memories):
             what=f"the embedded store at {self._base}",
             instead=f"give this one another {where}.path, or configure a server in {where}.vector_store",
         )
-        self._open: OrderedDict[Path, _Partition] = OrderedDict()
+        self._open: OrderedDict[Path, ScopeMemory] = OrderedDict()
         self._history: SQLiteManager | None = None
         self._moved: str | None = None
         self._closed = 0
@@ -106,64 +100,67 @@ class Partitions(Memories):
     # -- using them -------------------------------------------------------------------------------------
 
     @contextmanager
-    def of(self, ids: Mapping[str, str]) -> Iterator[ScopeMemory]:
-        """The ``Memory`` of a scope, for the length of a call; made where there is none.
-
-        Raises:
-            BackendUnavailable: the store is in use elsewhere.
-            BackendError: the scope's files are damaged.
-            ConfigError: the directory is not writable, or the vectors' length wrong.
-            PluginLoadError: a component's client library is not installed.
-        """
-        partition = self._opened(ids)
-        partition.users += 1
+    def memory(self, ids: Mapping[str, str]) -> Iterator[ScopeMemory]:
+        """The ``Memory`` of a scope; made where there is none."""
+        memory = self._opened(ids)
+        memory.users += 1
         try:
-            yield partition.memory
+            yield memory
         finally:
-            partition.users -= 1
-            if partition.dropped and not partition.users:
-                partition.close()
+            memory.users -= 1
+            if memory.logs.dropped and not memory.users:
+                memory.close()
 
-    def probe(self, ids: Mapping[str, str] | None = None) -> None:
-        """Reach the partition of a scope, or look at all that are open and their files; errors as of :meth:`of`."""
-        self._start()
+    def probe(self, ids: Mapping[str, str] | None = None) -> Models:
+        """Reach the partition of a scope, or look at all that are open and their files."""
+        models = self._start()
         if ids is not None:
             self._opened(ids)
-            return
-        for directory, partition in self._open.items():
-            partition.memory.vector_store.col_info()
-            layout.check(directory, partition.memory.ids, self._collection)
+            return models
+        for directory, memory in self._open.items():
+            memory.vector_store.col_info()
+            layout.check(directory, memory.ids, self._collection)
+        return models
 
-    @property
-    def has_keywords(self) -> bool:
-        """Whether the store finds words as well as vectors."""
-        return importlib.util.find_spec("fastembed") is not None
-
-    @property
-    def models(self) -> Models:
-        """The models asked."""
-        return self._start()
+    def entities(self, memory: ScopeMemory) -> ScopeStore | None:
+        """None in a partition that never had one."""
+        return memory.entity_store if memory.has_entities else None
 
     @property
     def details(self) -> Mapping[str, Any]:
         """What health says of the store besides."""
-        found = sum(1 for _ in layout.partitions_in(self._root))
+        found = sum(1 for path in self._root.iterdir() if not path.name.startswith("."))
         moved = {"moved": self._moved} if self._moved else {}
         return {"partitions": found, "open_partitions": len(self._open), **moved}
 
-    def drop(self, ids: Mapping[str, str]) -> bool:
+    def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
+        """Remove its directory; one that cannot be read goes as well, its memories uncounted."""
+        removed: int | None = None
+        try:
+            with self.memory(ids) as memory:
+                rows = self.rows(ids, limit=sys.maxsize)
+                removed = len(rows)
+                if self._history is not None:
+                    self._forget_session(memory, ids, [row["id"] for row in rows])
+        except IsolationError:
+            raise
+        except BackendError as error:
+            if error.ambiguous or isinstance(error, BackendUnavailable):
+                raise
+        return removed, self._drop(ids)
+
+    def _drop(self, ids: Mapping[str, str]) -> bool:
         """Remove a scope's partition, damaged or not; whether it is gone.
 
         A call that still waits for a model meanwhile keeps what it has open, and can write to nothing any more.
         """
         self._start()
         directory = layout.partition_path(self._root, ids)
-        partition = self._open.pop(directory, None)
-        if partition is not None:
-            partition.dropped = True
-            if not partition.users:
-                partition.close()
-            partition.memory.logs.drop()
+        memory = self._open.pop(directory, None)
+        if memory is not None:
+            if not memory.users:
+                memory.close()
+            memory.logs.end(dropped=True)
         layout.remove(directory)
         return not directory.exists()
 
@@ -171,9 +168,7 @@ class Partitions(Memories):
         """Close every partition and the models, and free the lock."""
         while self._open:
             self._open.popitem()[1].close()
-        models, self._models = self._models, None
-        if models is not None:
-            models.close()
+        super().close()
         history, self._history = self._history, None
         if history is not None:
             history.close()
@@ -210,9 +205,9 @@ class Partitions(Memories):
             directory = layout.partition_path(self._root, ids)
             self._make(directory, ids, models)
             if entities:
-                partition = self._open_files(directory, ids, models)
-                _ = partition.memory.entity_store
-                partition.close()
+                memory = self._open_files(directory, ids, models)
+                _ = memory.entity_store
+                memory.close()
             return directory
 
         old = None if self._history is not None else Path(self._config.history_db_path)
@@ -234,19 +229,18 @@ class Partitions(Memories):
                 self._root,
             )
 
-    def _opened(self, ids: Mapping[str, str]) -> _Partition:
+    def _opened(self, ids: Mapping[str, str]) -> ScopeMemory:
         models = self._start()
         directory = layout.partition_path(self._root, ids)
-        partition = self._open.get(directory)
-        if partition is None:
+        if directory not in self._open:
             self._make_room()
-            partition = self._open[directory] = self._open_at(directory, dict(ids), models)
+            self._open[directory] = self._open_at(directory, dict(ids), models)
         self._open.move_to_end(directory)
-        return partition
+        return self._open[directory]
 
     def _make_room(self) -> None:
         """Close the partitions that were not used for longest; those in use stay."""
-        idle = [directory for directory, partition in self._open.items() if not partition.users]
+        idle = [directory for directory, memory in self._open.items() if not memory.users]
         for directory in idle[: max(0, len(self._open) - self._most_open() + 1)]:
             self._open.pop(directory).close()
             self._closed += 1
@@ -263,39 +257,38 @@ class Partitions(Memories):
         allowed = (files - _FILES_OF_OTHERS) // _FILES if files != resource.RLIM_INFINITY else sys.maxsize
         return max(1, min(self._options.open_partitions, allowed))
 
-    def _open_at(self, directory: Path, ids: dict[str, str], models: Models) -> _Partition:
+    def _open_at(self, directory: Path, ids: dict[str, str], models: Models) -> ScopeMemory:
         self._make(directory, ids, models)
         layout.check(directory, ids, self._collection)
         try:
-            partition = self._open_files(directory, ids, models)
+            memory = self._open_files(directory, ids, models)
         except MemslotError:
             raise
         except Exception as error:
             raise layout.damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
         try:
-            self._check_length(self._collection, partition.memory.vector_store.length)
+            self._check_length(self._collection, memory.vector_store.length)
         except MemslotError:
-            partition.close()
+            memory.close()
             raise
-        return partition
+        return memory
 
     def _make(self, directory: Path, ids: Mapping[str, str], models: Models) -> None:
         if not directory.exists():
             with layout.staged(directory, ids) as making:
                 self._open_files(making, ids, models).close()
 
-    def _open_files(self, directory: Path, ids: Mapping[str, str], models: Models) -> _Partition:
+    def _open_files(self, directory: Path, ids: Mapping[str, str], models: Models) -> ScopeMemory:
         client, logs = LocalClient(directory), layout.Logs(directory)
         try:
             store = _store(self._config, client, ids, logs)
-            own = None
+            history = self._history or open_history(directory / layout.HISTORY, shared=False)
             if self._history is None:
-                own = open_history(directory / layout.HISTORY, shared=False)
-                logs.keep(layout.HISTORY, own.connection)
+                logs.keep(layout.HISTORY, history.connection)
         except BaseException:
             client.close()
             raise
         watch_inserts(store, self._notes)
-        memory = assemble(ScopeMemory, self._config, models, store, own or self._history)
-        memory.ids, memory.logs = ids, logs
-        return _Partition(memory, own)
+        memory: ScopeMemory = assemble(ScopeMemory, self._config, models, store, history)
+        memory.ids, memory.logs, memory.shares_history = ids, logs, self._history is not None
+        return memory

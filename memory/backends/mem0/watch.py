@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,9 +25,7 @@ __all__ = [
     "NoLlm",
     "Notes",
     "StoreLock",
-    "WatchedEmbedder",
-    "WatchedLlm",
-    "WatchedReranker",
+    "Watched",
     "watch_inserts",
 ]
 
@@ -51,6 +50,10 @@ class Notes(threading.local):
         self.reranking_error: Exception | None = None
         self.insert_error: Exception | None = None
         self.inserted: list[str] = []
+
+    def read(self, answer: Any) -> None:
+        """Count the memories in a model's answer: mem0 takes an unusable one for "nothing extracted"."""
+        self.extracted = _count_memories(answer)
 
 
 class StoreLock:
@@ -106,41 +109,43 @@ class LexicalEmbedding:
         return [self.embed(text, memory_action) for text in texts]
 
 
-class WatchedEmbedder:
-    """A native embedder whose final failures are noted: mem0 skips the memory and goes on."""
+class Watched:
+    """A native model, which has no turn while it is waited for.
 
-    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
+    Args:
+        native: mem0's.
+        turn: passed on meanwhile.
+        failed: method -> told what it raised.
+        answered: method -> told what it answered; may raise in its place.
+    """
+
+    def __init__(
+        self,
+        native: Any,
+        turn: StoreLock,
+        *,
+        failed: Mapping[str, Callable[[Exception], object]] = {},
+        answered: Mapping[str, Callable[[Any], object]] = {},
+    ) -> None:
         self.native = native
-        self._notes = notes
         self._turn = turn
-        self.config = native.config
+        self._failed = failed
+        self._answered = answered
 
-    def embed(self, text: str, memory_action: str | None = None) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.native, name)
+        return partial(self._call, name, found) if callable(found) else found
+
+    def _call(self, name: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
             with self._turn.passed_on():
-                return self.native.embed(text, memory_action)
+                answer = method(*arguments, **options)
         except Exception as error:
-            self._notes.embedding_error = error
+            if name in self._failed:
+                self._failed[name](error)
             raise
-
-    def embed_batch(self, texts: Sequence[str], memory_action: str | None = "add") -> Any:
-        with self._turn.passed_on():
-            return self.native.embed_batch(texts, memory_action)  # mem0 tries one by one when this fails
-
-
-class WatchedLlm:
-    """A native model whose unusable answers are errors instead of "nothing extracted"."""
-
-    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
-        self.native = native
-        self._notes = notes
-        self._turn = turn
-        self.config = native.config
-
-    def generate_response(self, messages: list[dict[str, Any]], **options: Any) -> Any:
-        with self._turn.passed_on():
-            answer = self.native.generate_response(messages=messages, **options)
-        self._notes.extracted = _count_memories(answer)
+        if name in self._answered:
+            self._answered[name](answer)
         return answer
 
 
@@ -176,23 +181,6 @@ class NoLlm:
 
     def generate_response(self, *_: Any, **__: Any) -> Any:
         raise BackendError("no llm is configured for mem0", sent=False)
-
-
-class WatchedReranker:
-    """A native reranker whose failures are noted: mem0 falls back to its own order."""
-
-    def __init__(self, native: Any, notes: Notes, turn: StoreLock) -> None:
-        self.native = native
-        self._notes = notes
-        self._turn = turn
-
-    def rerank(self, *arguments: Any, **options: Any) -> Any:
-        try:
-            with self._turn.passed_on():
-                return self.native.rerank(*arguments, **options)
-        except Exception as error:
-            self._notes.reranking_error = error
-            raise
 
 
 def watch_inserts(store: Any, notes: Notes) -> None:

@@ -244,7 +244,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
                 with pytest.raises(ScopeError):
                     await bob.remove(native_id)
             stored = await bob.add_episode(told, "user: I keep my passport in the drawer.")
-            assert not {episode, fact} & set(stored.ids)
+            assert not {episode, fact} & set(stored)
             # A shared file is not replaced.
             monkeypatch.setattr(type(alice.driver), "clear", Neo4jGraph.clear)
             assert (await bob.clear())[1]
