@@ -29,7 +29,7 @@ from memory.contract.errors import (
     ScopeError,
 )
 from memory.plugins.commands import command_names, load_command
-from memory.plugins.console import complain
+from memory.plugins.console import complain, usage_line
 
 __all__ = ["CommandGroup", "FAILED", "INTERRUPTED", "UNUSABLE", "tracebacks"]
 
@@ -134,12 +134,8 @@ def _explain(error: Exception, debug: bool) -> int:
 
 
 def _line_and_code(error: Exception) -> tuple[str, int]:
-    # typer carries a click of its own or shares one, by version; what both have in common is this method.
-    usage = getattr(error, "format_message", None)
-    if usage is not None:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "memslot"
-        return f"{usage().rstrip('.')}; see '{command} --help'", UNUSABLE
+    if (usage := usage_line(error, "memslot")) is not None:
+        return usage, UNUSABLE
     if isinstance(error, MemslotError):
         unusable = isinstance(error, _INPUT) and not isinstance(error, IsolationError)
         return str(error), UNUSABLE if unusable else FAILED

@@ -18,7 +18,17 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["STYLES", "AsJson", "Report", "complain", "print_json", "print_table", "progress", "say"]
+__all__ = [
+    "STYLES",
+    "AsJson",
+    "Report",
+    "complain",
+    "print_json",
+    "print_table",
+    "progress",
+    "say",
+    "usage_line",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 """The option ``--json`` of every command that prints a result."""
@@ -49,6 +59,15 @@ def complain(text: str, *, warning: bool = False) -> None:
     """One line on stderr, which is no result; a terminal shows warnings in yellow and errors in red."""
     colour = None if os.environ.get("NO_COLOR") else "yellow" if warning else "red"
     typer.secho(" ".join(text.split()), fg=colour, err=True)
+
+
+def usage_line(error: Exception, command: str) -> str | None:
+    """What is wrong with a command line, and whose ``--help`` tells more; None for any other error."""
+    # typer carries a click of its own or shares one, by version; what both have in common is this method.
+    usage = getattr(error, "format_message", None)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else command
+    return f"{usage().rstrip('.')}; see '{command} --help'" if usage is not None else None
 
 
 def _console(stderr: bool = False) -> Console:

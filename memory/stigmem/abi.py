@@ -122,18 +122,10 @@ class StigmemAbi:
         Raises:
             ConfigError: as the constructor.
         """
-        environ = os.environ if environ is None else environ
-
-        def read(name: str) -> str | None:
-            return environ.get(name, "").strip() or None
-
-        return cls(
-            read("STIGMEM_URL"),
-            read("STIGMEM_API_KEY"),
-            read("STIGMEM_SOURCE_ENTITY"),
-            archetype=archetype,
-            **options,
-        )
+        given = os.environ if environ is None else environ
+        names = ("STIGMEM_URL", "STIGMEM_API_KEY", "STIGMEM_SOURCE_ENTITY")
+        url, api_key, source = (given.get(name, "").strip() or None for name in names)
+        return cls(url, api_key, source, archetype=archetype, **options)
 
     @property
     def enabled(self) -> bool:

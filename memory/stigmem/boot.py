@@ -59,17 +59,17 @@ class ContextPulls:
         wanted = None if namespaces is None else frozenset(namespaces)
         for fact in await self._pull("user facts", entity=user, min_confidence=0.7):
             if wanted is None or fact.relation.partition(":")[0] in wanted:
-                self._keep(fact)
+                self.facts.setdefault(fact.id, fact)
         for project in projects:
             wanted_here = {"entity": project, "relation": "roadmap:constraint", "min_confidence": 0.7}
             for fact in await self._pull("project constraints", **wanted_here):
-                self._keep(fact)
+                self.facts.setdefault(fact.id, fact)
         for fact in await self._pull("handoffs", relation="intent:handoff_to", min_confidence=0.8):
             if fact.value.v == self.source:
                 self._handoffs.append(fact)
-                self._keep(fact)
+                self.facts.setdefault(fact.id, fact)
         for fact in (await self._escalations())[:_ESCALATIONS]:
-            self._keep(fact)
+            self.facts.setdefault(fact.id, fact)
 
     async def _escalations(self) -> list[Fact]:
         """What somebody raised. The priorities of envelopes stand under the same relation and may outnumber it, so
@@ -88,16 +88,13 @@ class ContextPulls:
             asked = {"entity": handoff.entity, "include_contradicted": True}
             for fact in await self._pull("handoff details", **asked):
                 if fact.relation in _HANDOFF_DETAILS:
-                    self._keep(fact)
+                    self.facts.setdefault(fact.id, fact)
 
     def context(self, user: str) -> BootContext:
         """What was found so far."""
         facts = list(self.facts.values())
         summary = render_context(facts, user, max_value_chars=_LONGEST_VALUE_CHARS)
         return BootContext(facts, summary, tuple(self.problems))
-
-    def _keep(self, fact: Fact) -> None:
-        self.facts.setdefault(fact.id, fact)
 
     async def _pull(self, what: str, **query: Any) -> list[Fact]:
         entity = query.get("entity", "given")

@@ -42,33 +42,20 @@ _BRIEF = {"id", "entity", "relation", "value", "source", "confidence"}
 _KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation)[:/]", re.I)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
+
+def _below(relation: str, **kinds: str | None) -> dict[str, tuple[str, str | None]]:
+    return {field: (f"{relation}:{field}", kind) for field, kind in kinds.items()}
+
+
 _FACTS: Mapping[str, Any] = {
     # field -> its relation and value type (None: the field is a typed value itself); a list's entries in brackets
     "from": ("intent:from", "ref"),
     "to": [("intent:to", "ref")],
     "created_at": ("intent:created_at", "datetime"),
     "expires_at": ("intent:expires_at", "datetime"),
-    "constraint": [
-        {
-            "kind": ("intent:constraint:kind", "string"),
-            "limit": ("intent:constraint:limit", None),
-            "unit": ("intent:constraint:unit", "string"),
-        }
-    ],
-    "preference": [
-        {
-            "kind": ("intent:preference:kind", "string"),
-            "value": ("intent:preference:value", None),
-            "weight": ("intent:preference:weight", "number"),
-        }
-    ],
-    "deference": [
-        {
-            "condition": ("intent:deference:condition", "text"),
-            "defer_to": ("intent:deference:defer_to", "ref"),
-            "timeout_s": ("intent:deference:timeout_s", "number"),
-        }
-    ],
+    "constraint": [_below("intent:constraint", kind="string", limit=None, unit="string")],
+    "preference": [_below("intent:preference", kind="string", value=None, weight="number")],
+    "deference": [_below("intent:deference", condition="text", defer_to="ref", timeout_s="number")],
     "escalation": {
         "escalate_to": ("intent:escalation:to", "ref"),
         "channel": ("intent:escalation:channel", "string"),
@@ -79,7 +66,7 @@ _FACTS: Mapping[str, Any] = {
         "summary": ("intent:handoff_summary", "text"),
         "fact_refs": [("intent:context_ref", "ref")],
         "continuation": ("intent:continuation", "text"),
-        "artifacts": [{"name": ("intent:artifact:name", "string"), "ref": ("intent:artifact:ref", "ref")}],
+        "artifacts": [_below("intent:artifact", name="string", ref="ref")],
     },
 }
 

@@ -36,7 +36,6 @@ from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import HonchoIds
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
-from memory.backends.honcho.resetting import clear, worked_off
 from memory.backends.honcho.translate import (
     Part,
     card_entries,
@@ -49,7 +48,7 @@ from memory.backends.honcho.translate import (
     search_text,
     summary_entry,
 )
-from memory.backends.honcho.workspace import HonchoScope
+from memory.backends.honcho.workspace import HonchoScope, clear, worked_off
 
 __all__ = ["HonchoAdapter"]
 

@@ -82,15 +82,11 @@ class Watch:
                 self._exact = await self._server.empty()
                 since = None if self._exact else (await self._server.concluded(None, ()))[0]
                 self._base, self._since = (await self._server.rows())[0], since
-            elif self._at_rest and anyio.current_time() - self._seen_at > _STALE_S:
+            elif not self._writing and not self._expected and anyio.current_time() - self._seen_at > _STALE_S:
                 self._base = (await self._server.rows())[0]
             else:
                 return
             self._seen_at = anyio.current_time()
-
-    @property
-    def _at_rest(self) -> bool:
-        return not self._expected and not self._writing
 
     @contextmanager
     def writing(self, session: str, observed: int) -> Iterator[None]:

@@ -52,10 +52,7 @@ class HonchoRecords(BaseAdapter):
     """The part of the adapter that deals with records, not with memory as a whole."""
 
     shielded: ShieldedCalls
-
-    def home(self, scope: MemoryScope) -> HonchoScope:
-        """The scope's workspace."""
-        raise NotImplementedError
+    home: Callable[[MemoryScope], HonchoScope]
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """A message with its event; a conclusion, or all the user's, with what the user said in those sessions.

@@ -35,12 +35,10 @@ class HookGroup(TyperGroup):
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of the commands."""
         self._load()
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name."""
         self._load()
         return super().get_command(ctx, cmd_name)
 
@@ -62,7 +60,6 @@ class HookGroup(TyperGroup):
             return super().make_context(info_name, given, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with _ending():
             return super().invoke(ctx)
 
@@ -98,13 +95,10 @@ def _drain(stream: TextIO) -> None:
 
 def _line(error: Exception) -> str:
     from memory import MemslotError
+    from memory.plugins.console import usage_line
 
-    # typer carries a click of its own or shares one, by version; what both have in common is this method.
-    usage = getattr(error, "format_message", None)
-    if usage is not None:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "memslot stigmem"
-        return f"{usage().rstrip('.')}; see '{command} --help'"
+    if (usage := usage_line(error, "memslot stigmem")) is not None:
+        return usage
     if isinstance(error, OSError) and error.filename is None:
         return f"the result cannot be written: {error.strerror}"
     return str(error) if isinstance(error, MemslotError) else f"unexpected {type(error).__name__}"

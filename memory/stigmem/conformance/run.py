@@ -171,46 +171,36 @@ async def _lint(wire: Wire, vector: Mapping[str, Any]) -> None:
 
 async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Context) -> AsyncIterator[Row]:
     by_id = {vector["id"]: vector for vector in group["vectors"]}
+    sent: set[str] = set()
+
+    async def prepare(vector: Mapping[str, Any]) -> None:
+        """What the vector builds on, unless this run has sent it."""
+        earlier = by_id.get(vector.get("requires_setup", ""))
+        if earlier is None or earlier["id"] in sent:
+            return
+        await prepare(earlier)
+        await wire.send(earlier["method"], earlier["path"], json=filled(earlier["body"]))
+        sent.add(earlier["id"])
+
+    async def run(vector: Mapping[str, Any]) -> None:
+        context.check_applies(vector)
+        await prepare(vector)
+        allowed = statuses(vector)
+        without_key = bool(vector.get("requires_auth")) and 401 in allowed
+        body = filled(vector["body"])
+        answer = await wire.send(vector["method"], vector["path"], json=body, without_key=without_key)
+        sent.add(vector["id"])
+        if answer.status == 501 and "requires_plugin" in group:
+            raise NotRun(f"needs the node's {group['requires_plugin']} plugin")
+        # Another 404 than that of a record the node does not know.
+        absent = answer.body in ({"detail": "Not Found"}, {"detail": "Method Not Allowed"})
+        if vector.get("requires_auth") and absent and answer.status not in allowed:
+            raise NotRun("the node does not offer the route, which belongs to a plugin")
+        check_expectations(answer, vector, allowed)
+
     seed = group.get("seed_fact")
     if seed is not None:
         with suppress(httpx.HTTPError):  # the vectors that rest on it will tell
             await wire.send("POST", "/v1/facts", json=seed)
     for vector in group["vectors"]:
-        run = _numbered(wire, vector, group, by_id, context)
-        yield await outcome(vector["id"], name.removesuffix(".json"), run)
-
-
-async def _numbered(
-    wire: Wire,
-    vector: Mapping[str, Any],
-    group: Mapping[str, Any],
-    by_id: Mapping[str, Mapping[str, Any]],
-    context: Context,
-) -> None:
-    context.check_applies(vector)
-    await _prepare(wire, vector, by_id, context)
-    allowed = statuses(vector)
-    without_key = bool(vector.get("requires_auth")) and 401 in allowed
-    answer = await wire.send(
-        vector["method"], vector["path"], json=filled(vector["body"]), without_key=without_key
-    )
-    context.done.add(vector["id"])
-    if answer.status == 501 and "requires_plugin" in group:
-        raise NotRun(f"needs the node's {group['requires_plugin']} plugin")
-    # Another 404 than that of a record the node does not know.
-    absent = answer.body in ({"detail": "Not Found"}, {"detail": "Method Not Allowed"})
-    if vector.get("requires_auth") and absent and answer.status not in allowed:
-        raise NotRun("the node does not offer the route, which belongs to a plugin")
-    check_expectations(answer, vector, allowed)
-
-
-async def _prepare(
-    wire: Wire, vector: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], context: Context
-) -> None:
-    """What the vector builds on, unless this run has sent it."""
-    earlier = by_id.get(vector.get("requires_setup", ""))
-    if earlier is None or earlier["id"] in context.done:
-        return
-    await _prepare(wire, earlier, by_id, context)
-    await wire.send(earlier["method"], earlier["path"], json=filled(earlier["body"]))
-    context.done.add(earlier["id"])
+        yield await outcome(vector["id"], name.removesuffix(".json"), run(vector))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -30,13 +30,11 @@ class Context:
         authority: the node's, which its gardens' URIs must name.
         auth: ``none`` or ``required``, as the node says.
         has_key: whether the run has an API key.
-        done: ids of the vectors sent so far.
     """
 
     authority: str
     auth: Any
     has_key: bool
-    done: set[str] = field(default_factory=set)
 
     def check_applies(self, vector: Mapping[str, Any]) -> None:
         """Raises NotRun where the vector supposes another kind of node."""

@@ -337,7 +337,7 @@ async def test_no_session_is_deleted_while_something_is_derived_from_it(double: 
 
 
 async def test_a_reset_does_not_wait_for_work_that_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.backends.honcho.resetting._HELD_S", 0.1)
+    monkeypatch.setattr("memory.backends.honcho.workspace._HELD_S", 0.1)
     with HonchoDouble(batch_tokens=512) as double:
         async with slot_on(double) as slot:
             await slot.record_event(event(1))
