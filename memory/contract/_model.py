@@ -59,6 +59,8 @@ def _check_id(value: str) -> str:
 
 def is_encodable(value: str) -> bool:
     """Whether ``value`` can be encoded as UTF-8: it holds no half of a surrogate pair."""
+    if value.isascii():
+        return True
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -82,6 +84,8 @@ def check_number(value: Any) -> Any:
 
 def check_aware(value: datetime) -> datetime:
     """``value`` in UTC, if it is timezone-aware; raises ValueError."""
+    if value.tzinfo is UTC:
+        return value
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError("must be timezone-aware; write e.g. datetime.now(timezone.utc)")
     try:
@@ -91,7 +95,7 @@ def check_aware(value: datetime) -> datetime:
 
 
 def _check_json(value: dict[str, Any]) -> dict[str, Any]:
-    if not _is_json(value):
+    if value and not _is_json(value):
         wrong = next((key for key, item in value.items() if not _is_json(item) and key.isidentifier()), "")
         mend = f"; mend {wrong}" if wrong and len(wrong) <= _LONGEST_NAME else ""
         raise ValueError(f"must be JSON: strings, finite numbers, booleans, null, lists, objects{mend}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -80,7 +80,7 @@ class MemoryEvent(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _accept_flat_ids(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or not ({"run_id", "user_id"} & data.keys()):
+        if not isinstance(data, dict) or ("run_id" not in data and "user_id" not in data):
             return data
         fields = dict(data)
         flat = {"run_id": fields.pop("run_id", None), "persona_id": fields.pop("user_id", None)}

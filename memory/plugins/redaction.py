@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -340,8 +340,11 @@ class Scrubber:
 
     def __init__(self, replacements: Mapping[str, str]) -> None:
         self._replacements = {text: new for text, new in replacements.items() if len(text) >= _LEAST_SCRUBBED}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
         longest_first = sorted(self._replacements, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def __call__(self, value: T) -> T:
         """``value`` (JSON-ready) without those texts; the keys of mappings stay."""
