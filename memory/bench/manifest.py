@@ -341,11 +341,11 @@ def manifest_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunManifest.model_json_schema()}
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write a file so that after a crash either the old or the new content is there, whole."""
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file, a text as UTF-8, so that after a crash either the old or the new content is there, whole."""
     unfinished = path.with_name(path.name + ".part")
-    with open(unfinished, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+    with open(unfinished, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path)

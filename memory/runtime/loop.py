@@ -337,7 +337,7 @@ class AgentSession:
     async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
         """What was said, without the traffic with tools, which holds what the memory itself answered."""
         words = [one for one in answered if one.role == "assistant" and one.content.strip()]
-        spoken = [Message(role="assistant", content=one.content) for one in words]
+        spoken = [one.model_copy(update={"tool_calls": None}) if one.tool_calls else one for one in words]
         try:
             return await self.memory.record_turn(
                 session_id=self.session_id, scope=self.scope, messages=[said, *spoken]

@@ -9,7 +9,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from memory.bench.game.manifest import (
 from memory.bench.game.matrix import CellSpec, Experiment
 from memory.bench.game.models import CeilingReached
 from memory.bench.game.play import Player
-from memory.bench.game.record import PlayJournal, drop_torn_line
+from memory.bench.game.record import AppendedLines, PlayJournal, drop_torn_line, json_lines
 from memory.bench.game.seats import Seats
 from memory.bench.game.table import Played, Stopped, Table, write_whole
 from memory.bench.manifest import ErrorRecord
@@ -108,14 +109,9 @@ def tallied(played: Played) -> dict[str, Any]:
     }
 
 
-def kept_texts(rows: Iterable[Mapping[str, Any]], persona_id: str) -> list[dict[str, Any]]:
-    """What was said and shown in test sessions, from a journal's lines."""
-    return [
-        {"persona_id": persona_id, **text}
-        for row in rows
-        if row["kind"] in ("test", "probes")
-        for text in row.get("texts", ())
-    ]
+def kept_texts(played: Played, persona_id: str) -> list[dict[str, str]]:
+    """What was said and shown in test sessions, as ``texts.jsonl`` keeps it."""
+    return [{"persona_id": persona_id, **text} for text in played.texts]
 
 
 def timings(directory: Path) -> dict[str, PhaseRecord]:
@@ -133,7 +129,7 @@ def timings(directory: Path) -> dict[str, PhaseRecord]:
             p95=percentile(values, 0.95),
             p99=percentile(values, 0.99),
         )
-        for phase, values in sorted(phases.items())
+        for phase, values in sorted((phase, sorted(values)) for phase, values in phases.items())
     }
 
 
@@ -203,8 +199,10 @@ class _Cell:
     ) -> None:
         self.job, self.directory, self.tell = job, directory, tell
         self.registry, self.models = registry, models
-        self.spent: dict[str, list[float]] = {}
+        self.spent: defaultdict[str, list[float]] = defaultdict(list)
+        self.times = AppendedLines(directory / "times.jsonl")
         self.played = Played()
+        self.steps = 0
         self.native_scope: dict[str, str] | None = None
         self.scrub: Scrubber | None = None
 
@@ -219,6 +217,7 @@ class _Cell:
             status, error = "failed", self._error(failure)
         finally:
             self._note_times()
+            self.times.close()
         try:
             self._write_results()
         except Stopped as failure:
@@ -255,8 +254,8 @@ class _Cell:
         self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
         journal = PlayJournal(self.directory / "journal.jsonl")
         seats = Seats(experiment.settings, data, job.directory, job.spec.replicate, self.models)
+        self.steps = timeline.steps
         record = open_record(job)
-        drop_torn_line(self.directory / "times.jsonl")
         with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
             opened = time.perf_counter()
             slot = build_slot(
@@ -295,8 +294,7 @@ class _Cell:
         self._finish(journal)
 
     def _write_results(self) -> None:
-        rows = [record.row() for record in self.played.records]
-        write_whole(self.directory / "results.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_whole(self.directory / "results.jsonl", json_lines(self.played.records))
 
     async def _check_health(self, slot: Any) -> None:
         began = time.perf_counter()
@@ -314,28 +312,26 @@ class _Cell:
             except OSError as error:
                 raise Stopped.full(journal.path.name, error) from error
             return
-        texts = kept_texts(journal.lines(), self.job.spec.persona_id)
-        lines = "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
-        write_whole(self.directory / "texts.jsonl", lines)
+        texts = kept_texts(self.played, self.job.spec.persona_id)
+        write_whole(self.directory / "texts.jsonl", json_lines(texts))
 
     # -- time -------------------------------------------------------------------------------------------
 
     def _time(self, phase: str, ms: float) -> None:
-        self.spent.setdefault(phase, []).append(round(ms, 3))
+        self.spent[phase].append(round(ms, 3))
 
     def _progress(self, played: Played) -> None:
         self._note_times()
         if self.tell is not None:
-            timeline = self.job.experiment.timelines(self.job.spec.seed).timelines[self.job.spec.persona]
             done = played.sessions + played.tests + played.asked
-            self.tell(self.job.spec.cell_id, done, timeline.steps)
+            self.tell(self.job.spec.cell_id, done, self.steps)
 
     def _note_times(self) -> None:
         """Times stand apart from everything that a resumed cell must have the same."""
         if self.spent:
-            spent, self.spent = self.spent, {}
-            with contextlib.suppress(OSError), open(self.directory / "times.jsonl", "ab", 0) as file:
-                file.write(json.dumps(spent).encode() + b"\n")
+            with contextlib.suppress(OSError):
+                self.times.append(self.spent)
+            self.spent.clear()
 
 
 class _Traces:
@@ -383,13 +379,23 @@ class _Fingerprint:
     def __call__(self) -> str | None:
         """A hash; None without any file. Logs and locks beside databases are left out."""
         digest, found = hashlib.sha256(), False
-        paths = [os.path.join(place, name) for place, _, names in os.walk(self._store) for name in names]
-        for path in sorted(paths):
-            name = path[len(str(self._store)) + 1 :].replace(os.sep, "/")
-            if _UNSTABLE.search(name) or not stat.S_ISREG((now := os.stat(path)).st_mode):
-                continue
+        for path, now in sorted(_files(self._store)):
             found, stamp = True, (now.st_ino, now.st_size, now.st_mtime_ns)
-            if name not in self._known or self._known[name][0] != stamp:
-                self._known[name] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
-            digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + self._known[name][1])
+            if path not in self._known or self._known[path][0] != stamp:
+                self._known[path] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
+            digest.update(os.fsencode(path) + b"\0" + self._known[path][1])
         return digest.hexdigest() if found else None
+
+
+def _files(place: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The regular files below a directory that are neither log nor lock; none where there is no directory."""
+    try:
+        found = os.scandir(place)
+    except FileNotFoundError:
+        return
+    with found:
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
+            elif not _UNSTABLE.search(entry.name) and stat.S_ISREG((now := entry.stat()).st_mode):
+                yield entry.path, now

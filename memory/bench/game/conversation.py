@@ -19,7 +19,7 @@ from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
 from memory.runtime.channel import Attachment, UserTurn
-from memory.runtime.loop import AgentSession, Checkpoint, SessionSettings
+from memory.runtime.loop import AgentSession, SessionSettings
 from memory.runtime.policy import Recall
 from memory.slot.turns import event_of
 from memory.slot.view import TurnFields
@@ -76,11 +76,9 @@ class Conversation:
             self._memory,
             scope=dealings.scope,
             settings=SessionSettings(identity=identity, window_tokens=_WINDOW),
-            checkpoint=Checkpoint(
-                session_key=session_id,
-                history=tuple(said.model_dump(mode="json") for one in earlier for said in _messages(one)),
-            ),
+            session_key=session_id,
         )
+        self._session.history = [said for one in earlier for said in _messages(one)]
 
     async def recall(self, user: str) -> Recall:
         """What the memory gives for what the user says, where no reply is wanted."""

@@ -10,7 +10,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -265,7 +265,7 @@ class Experiment:
     base: Path
     left_out: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def scope(self) -> MemoryScope | None:
         """``memory.scope``, of which cells take over what is not their own."""
         return self.config(self.settings.providers[0]).memory.scope

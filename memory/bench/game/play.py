@@ -67,23 +67,23 @@ class Player:
         played = self.played
         if played.sessions + played.tests + played.asked == self._timeline.steps:
             return  # all of it, and what was said may be forgotten already
-        tests = list(self._timeline.tests)
+        tests = self._timeline.tests
         asked = sorted({probe.after for probe in self._timeline.probes})
         for number, session in enumerate([None, *self._timeline.sessions]):
             if session is not None:
                 await self._session(number, session)
-            for place, test in enumerate(tests):
-                if test.after == number and place >= self.played.tests:
-                    await self._remind()
-                    row = await play_test(self._dealings, self._timeline.persona_id, test, self._told)
-                    self._note("test", **row)
-                    self._table.progress(self.played)
-            if number in asked[self.played.asked :]:
+            while played.tests < len(tests) and tests[played.tests].after == number:
+                await self._remind()
+                test = tests[played.tests]
+                row = await play_test(self._dealings, self._timeline.persona_id, test, self._told)
+                self._note("test", **row)
+                self._table.progress(played)
+            if number in asked[played.asked :]:
                 await self._remind()
                 probes = self._timeline.probes_after(number)
                 row = await ask_probes(self._dealings, self._timeline.persona_id, number, probes)
                 self._note("probes", **row)
-                self._table.progress(self.played)
+                self._table.progress(played)
 
     def _note(self, kind: str, **row: Any) -> None:
         if spent := self._table.spent():

@@ -5,16 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal
+
+from pydantic_core import to_json
 
 from memory.bench.manifest import write_atomic
 from memory.bench.timeline import BeatKind
 from memory.contract.errors import ConfigError
 
-__all__ = ["JOURNAL_VERSION", "BeatRecord", "BeatStatus", "PlayJournal", "Shown", "drop_torn_line"]
+__all__ = ["JOURNAL_VERSION", "AppendedLines", "BeatRecord", "BeatStatus", "PlayJournal", "Shown", "drop_torn_line",
+           "json_lines"]  # fmt: skip
 
 JOURNAL_VERSION = 1
 """Counts up when a journal of before could not be continued."""
@@ -84,7 +87,7 @@ class BeatRecord:
     @classmethod
     def load(cls, row: Mapping[str, Any]) -> BeatRecord:
         """From a line of ``results.jsonl``; fields this version does not know are left out."""
-        given = {name: value for name, value in row.items() if name in _FIELDS}
+        given = {name: row[name] for name in _FIELDS if name in row}
         return cls(**{**given, "relevant": tuple(given.get("relevant", ()))})
 
     def row(self) -> dict[str, Any]:
@@ -102,11 +105,13 @@ def drop_torn_line(path: Path) -> None:
         os.truncate(path, end)
 
 
-class PlayJournal:
-    """The append-only journal of one cell: what has happened, in order, so that it is not done twice.
+def json_lines(rows: Iterable[object]) -> bytes:
+    """One JSON object a line."""
+    return b"".join(to_json(row) + b"\n" for row in rows)
 
-    A line is one ``write``, on its way to the disk before what follows it is begun. A last line torn by a crash is
-    dropped when it is read.
+
+class AppendedLines:
+    """A file to which JSON objects are appended, one a line and one ``write``.
 
     Args:
         path: the file; made when the first line is added.
@@ -115,6 +120,33 @@ class PlayJournal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[bytes] | None = None
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Append one line.
+
+        Raises:
+            OSError: it could not be written whole.
+        """
+        if self._file is None:
+            drop_torn_line(self.path)
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        line = to_json(row) + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class PlayJournal(AppendedLines):
+    """The append-only journal of one cell: what has happened, in order, so that it is not done twice.
+
+    A line is on its way to the disk before what follows it is begun. A last line torn by a crash is dropped when it
+    is read.
+    """
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """What is there.
@@ -142,17 +174,7 @@ class PlayJournal:
         Raises:
             OSError: it could not be written whole.
         """
-        if self._file is None:
-            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
-        line = json.dumps({"kind": kind, **row}, ensure_ascii=False).encode() + b"\n"
-        if self._file.write(line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self.append({"kind": kind, **row})
 
     def without_texts(self) -> None:
         """Write the file anew without what was said, once it is needed no more.
@@ -161,8 +183,8 @@ class PlayJournal:
             OSError: it cannot be written.
         """
         self.close()
-        kept = [
+        kept = (
             {name: value for name, value in row.items() if name not in ("user", "reply", "texts")}
             for row in self.lines()
-        ]
-        write_atomic(self.path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept))
+        )
+        write_atomic(self.path, json_lines(kept))

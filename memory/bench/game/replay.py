@@ -79,7 +79,7 @@ class Shown(Dealings):
 
 class _Shown(GameMemory):
     def __init__(self, slot: MemorySlot, section: Callable[[RetrieveRequest], Recall]) -> None:
-        super().__init__(slot, {})
+        super().__init__(slot)
         self._section = section
 
     async def recall(

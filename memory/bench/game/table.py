@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
@@ -15,12 +15,14 @@ from memory.bench.game.record import BeatRecord, PlayJournal
 from memory.bench.game.roles import Exchange, Roles, Verdict
 from memory.bench.manifest import write_atomic
 from memory.bench.timeline import Beat, Script
+from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.runtime.policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
+from memory.slot.turns import event_of
 from memory.slot.view import RecallFields, TurnFields
 
 __all__ = ["CsField", "Dealings", "GameMemory", "Played", "PlayerSettings", "Stopped", "Table", "write_whole"]
@@ -41,14 +43,14 @@ class Stopped(MemslotError):
         return cls(f"{file} cannot be written ({error.strerror}); make room and resume")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file of an experiment, whole or not at all.
 
     Raises:
         Stopped: it cannot be written.
     """
     try:
-        write_atomic(path, text)
+        write_atomic(path, content)
     except OSError as error:
         raise Stopped.full(path.name, error) from error
 
@@ -83,6 +85,7 @@ class Played:
             it wrote, and for how many events either is ``_unknown``; of test sessions ``skipped`` (writes that
             were refused, as they should be), ``recalled``, and of those ``dated`` and ``versioned``.
         writes, readiness, store: receipts, readiness answers and comparisons of the store by state.
+        records, texts: of test sessions, what each beat was worth, and what was said and shown where that is kept.
         models: calls, tokens and unread answers of the roles' models, by role.
         resumed: how often the cell was taken up again.
     """
@@ -96,6 +99,7 @@ class Played:
     store: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     records: list[BeatRecord] = field(default_factory=list)
+    texts: list[Mapping[str, str]] = field(default_factory=list)
     models: dict[str, Counter[str]] = field(default_factory=dict)
     resumed: int = 0
 
@@ -125,8 +129,12 @@ class Played:
             self.store[row["store"]] += 1
             for count in ("skipped", "recalled", "dated", "versioned"):
                 self.counts[count] += row[count]
-            self.records.extend(BeatRecord.load(record) for record in row["beats"])
-        self.warnings.update(row.get("warnings", ()))
+            self.records += (
+                one if isinstance(one, BeatRecord) else BeatRecord.load(one) for one in row["beats"]
+            )
+            self.texts += row.get("texts", ())
+        if warnings := row.get("warnings"):
+            self.warnings.update(warnings)
         for role, spent in row.get("models", {}).items():
             self.models.setdefault(role, Counter()).update(spent)
 
@@ -159,18 +167,26 @@ class Table:
     keep_texts: bool = True
     scrub: Callable[[str], str] = str
 
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
+    def timed(self, phase: str) -> _Timed:
         """Measure a phase, also one that fails."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.times(phase, (time.perf_counter() - start) * 1000)
+        return _Timed(self.times, phase)
 
     def clean(self, warnings: Iterable[str]) -> list[str]:
         """Warnings for a record: without what must not be shown, those that differ in a number alone as one."""
         return [_NUMBER.sub("…", self.scrub(text)) for text in warnings]
+
+
+class _Timed:
+    __slots__ = ("_began", "_phase", "_times")
+
+    def __init__(self, times: Callable[[str, float], None], phase: str) -> None:
+        self._times, self._phase = times, phase
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._times(self._phase, (time.perf_counter() - self._began) * 1000)
 
 
 class GameMemory(TurnMemory):
@@ -178,37 +194,33 @@ class GameMemory(TurnMemory):
 
     Args:
         slot: the memory.
-        asked: how every recall asks.
 
     Attributes:
+        asked: how recalls ask.
         told: time, ids and CS fields of the turn that is recorded next.
         event: what was recorded last.
     """
 
+    asked: RecallFields
     told: TurnFields
     event: MemoryEvent
 
-    def __init__(self, slot: MemorySlot, asked: RecallFields) -> None:
+    def __init__(self, slot: MemorySlot) -> None:
         super().__init__(slot, _POLICY)
-        self._asked = asked
 
     async def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
         """As any host recalls, by the matrix's budget and CS fields."""
-        fields.update(self._asked)
+        fields.update(self.asked)
         return await super().recall(user, session_id=session_id, scope=scope, **fields)
 
     async def record_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
     ) -> bool:
-        """As any host records, with the time and the ids of the timeline."""
+        """Keep what any host would hand over, with the time and the ids of the timeline."""
         fields.update(self.told)
-        return await super().record_turn(session_id=session_id, scope=scope, **fields)
-
-    async def record(self, event: MemoryEvent) -> bool:
-        """Keep what is handed over."""
-        self.event = event
+        self.event = event_of(session_id, self.slot.scope_or_default(scope), **fields)
         return True
 
 
@@ -219,10 +231,15 @@ class Dealings:
         table: what there is.
         scope: the persona's.
         settings: how it is asked.
+
+    Attributes:
+        readiness: tells whether what was written is retrievable; None where the memory cannot.
     """
 
     def __init__(self, table: Table, scope: MemoryScope, settings: PlayerSettings) -> None:
         self.table, self.scope, self.settings = table, scope, settings
+        self.readiness = table.slot.capability(SupportsReadiness)
+        self._memory = GameMemory(table.slot)
         self._failures_in_a_row = 0
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
@@ -236,9 +253,10 @@ class Dealings:
             return await self.table.roles.judge.judge(script, beat, exchanges)
 
     def memory(self, script: Script) -> GameMemory:
-        """The memory as a session has it."""
+        """The memory as the session that begins has it."""
         cs = {name: getattr(script, name, None) for name in self.settings.cs}
-        return GameMemory(self.table.slot, cast(RecallFields, {**cs, "budget": self.settings.budget}))
+        self._memory.asked = cast(RecallFields, {**cs, "budget": self.settings.budget})
+        return self._memory
 
     def outcome(self, recall: Recall) -> str | None:
         """None of a retrieval that worked, else the failure's name; several in a row are raised."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +12,6 @@ from memory.bench.game.record import BeatRecord, Shown
 from memory.bench.game.roles import Exchange, Verdict
 from memory.bench.game.table import Dealings, Stopped
 from memory.bench.timeline import Beat, PreferenceTruth, TestSession
-from memory.contract.adapter import SupportsReadiness
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, RetrieveResult
 from memory.contract.requests import AdapterMode
@@ -91,7 +90,7 @@ class Tested:
             "recalled": self._recalled,
             "dated": self._dated,
             "versioned": self._versioned,
-            "beats": [record.row() for record in self._records],
+            "beats": self._records,
             "warnings": self._table.clean(self._warnings),
             **({"texts": self._texts} if self._table.keep_texts else {}),
         }
@@ -117,8 +116,7 @@ class Tested:
 
     async def _wait(self) -> tuple[str, bool]:
         """State of the memory, and whether its answers count."""
-        waiting = self._slot.capability(SupportsReadiness)
-        if waiting is None:
+        if (waiting := self._dealings.readiness) is None:
             if self._slot.traits.consistency != "immediate":
                 self._warnings.append("writes become retrievable later, and the provider cannot say when")
             return "not_offered", self._counts("not_offered")
@@ -154,26 +152,35 @@ class Tested:
                 break
         if beat.truth is None:
             return
-        record = BeatRecord(
-            probe_id=probe_id,
-            persona_id=self._persona_id,
-            session_id=session_id,
-            beat_id=beat.beat_id,
-            kind=beat.kind,
-            after=self._test.after,
-            status="failed" if error else "scored" if known else "not_ready",
-            context=script.context,
-            attribute=beat.attribute,
-            change=beat.truth.change,
-            since=beat.truth.since,
-            has_stale=bool(beat.truth.stale),
-            has_other=bool(beat.truth.other),
-            turns=len(exchanges),
-            readiness=readiness,
-            error=error,
-            **({} if error or first is None else self._measured(beat.truth, first)),
+        read = not verdicts or verdicts[0].fit is not None
+        self._records.append(
+            BeatRecord(
+                probe_id=probe_id,
+                persona_id=self._persona_id,
+                session_id=session_id,
+                beat_id=beat.beat_id,
+                kind=beat.kind,
+                after=self._test.after,
+                status="failed"
+                if error
+                else "not_ready"
+                if not known
+                else "scored"
+                if read
+                else "unreadable",
+                context=script.context,
+                attribute=beat.attribute,
+                change=beat.truth.change,
+                since=beat.truth.since,
+                has_stale=bool(beat.truth.stale),
+                has_other=bool(beat.truth.other),
+                turns=len(exchanges),
+                readiness=readiness,
+                error=error,
+                **({} if error or first is None else self._measured(beat.truth, first)),
+                **(self._verdict(beat, beat.truth, verdicts[0], verdicts[-1]) if verdicts else {}),
+            )
         )
-        self._add(record, verdicts, beat)
 
     async def _turn(
         self, conversation: Conversation, probe_id: str, user: str, answers: str = ""
@@ -203,23 +210,18 @@ class Tested:
         self._versioned += bool(trace.representation_version or trace.last_derived_at)
 
     def _measured(self, truth: PreferenceTruth, result: RetrieveResult) -> dict[str, Any]:
-        shown = result.formatted_context.casefold()
+        shown, entries = result.formatted_context.casefold(), result.context_entries
         wanted = truth.current.casefold() if truth.current else None
-        gold = {
-            event_id
-            for number, event_id, text in self._told
-            if wanted is not None and wanted in text and number >= truth.since
-        }
-        named = {event_id for entry in result.context_entries for event_id in entry.event_ids}
+        since = self._told[bisect_left(self._told, (truth.since,)) :]
+        gold = {event_id for _, event_id, text in since if wanted is not None and wanted in text}
+        named = {event_id for entry in entries for event_id in entry.event_ids}
         return {
             "shows_current": None if wanted is None else wanted in shown,
             "shows_stale": any(marker.casefold() in shown for marker in truth.stale),
             "shows_other": any(marker.casefold() in shown for marker in truth.other),
-            "relevant": tuple(
-                wanted is not None and wanted in entry.text.casefold() for entry in result.context_entries
-            ),
+            "relevant": tuple(wanted is not None and wanted in entry.text.casefold() for entry in entries),
             "gold": len(gold),
-            "found": None if result.context_entries and not named else len(gold & named),
+            "found": None if entries and not named else len(gold & named),
             "tokens": result.trace.token_count,
             "shortfall": result.trace.shortfall_tokens,
         }
@@ -252,27 +254,21 @@ class Tested:
             )
         self._skipped += 1
 
-    def _add(self, record: BeatRecord, verdicts: list[Verdict], beat: Beat) -> None:
-        """Complete a record by what the judge said."""
-        fields: dict[str, Any] = {}
-        if verdicts and beat.truth is not None:
-            first, last = verdicts[0], verdicts[-1]
-            shown = [_relation(beat.truth, one) for one in (first, last)]
-            fields = {
-                "first": shown[0],
-                "last": shown[1],
-                "fit_first": first.fit,
-                "fit_last": last.fit,
-                "votes": first.votes,
-                "agreement": first.agreement,
-            }
-            if record.status == "scored" and first.fit is None:
-                fields["status"] = "unreadable"
-            if beat.attribute is not None and beat.kind != "neutral":
-                if beat.attribute in self._shown:
-                    fields["coherent"] = shown[0] == self._shown[beat.attribute]
-                self._shown[beat.attribute] = shown[1]
-        self._records.append(replace(record, **fields))
+    def _verdict(self, beat: Beat, truth: PreferenceTruth, first: Verdict, last: Verdict) -> dict[str, Any]:
+        """The fields of a record that the judge's verdicts tell."""
+        fields: dict[str, Any] = {
+            "first": _relation(truth, first),
+            "last": _relation(truth, last),
+            "fit_first": first.fit,
+            "fit_last": last.fit,
+            "votes": first.votes,
+            "agreement": first.agreement,
+        }
+        if beat.attribute is not None and beat.kind != "neutral":
+            if beat.attribute in self._shown:
+                fields["coherent"] = fields["first"] == self._shown[beat.attribute]
+            self._shown[beat.attribute] = fields["last"]
+        return fields
 
 
 def _relation(truth: PreferenceTruth, verdict: Verdict) -> Shown:

@@ -188,8 +188,7 @@ class _Cell:
         try:
             for row in rows:
                 played.add(row)
-            texts = kept_texts(rows, self.record.persona_id)
-            yield from self._recorded(played, texts)
+            yield from self._recorded(played)
             traces = read_traces(self.directory / "traces.jsonl")
             yield from self._called(rows, traces)
             yield from self._judged(rows, traces)
@@ -198,13 +197,14 @@ class _Cell:
 
     # -- the record, the results and the texts from the journal ---------------------------------------------
 
-    def _recorded(self, played: Played, texts: Sequence[Row]) -> Iterator[Deviation]:
+    def _recorded(self, played: Played) -> Iterator[Deviation]:
         computed = self.record.model_copy(update={**tallied(played), "timings": timings(self.directory)})
         yield from compared(f"{EXPERIMENT_FILE}: {self.name}", self.record, computed)
         yield from _rows(
             f"{self.name}/results.jsonl", self._lines("results.jsonl"), [one.row() for one in played.records]
         )
         if (self.directory / "texts.jsonl").exists():
+            texts = kept_texts(played, self.record.persona_id)
             yield from _rows(f"{self.name}/texts.jsonl", self._lines("texts.jsonl"), texts)
 
     def _lines(self, name: str) -> list[Row]:
