@@ -48,7 +48,7 @@ from memory.backends.graphiti.translate import (
     to_entries,
     triplets_of,
 )
-from memory.backends.graphiti.types import Ontology, build_ontology
+from memory.backends.graphiti.types import build_ontology
 from memory.backends.graphiti.write import NotSaved
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
             stand_ins=settings.options.stand_ins,
         )
         self._options = settings.options
-        self._ontology = _ontology(settings)
+        self._ontology = build_ontology(settings.options, settings.where)
         self._models = Models(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
@@ -321,7 +321,7 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
         """The extracting model, and the embedder and cross-encoder where they are models."""
-        return self._models.probes(self._options)
+        return self._models.probes()
 
     async def aclose(self) -> None:
         """Close every graph and every HTTP client, whichever of them fails. Idempotent; goes on when cancelled."""
@@ -330,21 +330,6 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
             steps = (*(graph.close for graph in graphs), self._store.aclose, self._models.aclose)
             self._closing = asyncio.ensure_future(release(*steps))
         await asyncio.shield(self._closing)
-
-
-def _ontology(settings: AdapterSettings[GraphitiOptions]) -> Ontology:
-    from graphiti_core.edges import EntityEdge
-    from graphiti_core.nodes import EntityNode
-
-    options = settings.options
-    return build_ontology(
-        options.entity_types,
-        options.edge_types,
-        options.edge_type_map,
-        options.excluded_entity_types,
-        owner=settings.where,
-        protected=(EntityNode.model_fields, EntityEdge.model_fields),
-    )
 
 
 def _in_batches(options: GraphitiOptions) -> bool:

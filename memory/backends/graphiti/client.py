@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -23,7 +24,6 @@ from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.search import make_filter, make_recipe
 from memory.backends.graphiti.stores import ScopeGraph
 from memory.backends.graphiti.translate import Triplet, description
-from memory.backends.graphiti.types import Ontology
 from memory.backends.graphiti.write import NotSaved, Write
 
 __all__ = ["NativeGraph", "Stored"]
@@ -41,7 +41,7 @@ class NativeGraph(GraphLookups):
         group_id: the scope's native id; sent with every call, because none searches everything.
         options: the configuration block.
         models: shared by all scopes.
-        ontology: the types of entities and facts to tell apart.
+        ontology: the types of entities and facts to tell apart, as arguments.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class NativeGraph(GraphLookups):
         group_id: str,
         options: GraphitiOptions,
         models: Models,
-        ontology: Ontology,
+        ontology: Mapping[str, Any],
     ) -> None:
         super().__init__(driver, group_id)
         self._options = options
@@ -147,7 +147,7 @@ class NativeGraph(GraphLookups):
             "group_id": self.group_id,
             "custom_extraction_instructions": self._options.custom_instructions,
             "saga": self._saga(event),
-            **self._ontology.arguments,
+            **{name: copy(given) for name, given in self._ontology.items()},  # which Graphiti may change
         }
 
     async def add_batch(self, events: Sequence[MemoryEvent], bodies: Sequence[str]) -> list[Stored]:

@@ -93,60 +93,43 @@ class Models:
 
     def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float]) -> None:
         self._http: list[Any] = []
+        self._options = options
         write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
-        self.llm = self._llm(options, write_s)
-        self.embedder = self._embedder(options, min(write_s, retrieve_s))
-        self.cross_encoder = self._cross_encoder(options, retrieve_s)
+        llm, embedder, ranker = options.llm, options.embedder, options.cross_encoder
+        assert llm is not None  # the options refuse to be without
+        self.llm = BoundedLlm(
+            LLMConfig(model=llm.model, small_model=llm.small_model or llm.model, temperature=llm.temperature),
+            client=self._connect(llm, write_s),
+            max_tokens=llm.max_tokens,
+            structured_output_mode=llm.structured_output,
+        )
+        self.embedder: Any = LexicalEmbedding(options.dimensions)
+        if isinstance(embedder, GraphitiModel):
+            self.embedder = OpenAIEmbedder(
+                OpenAIEmbedderConfig(embedding_model=embedder.model, embedding_dim=options.dimensions),
+                client=self._connect(embedder, min(write_s, retrieve_s)),
+            )
+        self.cross_encoder: Any = LexicalRanking(options.dimensions)
+        if isinstance(ranker, GraphitiModel):
+            client = self._connect(ranker, retrieve_s)
+            self.cross_encoder = OpenAIRerankerClient(LLMConfig(model=ranker.model), client=client)
 
     def _connect(self, model: GraphitiModel, deadline_s: float) -> Any:
-        plain = AsyncOpenAI(
+        client = AsyncOpenAI(
             api_key=model.key(),
             base_url=model.base_url or OPENAI_URL,
             timeout=0.9 * deadline_s / (model.max_retries + 1),
             max_retries=model.max_retries,
         )
-        client = counted_openai(plain)
-        self._http.append(client)
-        return client
+        self._http.append(counted_openai(client))
+        return self._http[-1]
 
-    def _llm(self, options: GraphitiOptions, deadline_s: float) -> Any:
-        llm = options.llm
-        assert llm is not None  # the options refuse to be without
-        config = LLMConfig(
-            api_key=llm.key(),
-            model=llm.model,
-            base_url=llm.base_url,
-            temperature=llm.temperature,
-            small_model=llm.small_model or llm.model,
-        )
-        return BoundedLlm(
-            config,
-            client=self._connect(llm, deadline_s),
-            max_tokens=llm.max_tokens,
-            structured_output_mode=llm.structured_output,
-        )
-
-    def _embedder(self, options: GraphitiOptions, deadline_s: float) -> Any:
-        model = options.embedder
-        if not isinstance(model, GraphitiModel):
-            return LexicalEmbedding(options.dimensions)
-        config = OpenAIEmbedderConfig(
-            api_key=model.key(), embedding_model=model.model, embedding_dim=options.dimensions
-        )
-        return OpenAIEmbedder(config, client=self._connect(model, deadline_s))
-
-    def _cross_encoder(self, options: GraphitiOptions, deadline_s: float) -> Any:
-        model = options.cross_encoder
-        if not isinstance(model, GraphitiModel):
-            return LexicalRanking(options.dimensions)
-        config = LLMConfig(api_key=model.key(), model=model.model)
-        return OpenAIRerankerClient(config, client=self._connect(model, deadline_s))
-
-    def probes(self, options: GraphitiOptions) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    def probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
         """Role -> one short call of that model, for each that the options name."""
+        options = self._options
         probes: dict[str, Callable[[], Awaitable[object]]] = {"llm": self._ask}
         if isinstance(options.embedder, GraphitiModel):
-            probes["embedder"] = partial(self._embed, options.dimensions)
+            probes["embedder"] = self._embed
         if "cross_encoder" in options.recipe and isinstance(options.cross_encoder, GraphitiModel):
             probes["cross_encoder"] = partial(self.cross_encoder.rank, "Which tea?", ["I drink tea."])
         return probes
@@ -155,7 +138,8 @@ class Models:
         message = Message(role="user", content="Is water wet?")
         await self.llm.generate_response([message], response_model=YesOrNo)
 
-    async def _embed(self, dimensions: int) -> None:
+    async def _embed(self) -> None:
+        dimensions = self._options.dimensions
         length = len(await self.embedder.create("I drink tea."))
         if length != dimensions:
             raise ConfigError(

@@ -205,7 +205,7 @@ class GraphitiOptions(PluginOptions):
             raise ValueError(f"falkordb: is of no use with driver: {self.driver}; set driver: falkordb")
         if self.driver != "neo4j" and self.neo4j != Neo4jServer():
             raise ValueError(f"neo4j: is of no use with driver: {self.driver}; set driver: neo4j")
-        check_names(self.entity_types, self.edge_types, self.edge_type_map, self.excluded_entity_types)
+        check_names(self)
         return self
 
     def effective(self) -> Mapping[str, Any]:

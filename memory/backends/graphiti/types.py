@@ -1,6 +1,6 @@
 """Custom types of entities and facts: as a configuration gives them, and as the models Graphiti takes.
 
-No SDK is imported by this module; the user's own modules are, by :func:`build_ontology`.
+No SDK is imported by this module, but by :func:`build_ontology`, as are the user's own modules.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ import difflib
 import importlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
 from memory import ConfigError
 from memory.adapter import PluginOptions, Public
 
-__all__ = ["EdgeRule", "Ontology", "TypeName", "TypeSource", "build_ontology", "check_names"]
+if TYPE_CHECKING:
+    from memory.backends.graphiti.options import GraphitiOptions
+
+__all__ = ["EdgeRule", "TypeName", "TypeSource", "build_ontology", "check_names"]
 
 
 def _name(text: str) -> str:
@@ -77,26 +79,21 @@ class EdgeRule(PluginOptions):
     """Types of facts."""
 
 
-def check_names(
-    entity_types: Mapping[str, TypeSource],
-    edge_types: Mapping[str, TypeSource],
-    rules: Iterable[EdgeRule],
-    excluded: Iterable[str],
-) -> None:
+def check_names(options: GraphitiOptions) -> None:
     """Every type that is named is given.
 
     Raises:
         ValueError: one is not; names the field, and the nearest type.
     """
-    entities = {DEFAULT_TYPE, *entity_types}
-    if DEFAULT_TYPE in entity_types:
+    entities = {DEFAULT_TYPE, *options.entity_types}
+    if DEFAULT_TYPE in options.entity_types:
         raise ValueError(f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it")
-    for at, rule in enumerate(rules):
+    for at, rule in enumerate(options.edge_type_map):
         for field, name in (("source", rule.source), ("target", rule.target)):
             _known(name, entities, f"edge_type_map.{at}.{field}", "entity_types")
         for name in rule.edges:
-            _known(name, edge_types.keys(), f"edge_type_map.{at}.edges", "edge_types")
-    for name in excluded:
+            _known(name, options.edge_types, f"edge_type_map.{at}.edges", "edge_types")
+    for name in options.excluded_entity_types:
         _known(name, entities, "excluded_entity_types", "entity_types")
 
 
@@ -108,70 +105,41 @@ def _known(name: str, known: Iterable[str], where: str, given: str) -> None:
         raise ValueError(f"{where}: {name} is not in {given}; {hint}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ontology:
-    """What ``add_episode`` and ``add_episode_bulk`` are given; None where nothing is configured."""
-
-    entity_types: Mapping[str, type[BaseModel]] | None
-    edge_types: Mapping[str, type[BaseModel]] | None
-    edge_type_map: Mapping[tuple[str, str], list[str]] | None
-    excluded: list[str] | None
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """As keyword arguments of Graphiti; dicts of one call are never another's."""
-        return {
-            "entity_types": dict(self.entity_types) if self.entity_types else None,
-            "excluded_entity_types": self.excluded,
-            "edge_types": dict(self.edge_types) if self.edge_types else None,
-            "edge_type_map": dict(self.edge_type_map) if self.edge_type_map else None,
-        }
-
-
-def build_ontology(
-    entity_types: Mapping[str, TypeSource],
-    edge_types: Mapping[str, TypeSource],
-    rules: Iterable[EdgeRule],
-    excluded: Iterable[str],
-    *,
-    owner: str,
-    protected: tuple[Iterable[str], Iterable[str]],
-) -> Ontology:
-    """Models of all types; those given by path are imported.
+def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
+    """The types as arguments of ``add_episode`` and ``add_episode_bulk``; None where nothing is configured. Those
+    given by path are imported.
 
     Args:
         owner: names the block in errors, such as ``memory.backends.graphiti``.
-        protected: fields that Graphiti's own entities, and its facts, have already.
 
     Raises:
-        ConfigError: a path leads to no pydantic model, or a field is protected.
+        ConfigError: a path leads to no pydantic model, or a field is one that Graphiti has itself.
     """
+    from graphiti_core.edges import EntityEdge
+    from graphiti_core.nodes import EntityNode
 
-    def models(
-        kind: str, sources: Mapping[str, TypeSource], taken: Iterable[str]
-    ) -> Mapping[str, type[BaseModel]] | None:
-        taken = frozenset(taken)
+    def models(kind: str, own: type[BaseModel]) -> dict[str, type[BaseModel]] | None:
         built = {}
-        for name, source in sources.items():
+        for name, source in getattr(options, kind).items():
             where = f"{owner}.{kind}.{name}"
             built[name] = (
                 _inline(name, source) if isinstance(source, InlineType) else _imported(source, where)
             )
-            for clash in sorted(built[name].model_fields.keys() & taken):
+            for clash in sorted(built[name].model_fields.keys() & own.model_fields.keys()):
                 raise ConfigError(
                     f"{where}.{clash}: Graphiti has a field of this name itself; choose another"
                 )
         return built or None
 
     allowed: dict[tuple[str, str], list[str]] = {}
-    for rule in rules:
+    for rule in options.edge_type_map:
         allowed.setdefault((rule.source, rule.target), []).extend(rule.edges)
-    return Ontology(
-        models("entity_types", entity_types, protected[0]),
-        models("edge_types", edge_types, protected[1]),
-        allowed or None,
-        list(excluded) or None,
-    )
+    return {
+        "entity_types": models("entity_types", EntityNode),
+        "excluded_entity_types": list(options.excluded_entity_types) or None,
+        "edge_types": models("edge_types", EntityEdge),
+        "edge_type_map": allowed or None,
+    }
 
 
 def _inline(name: str, given: InlineType) -> type[BaseModel]:

@@ -12,6 +12,7 @@ from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, listed, 
 from pydantic import BaseModel, Field
 
 from memory import ConfigError, SupportsBulkIngest
+from memory.backends.graphiti.opening import import_sdk
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.types import build_ontology
 from memory.plugins.config import parse_block
@@ -117,6 +118,7 @@ def test_mistakes_are_named_with_their_fix(options: dict[str, Any], told: str) -
 HERE = __name__
 
 
+@NEEDS_GRAPHITI
 @pytest.mark.parametrize(
     ("kind", "path", "told"),
     [
@@ -139,6 +141,7 @@ def test_a_path_that_leads_nowhere_is_named(kind: str, path: str, told: str) -> 
         ontology(options)
 
 
+@NEEDS_GRAPHITI
 def test_a_module_that_fails_is_named_without_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,19 +153,14 @@ def test_a_module_that_fails_is_named_without_what_it_says(
 
 
 def ontology(options: GraphitiOptions) -> Any:
-    return build_ontology(
-        options.entity_types,
-        options.edge_types,
-        options.edge_type_map,
-        options.excluded_entity_types,
-        owner="memory.backends.graphiti",
-        protected=(("name", "uuid"), ("fact", "uuid")),
-    )
+    import_sdk()
+    return build_ontology(options, "memory.backends.graphiti")
 
 
+@NEEDS_GRAPHITI
 def test_both_ways_of_giving_a_type_make_models() -> None:
     options = parsed(**{**TYPES, "entity_types": {"Tea": TEA, "Brew": f"{HERE}:Tea", "Person": PERSON}})
-    made = ontology(options).arguments
+    made = ontology(options)
     assert made["entity_types"]["Brew"] is Tea
     assert made["entity_types"]["Tea"].__doc__ == TEA["description"]
     assert made["entity_types"]["Tea"]().model_dump() == dict.fromkeys(TEA["fields"])
@@ -173,7 +171,7 @@ def test_both_ways_of_giving_a_type_make_models() -> None:
     assert list(kinds.values()) == ["string", "integer", "number", "boolean", "array"]
     assert made["edge_type_map"] == {("Person", "Tea"): ["DRINKS"]}
     assert made["excluded_entity_types"] is None
-    assert set(ontology(parsed()).arguments.values()) == {None}
+    assert set(ontology(parsed()).values()) == {None}
 
 
 # -- extraction ---------------------------------------------------------------------------------------------
