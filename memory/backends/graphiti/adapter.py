@@ -31,6 +31,7 @@ from memory.adapter import (
     BackendProtocolError,
     ResetReceipt,
     SequentialBulk,
+    ShieldedCalls,
     StoresAtOnce,
     normalise_error,
     queued,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["GraphitiAdapter"]
 
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
+_NOTHING = "there was nothing to send"
 
 
 class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
@@ -92,6 +94,7 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
         self._models = Models(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
         self._opening = anyio.Lock()
+        self._ending = ShieldedCalls()
         self._closing: asyncio.Task[None] | None = None
         places = self._store.keeps_open or sys.maxsize
         self._places = [anyio.Semaphore(places, fast_acquire=True) for _ in range(2)]
@@ -150,7 +153,7 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
                     raise
                 await graph.driver.clear(group_id)
         except BaseException:
-            await graph.close()
+            await self._ending.run(None, graph.close)
             raise
         return graph
 
@@ -162,7 +165,7 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
                 return
             if not graph.busy:
                 del self._graphs[group_id]
-                await graph.close()
+                await self._ending.run(None, graph.close)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Open the scope's graph, or make it.
@@ -199,19 +202,19 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
         Raises:
             InputError: ``ingest: triplet`` and the event carries none.
         """
-        options = self._options
-        if options.ingest == "triplet":
-            triplets = triplets_of(event)
-            body, _ = episode_body(event, "message", cs_in_body=options.cs_in_body)
-            async with self.graph(event.scope, writing=True) as graph:
-                stored = await graph.add_triplets(event, body, triplets)
-            return self._receipt(event, "Graphiti.add_triplet", stored, [])
-        body, warnings = episode_body(event, options.ingest, cs_in_body=options.cs_in_body)
-        if not body:
-            return self._receipt(event, "none", None, [*warnings, "there was nothing to send"])
+        triplets = triplets_of(event) if self._options.ingest == "triplet" else None
+        body, warnings = self._body(event)
+        if not body and triplets is None:
+            return self._receipt(event, "none", None, [*warnings, _NOTHING])
         async with self.graph(event.scope, writing=True) as graph:
-            stored = await graph.add_episode(event, body)
-        return self._receipt(event, "Graphiti.add_episode", stored, warnings)
+            if triplets is None:
+                call, stored = "Graphiti.add_episode", await graph.add_episode(event, body)
+            else:
+                call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
+        return self._receipt(event, call, stored, warnings)
+
+    def _body(self, event: MemoryEvent) -> tuple[str, list[str]]:
+        return episode_body(event, self._options.ingest, cs_in_body=self._options.cs_in_body)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """One ``add_episode`` after the other; with ``bulk: native`` one ``add_episode_bulk``.
@@ -224,23 +227,20 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
         return await super().record_events(events)
 
     async def _record_batch(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        options = self._options
-        made = [episode_body(event, options.ingest, cs_in_body=options.cs_in_body) for event in events]
-        sent = [(event, body) for event, (body, _) in zip(events, made, strict=True) if body]
+        made = [(event, *self._body(event)) for event in events]
+        sent = [(event, body) for event, body, _ in made if body]
         stored: dict[str, Stored] = {}
         if sent:
-            chosen, bodies = zip(*sent, strict=True)
             async with self.graph(events[0].scope, writing=True) as graph:
-                found = await graph.add_batch(chosen, bodies)
-            stored = {event.event_id: one for event, one in zip(chosen, found, strict=True)}
+                stored = await graph.add_batch(sent)
         return [
             self._receipt(
                 event,
                 "Graphiti.add_episode_bulk",
                 stored.get(event.event_id),
-                [*warnings, _BULK_WARNING if body else "there was nothing to send"],
+                [*warnings, _BULK_WARNING if body else _NOTHING],
             )
-            for event, (body, warnings) in zip(events, made, strict=True)
+            for event, body, warnings in made
         ]
 
     def _receipt(
@@ -327,8 +327,8 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
         """Close every graph and every HTTP client, whichever of them fails. Idempotent; goes on when cancelled."""
         if self._closing is None:
             graphs, self._graphs = list(self._graphs.values()), {}
-            steps = (*(graph.close for graph in graphs), self._store.aclose, self._models.aclose)
-            self._closing = asyncio.ensure_future(release(*steps))
+            steps = (*(graph.close for graph in graphs), self._ending.idle)
+            self._closing = asyncio.ensure_future(release(*steps, self._store.aclose, self._models.aclose))
         await asyncio.shield(self._closing)
 
 

@@ -37,8 +37,7 @@ class NativeGraph(GraphLookups):
     """A scope's graph.
 
     Args:
-        driver: to its database.
-        group_id: the scope's native id; sent with every call, because none searches everything.
+        driver, group_id: as of :class:`GraphLookups`.
         options: the configuration block.
         models: shared by all scopes.
         ontology: the types of entities and facts to tell apart, as arguments.
@@ -61,7 +60,7 @@ class NativeGraph(GraphLookups):
             embedder=models.embedder,
             cross_encoder=models.cross_encoder,
         )
-        self._calls, self._ending = ShieldedCalls(), ShieldedCalls()
+        self._calls = ShieldedCalls()
         self._recipes: dict[int, SearchConfig] = {}
         self._filter = make_filter(options)
         self.users = 0
@@ -112,13 +111,9 @@ class NativeGraph(GraphLookups):
         await self.driver.idle()
 
     async def close(self) -> None:
-        """Free the database's files and its thread, once calls under way have ended. Goes on when cancelled."""
-
-        async def close() -> None:
-            await self.idle()
-            await self.driver.close()
-
-        await self._ending.run(None, close)
+        """Free the database's files and its thread, once calls under way have ended."""
+        await self.idle()
+        await self.driver.close()
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -134,7 +129,7 @@ class NativeGraph(GraphLookups):
                 source=EpisodeType[self._options.ingest],
                 **self._told(event),
             )
-            return self._stored(event, added.episode, added.edges)
+            return self._stored(event.event_id, added.episode, added.edges)
 
         return await self.alone(add)
 
@@ -150,19 +145,19 @@ class NativeGraph(GraphLookups):
             **{name: copy(given) for name, given in self._ontology.items()},  # which Graphiti may change
         }
 
-    async def add_batch(self, events: Sequence[MemoryEvent], bodies: Sequence[str]) -> list[Stored]:
-        """``add_episode_bulk``: one extraction over many episodes; contradictions among them stay.
+    async def add_batch(self, pairs: Iterable[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
+        """``add_episode_bulk`` of events and their texts, by event id: one extraction over many episodes;
+        contradictions among them stay.
 
         It saves the episodes before it extracts; should it fail then, they are taken back. A saga takes whole
         batches, so sessions that become sagas are batches of their own.
         """
-        stored: list[Stored] = []
-        pairs = zip(events, bodies, strict=True)
+        stored: dict[str, Stored] = {}
         for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
-            stored.extend(await self._add_batch(list(batch)))
+            stored |= await self._add_batch(list(batch))
         return stored
 
-    async def _add_batch(self, pairs: Sequence[tuple[MemoryEvent, str]]) -> list[Stored]:
+    async def _add_batch(self, pairs: Sequence[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
         source = EpisodeType[self._options.ingest]
         batch = [
             RawEpisode(
@@ -175,17 +170,17 @@ class NativeGraph(GraphLookups):
             for event, body in pairs
         ]
 
-        async def add() -> list[Stored]:
+        async def add() -> dict[str, Stored]:
             added = await self.graphiti.add_episode_bulk(
                 batch, strict_edge_types=self._options.strict_edge_types, **self._told(pairs[0][0])
             )
             by_name = {episode.name: episode for episode in added.episodes}
-            return [self._stored(event, by_name[event.event_id], added.edges) for event, _ in pairs]
+            return {name: self._stored(name, by_name[name], added.edges) for name in names}
 
         write = Write(early_saves=1)
         names = [event.event_id for event, _ in pairs]
 
-        async def add_or_take_back() -> list[Stored]:
+        async def add_or_take_back() -> dict[str, Stored]:
             before = await self.uuids_of_events(names)
             try:
                 return await add()
@@ -198,8 +193,8 @@ class NativeGraph(GraphLookups):
 
         return await self.alone(add_or_take_back, write=write)
 
-    def _stored(self, event: MemoryEvent, episode: Any, edges: Iterable[Any]) -> Stored:
-        self.remember(episode.uuid, event.event_id)
+    def _stored(self, event_id: str, episode: Any, edges: Iterable[Any]) -> Stored:
+        self.remember(episode.uuid, event_id)
         return episode.uuid, *dict.fromkeys(edge.uuid for edge in edges if episode.uuid in edge.episodes)
 
     async def add_triplets(self, event: MemoryEvent, body: str, triplets: Sequence[Triplet]) -> Stored:
@@ -222,7 +217,7 @@ class NativeGraph(GraphLookups):
                     added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
                     edges.extend(added.edges)
                     nodes.extend(added.nodes)
-                stored = self._stored(event, episode, edges)
+                stored = self._stored(event.event_id, episode, edges)
                 episode.entity_edges = list(stored[1:])
                 await episode.save(self.driver)
             except BaseException:
@@ -260,20 +255,22 @@ class NativeGraph(GraphLookups):
         )
         return source, edge, target
 
-    async def remove(self, native_id: str) -> str:
-        """Delete a fact, or an episode with all that only it supports. Says which it was.
+    async def remove(self, native_id: str, *, episode: bool = False) -> str:
+        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone. Says which it was.
 
         Raises:
-            ScopeError: this graph has neither.
+            ScopeError: this graph has none of that id.
         """
 
         async def delete() -> str:
-            edge, episode = await self.find(native_id)
+            edge, source = await self.find(native_id)
+            if episode and source is None:
+                raise ScopeError("native_id names no episode of this scope")
             if edge is not None:
                 await edge.delete(self.driver)
                 return "edge"
-            await self.graphiti.remove_episode(episode.uuid)
-            self._events.pop(episode.uuid, None)
+            await self.graphiti.remove_episode(native_id)
+            self._events.pop(native_id, None)
             return "episode"
 
         return await self.alone(delete)

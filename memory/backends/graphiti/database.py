@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,6 @@ _OWNERSHIP = (
 
 class Database:
     """A database that is opened when it is first needed, and again after a save that failed.
-
-    Args:
-        directory: of this scope; created when needed.
-        buffer_mb: largest buffer.
 
     Its files: ``graph.kuzu`` and what Kuzu puts beside it; ``lock``; ``new.kuzu`` while it is made; and ``state``:
     ``open``, ``closed`` with a fingerprint, or ``replace``, where ``new.kuzu`` is complete and to take its place.
@@ -112,7 +108,8 @@ class Database:
         else:
             self._verify(state)
         indexed = set(state.get("indexed", ()))
-        if self._has_log() or not self._tables <= indexed:
+        unclosed = any(file.stat().st_size for file in self._logs())  # there is something to be restored
+        if unclosed or not self._tables <= indexed:
             self._tables |= indexed
             self._mend()
         self._note("open", indexed=sorted(self._tables))
@@ -155,26 +152,23 @@ class Database:
         connection = self._ready()
         self.check()
         self._changed = True
-        with self._or_let_go():
+        try:
             connection.rows("BEGIN TRANSACTION", {})
             rows = [connection.rows(query, parameters) for query, parameters in statements][-1:]
             try:
                 connection.rows("COMMIT", {})
             except Exception as error:
                 raise BackendUnavailable("Kuzu failed to commit; it may or may not be stored") from error
+        except BaseException:
+            self._let_go()
+            raise
         return rows[0] if rows else []
 
     def reset(self, tables: Iterable[str] = ()) -> None:
-        """A blank file in place of whatever there is, also of what cannot be opened.
+        """A blank file in place of whatever there is, also of what cannot be opened; arguments as of :meth:`open`.
 
         What Kuzu deletes would stay readable in the old one. A reset that is interrupted goes on when the database
         is opened.
-
-        Args:
-            tables: as for :meth:`open`.
-
-        Raises:
-            BackendUnavailable: another process, or another event loop, has it open.
         """
         self._tables.update(tables)
         self._let_go()
@@ -189,14 +183,6 @@ class Database:
         """Write everything down, close, and give the directory back. Idempotent."""
         self._let_go(checkpoint=True)
         self._lock.release()
-
-    @contextmanager
-    def _or_let_go(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._let_go()
-            raise
 
     def _let_go(self, *, checkpoint: bool = False) -> None:
         written = False
@@ -239,23 +225,12 @@ class Database:
             file.unlink()
         for file in (self._path, *self._logs()):
             shutil.copyfile(file, self._new.with_name(self._new.name + file.name.removeprefix(_FILE)))
-        database = _native(self._new, self._buffer_mb)
-        try:
-            connection = Connection(database, self._buffer_mb)
-            try:
-                connection.index(self._tables)
-            finally:
-                connection.close()
-        finally:
-            database.close()
+        with _connected(self._new, self._buffer_mb) as connection:
+            connection.index(self._tables)
         self._put_in_place(self._note("replace", indexed=sorted(self._tables)))
 
     def _logs(self) -> list[Path]:
         return list(self._directory.glob(f"{_FILE}.*"))
-
-    def _has_log(self) -> bool:
-        """Whether a process that did not close has left something to be restored."""
-        return any(file.stat().st_size for file in self._logs())
 
     def _verify(self, state: dict[str, Any]) -> None:
         magic = self._refuse_foreign()
@@ -314,10 +289,6 @@ class Connection:
 
     Kuzu prepares a query given as text anew every time, then plans it again with its parameters, and keeps all of
     that until the connection is closed: a tenth of the time of a search, and a third of a megabyte.
-
-    Args:
-        database: an open one.
-        buffer_mb: its largest buffer.
     """
 
     def __init__(self, database: kuzu.Database, buffer_mb: int) -> None:
@@ -326,12 +297,7 @@ class Connection:
         self._prepared: dict[tuple[str, frozenset[str]], kuzu.PreparedStatement] = {}
 
     def rows(self, query: str, parameters: dict[str, Any]) -> Any:
-        """Rows as dicts; a list of them per statement, where there are several.
-
-        Raises:
-            BackendError: the graph has outgrown its buffer.
-            RuntimeError: Kuzu's own.
-        """
+        """Rows as dicts; a list of them per statement, where there are several."""
         try:
             answer = self._native.execute(
                 self._prepare(query, parameters) if parameters else query, parameters
@@ -378,6 +344,15 @@ def _native(path: Path, buffer_mb: int) -> kuzu.Database:
     )
 
 
+@contextmanager
+def _connected(path: Path, buffer_mb: int) -> Iterator[Connection]:
+    with (
+        closing(_native(path, buffer_mb)) as database,
+        closing(Connection(database, buffer_mb)) as connection,
+    ):
+        yield connection
+
+
 @cache
 def _indexes() -> dict[str, str]:
     """Table -> the query that makes its full-text index."""
@@ -394,12 +369,9 @@ def _blank(tables: frozenset[str]) -> bytes:
     """An empty database with Graphiti's schema and indexes: these take a second to make, a copy nothing."""
     with tempfile.TemporaryDirectory(prefix="memslot-graphiti-") as directory:
         path = Path(directory) / _FILE
-        database = _native(path, 64)
-        connection = Connection(database, 64)
-        connection.rows(SCHEMA_QUERIES, {})
-        connection.index(tables)
-        connection.close()
-        database.close()
+        with _connected(path, 64) as connection:
+            connection.rows(SCHEMA_QUERIES, {})
+            connection.index(tables)
         return path.read_bytes()
 
 

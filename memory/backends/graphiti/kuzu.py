@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from functools import lru_cache
 from pathlib import Path
@@ -56,15 +57,7 @@ _KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDiction
 
 
 class SharedDatabase:
-    """A database and the one thread that talks to it, for all slots of an event loop that have the scope open.
-
-    Args:
-        directory: of the scope, resolved.
-        buffer_mb: largest buffer.
-
-    Attributes:
-        writing: held by one write after the other, whichever slot it comes from.
-    """
+    """A database and the one thread that talks to it, for all slots of an event loop that have the scope open."""
 
     def __init__(self, directory: Path, buffer_mb: int) -> None:
         self._loop = asyncio.get_running_loop()  # kept, so that no other one gets its id
@@ -80,11 +73,7 @@ class SharedDatabase:
     async def join(
         cls, directory: Path, buffer_mb: int, opening: Callable[[Database], object]
     ) -> SharedDatabase:
-        """The database of that directory, with one user more once ``opening`` has opened it.
-
-        Raises:
-            BackendError, OSError: it did not.
-        """
+        """The database of that directory, with one user more, once ``opening`` has opened it."""
         key = (id(asyncio.get_running_loop()), directory)
         while True:
             shared = _KNOWN.get(key)
@@ -135,7 +124,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
         directory: of this scope, resolved; created by :meth:`open`.
         group_id: the scope's.
         buffer_mb: largest buffer.
-        tables: that are searched by words.
+        tables: that are to be searched by words.
     """
 
     counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
@@ -210,17 +199,13 @@ class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
         return Session(self)
 
     async def probe(self) -> None:
-        """Look whether the file is there, and count in it.
-
-        Raises:
-            BackendError: it is not, or cannot be opened again.
-        """
+        """Look whether the file is there, and count in it."""
         await self._run(lambda database: database.check())
         await self.execute_query("MATCH (n:Episodic) RETURN count(*) AS found")
 
     async def idle(self) -> None:
         """Wait for queries that go on although they were abandoned."""
-        if self._joined is not None:
+        with suppress(BackendUnavailable):  # it is not open, or not yet
             await self._shared.idle()
 
     async def clear(self, group_id: str) -> None:
@@ -228,7 +213,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
         await self._open(lambda database: database.reset(self._tables))
 
     async def close(self) -> None:
-        """Leave the database; the last slot that does closes it. Idempotent."""
+        """Leave the database; the last slot that does closes it."""
         joined, self._joined = self._joined, None
         if joined is not None:
             try:
@@ -251,11 +236,7 @@ class Session(KuzuDriverSession):  # type: ignore[misc]
             self._statements.append(_statement(cypher, parameters))
 
     async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Save what ``func`` runs: it is first let to its end, as it asks for vectors.
-
-        Raises:
-            Abandoned: nobody waits for this write any more.
-        """
+        """Save what ``func`` runs: it is first let to its end, as it asks for vectors."""
         answer = await func(self, *args, **kwargs)
         Write.check()
         statements, self._statements = self._statements, []

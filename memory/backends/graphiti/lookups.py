@@ -68,21 +68,20 @@ class GraphLookups:
 
     async def episodes(self, uuids: Sequence[str]) -> list[Any]:
         """Episodes by uuid, in that order; those that are gone, or another group's, are left out."""
-        if not uuids:
-            return []
-        return _in_order(uuids, self._ours(await EpisodicNode.get_by_uuids(self.driver, list(uuids))))
+        return await self._by_uuid(EpisodicNode, uuids)
 
     async def edges(self, uuids: Sequence[str]) -> list[Any]:
-        """Facts by uuid, in that order; those that are gone, or another group's, are left out."""
-        if not uuids:
-            return []
+        """Facts by uuid, as :meth:`episodes`."""
+        return await self._by_uuid(EntityEdge, uuids)
+
+    async def _by_uuid(self, owner: Any, uuids: Sequence[str]) -> list[Any]:
+        place = {uuid: at for at, uuid in enumerate(uuids)}
         try:
-            return _in_order(uuids, self._ours(await EntityEdge.get_by_uuids(self.driver, list(uuids))))
+            found = await owner.get_by_uuids(self.driver, list(uuids)) if uuids else []
         except EdgeNotFoundError:
             return []
-
-    def _ours(self, records: Iterable[Any]) -> list[Any]:
-        return [record for record in records if record.group_id == self.group_id]
+        ours = (record for record in found if record.group_id == self.group_id)
+        return sorted(ours, key=lambda record: place[record.uuid])
 
     async def all_of(self, kind: str, limit: int | None = None) -> list[Any]:
         """All facts (``edges``), ``nodes``, ``episodes`` or ``sagas`` of the group."""
@@ -115,9 +114,3 @@ class GraphLookups:
             )
             found[label] = rows[0]["found"]
         return found
-
-
-def _in_order(uuids: Sequence[str], records: Iterable[Any]) -> list[Any]:
-    """Records as they were asked for: a database gives them in any order."""
-    place = {uuid: at for at, uuid in enumerate(uuids)}
-    return sorted(records, key=lambda record: place[record.uuid])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import PositiveInt
@@ -14,7 +14,6 @@ from memory import (
     NativeMutationRequest,
     NativeQueryRequest,
     ProvenanceRequest,
-    ScopeError,
 )
 from memory.adapter import BaseAdapter, NativeMutationReceipt, NativeQueryResult, Operation, ProvenanceResult
 from memory.backends.graphiti.translate import event_id_of, in_utc, json_ready
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph
 
 __all__ = ["GraphitiRecords", "mutations", "queries"]
+
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def queries(*, sagas: bool) -> dict[str, Operation]:
@@ -51,28 +52,23 @@ class GraphitiRecords(BaseAdapter):
         Raises:
             ScopeError: the scope has no fact, episode or saga of that id.
         """
-        if request.operation == "build_communities":
-            async with self.graph(request.scope, writing=True) as graph:
-                built = await graph.build_communities()
-            trace = self.trace(request.scope, "Graphiti.build_communities")
-            return NativeMutationReceipt(status="committed", raw={"communities": built}, trace=trace)
-        change = self._summarized if request.operation == "summarize_saga" else self._removed
-        call, raw = await change(request, str(request.native_id))
-        ids = (str(request.native_id),)
+        operation, native_id = request.operation, str(request.native_id)
+        ids = () if operation == "build_communities" else (native_id,)
+        async with self.graph(request.scope, writing=True) as graph:
+            raw: dict[str, Any]
+            if operation == "build_communities":
+                call, raw = f"Graphiti.{operation}", {"communities": await graph.build_communities()}
+            elif operation == "summarize_saga":
+                call, raw = (
+                    f"Graphiti.{operation}",
+                    {"saga": json_ready(await graph.summarize_saga(native_id))},
+                )
+            else:
+                kind = await graph.remove(native_id, episode=operation == "remove_episode")
+                call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
+                raw = {"deleted": kind, "uuid": native_id}
         trace = self.trace(request.scope, call, native_ids=ids)
         return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
-
-    async def _summarized(self, request: NativeMutationRequest, saga: str) -> tuple[str, dict[str, Any]]:
-        async with self.graph(request.scope, writing=True) as graph:
-            return "Graphiti.summarize_saga", {"saga": json_ready(await graph.summarize_saga(saga))}
-
-    async def _removed(self, request: NativeMutationRequest, native_id: str) -> tuple[str, dict[str, Any]]:
-        async with self.graph(request.scope, writing=True) as graph:
-            if request.operation == "remove_episode" and (await graph.find(native_id))[1] is None:
-                raise ScopeError("native_id names no episode of this scope")
-            kind = await graph.remove(native_id)
-        call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
-        return call, {"deleted": kind, "uuid": native_id}
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """The source episodes of a fact, the facts of an episode, or the facts invalidated in a time range.
@@ -105,15 +101,9 @@ class GraphitiRecords(BaseAdapter):
         if request.arguments.keys() - {"by"} or by not in ("invalid_at", "expired_at"):
             raise InputError("ProvenanceRequest.arguments takes by alone: invalid_at or expired_at")
 
-        def during(moment: datetime | None) -> bool:
-            if moment is None:
-                return False
-            moment = in_utc(moment)
-            return (request.since is None or moment >= request.since) and (
-                request.until is None or moment <= request.until
-            )
-
-        return [edge for edge in await graph.all_of("edges") if during(getattr(edge, by))]
+        since, until = request.since or _FIRST, request.until or _LAST
+        edges = await graph.all_of("edges")
+        return [edge for edge in edges if (at := getattr(edge, by)) and since <= in_utc(at) <= until]
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """``count`` what the group holds, or list one kind of it, such as ``edges`` (argument ``limit``)."""

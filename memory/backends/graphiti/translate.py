@@ -62,7 +62,7 @@ class Triplet:
 
 
 def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tuple[str, list[str]]:
-    """The text of the episode, empty where Graphiti would learn nothing from the event; and warnings."""
+    """The text of the episode, empty where Graphiti would learn nothing from it; and warnings."""
     cs = event.cs_fields if cs_in_body else {}
     if ingest == "json":
         said = [message.model_dump(mode="json", exclude_none=True) for message in event.messages]
@@ -77,7 +77,7 @@ def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tup
     if not spoken:
         return "", warnings
     heading = [f"({name}: {value})" for name, value in cs.items()]
-    if ingest == "message":
+    if ingest in ("message", "triplet"):
         lines = [f"{message.name or message.role}: {message.content}" for message in spoken]
     else:
         lines = [message.content for message in spoken]

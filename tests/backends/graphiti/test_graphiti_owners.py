@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ from graphiti_support import (
 )
 
 from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIngest, open_memory
+from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM
 
 __all__ = ["anyio_backend", "llm"]  # fixtures
@@ -445,3 +447,27 @@ async def test_closing_that_is_cancelled_still_frees_the_graph(tmp_path: Path, l
         with anyio.fail_after(10):
             async with opened(llm, tmp_path, ingest="triplet") as again:
                 assert (await again.retrieve(ask("teapot"))).entries
+
+
+async def test_opening_that_is_given_up_frees_the_graph(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_sdk()
+    from memory.backends.graphiti.database import Database
+
+    def slowly(self: Database, tables: Any = ()) -> None:
+        time.sleep(0.3)
+        native(self, tables)
+
+    async with open_memory(config(llm.base_url, tmp_path, ingest="triplet")) as slot:
+        native = Database.open
+        monkeypatch.setattr(Database, "open", slowly)
+        with anyio.move_on_after(0.1):
+            await slot.setup_scope(ALICE)
+        monkeypatch.undo()
+
+    async def elsewhere() -> None:
+        async with opened(llm, tmp_path, ingest="triplet") as other:
+            await other.record_event(keeps("teapot"))
+
+    await anyio.to_thread.run_sync(asyncio.run, elsewhere())
