@@ -8,6 +8,7 @@ mapping, fence stripping, budgets) is the slot's work; an adapter does none of i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Protocol, runtime_checkable
@@ -98,7 +99,7 @@ class AdapterTraits:
         stand_ins: what works, without a model, where this backend is known for one: ``lexical embedder``.
         native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
             words; None where it names none. Query modes are by default the names of ``native_queries``.
-        packages: distributions that do the work, whose versions health tells.
+        packages: distributions that do the work, whose versions health tells where they are installed.
         native_queries, native_mutations: the operations by name, with their arguments; the slot refuses all others.
             None leaves it to the adapter to refuse what it does not know.
     """
@@ -152,7 +153,10 @@ def declared_health(
         versions: beside those of ``traits.packages``.
         seen: the other fields of :class:`BackendHealth`: ``status``, ``details``, ``warnings``.
     """
-    installed = {name: metadata.version(name) for name in traits.packages}
+    installed = {}
+    for name in traits.packages:
+        with suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
     queries = tuple(traits.native_queries) if traits.native_queries is not None else None
     return BackendHealth(
         backend_name=backend_name,

@@ -256,11 +256,7 @@ class NativeGraph(GraphLookups):
         return source, edge, target
 
     async def remove(self, native_id: str, *, episode: bool = False) -> str:
-        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone. Says which it was.
-
-        Raises:
-            ScopeError: this graph has none of that id.
-        """
+        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone. Says which it was."""
 
         async def delete() -> str:
             edge, source = await self.find(native_id)
@@ -288,11 +284,7 @@ class NativeGraph(GraphLookups):
         return await self.alone(build)
 
     async def summarize_saga(self, saga: str) -> Any:
-        """``summarize_saga``: what its episodes said since the last time is added to its summary.
-
-        Raises:
-            ScopeError: this graph has no such saga.
-        """
+        """``summarize_saga``: what its episodes said since the last time is added to its summary."""
 
         async def summarize() -> Any:
             if saga not in {one.uuid for one in await self.all_of("sagas")}:

@@ -121,11 +121,7 @@ class Database:
         return connection
 
     def check(self) -> None:
-        """Look whether the file is still the one that was opened.
-
-        Raises:
-            BackendError: it was removed, replaced or emptied.
-        """
+        """Raise where the file is no more the one that was opened."""
         if self._file is None:
             return
         try:

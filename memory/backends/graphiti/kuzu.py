@@ -122,8 +122,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
 
     Args:
         directory: of this scope, resolved; created by :meth:`open`.
-        group_id: the scope's.
-        buffer_mb: largest buffer.
         tables: that are to be searched by words.
     """
 
@@ -177,12 +175,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
         return await self._shared.run(call)
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
-        """Rows as dicts. Parameters that are None are left out, as the parent does.
-
-        Raises:
-            BackendError: the graph has outgrown its buffer, or its file was removed.
-            Abandoned: nobody waits for this write any more.
-        """
+        """Rows as dicts. Parameters that are None are left out, as the parent does."""
         Write.check()
         statement = _statement(cypher_query_, kwargs)
         if changes(cypher_query_):

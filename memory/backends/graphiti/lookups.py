@@ -53,11 +53,7 @@ class GraphLookups:
         self._events[episode] = event_id
 
     async def find(self, native_id: str) -> tuple[Any, Any]:
-        """(fact, None) or (None, episode) of that id.
-
-        Raises:
-            ScopeError: this graph has neither.
-        """
+        """(fact, None) or (None, episode) of that id; ScopeError where this graph has neither."""
         edges = await self.edges([native_id])
         if edges:
             return edges[0], None

@@ -84,12 +84,7 @@ class YesOrNo(BaseModel):
 
 
 class Models:
-    """What ``Graphiti(...)`` is given, and the HTTP clients behind it.
-
-    Args:
-        options: the configuration block.
-        deadlines: seconds per kind of call, which bound the clients; the SDK's own wait 600 s.
-    """
+    """What ``Graphiti(...)`` is given, and the HTTP clients behind it, bounded by the slot's deadlines."""
 
     def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float]) -> None:
         self._http: list[Any] = []

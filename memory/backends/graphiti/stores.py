@@ -59,11 +59,7 @@ class ScopeGraph:
         return await native.execute_query(cypher_query_, **kwargs)
 
     def session(self, database: str | None = None) -> Any:
-        """For saving, into this graph whatever the caller says.
-
-        Raises:
-            Abandoned: nobody waits for this write any more.
-        """
+        """For saving, into this graph whatever the caller says; raises as :meth:`execute_query`."""
         Write.save()
         native: Any = super()
         return native.session(self._database)

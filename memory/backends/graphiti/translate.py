@@ -125,24 +125,15 @@ def triplets_of(event: MemoryEvent) -> list[Triplet]:
 
 
 def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
-    """One fact from its JSON form.
-
-    Raises:
-        InputError: a field is missing, unknown or malformed; names it.
-    """
+    """One fact from its JSON form; InputError names the field that is missing, unknown or malformed."""
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: give an object with source, relation and target")
     if problem := _TRIPLET.problem(given):
         raise InputError(f"{where}.{problem}")
     source, relation, target = given["source"], given["relation"], given["target"]
-    return Triplet(
-        source,
-        relation,
-        target,
-        fact=given.get("fact") or f"{source} {relation} {target}",
-        valid_at=parse_time(given.get("valid_at")) or now,
-        invalid_at=parse_time(given.get("invalid_at")),
-    )
+    fact = given.get("fact") or f"{source} {relation} {target}"
+    begun, ended = parse_time(given.get("valid_at")), parse_time(given.get("invalid_at"))
+    return Triplet(source, relation, target, fact, valid_at=begun or now, invalid_at=ended)
 
 
 def search_query(request: RetrieveRequest) -> str:

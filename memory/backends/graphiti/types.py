@@ -80,11 +80,7 @@ class EdgeRule(PluginOptions):
 
 
 def check_names(options: GraphitiOptions) -> None:
-    """Every type that is named is given.
-
-    Raises:
-        ValueError: one is not; names the field, and the nearest type.
-    """
+    """Every type that is named is given; else ValueError names the field, and the nearest type."""
     entities = {DEFAULT_TYPE, *options.entity_types}
     if DEFAULT_TYPE in options.entity_types:
         raise ValueError(f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it")

@@ -59,11 +59,7 @@ class Write:
 
     @classmethod
     def save(cls) -> None:
-        """Called before something is saved that cannot be undone.
-
-        Raises:
-            Abandoned: it was abandoned before.
-        """
+        """To be called before something is saved that cannot be undone; raises as :meth:`check`."""
         cls.check()
         cls.saved()
 

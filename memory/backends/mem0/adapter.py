@@ -115,6 +115,7 @@ class Mem0Adapter(StoresAtOnce):
             max_concurrency=options.threads,
             write_retries=1 if options.profile.hard else 0,
             bulk_size=_BULK_SIZE,
+            packages=("mem0ai", options.profile.package or options.vector_store.provider),
             native_ingest_modes=("infer" if options.infers else "verbatim",),
             native_queries={"count": _LIMITED, "list": _LIMITED},
             native_mutations=MUTATIONS,
@@ -332,8 +333,8 @@ class Mem0Adapter(StoresAtOnce):
 
     async def health(self) -> BackendHealth:
         """Probe the store, and say what is configured and what is off."""
-        details, versions, warnings = await self._run(self._native.describe)
-        return self.health_of(details=details, versions=versions, warnings=tuple(warnings))
+        details, warnings = await self._run(self._native.describe)
+        return self.health_of(details=details, warnings=tuple(warnings))
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """The configured ``llm``, ``embedder`` and ``reranker``, on the adapter's threads."""

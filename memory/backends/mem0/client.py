@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -24,8 +24,6 @@ from memory.backends.mem0.watch import Notes, StoreLock
 __all__ = ["BATCH", "NativeMem0"]
 
 BATCH = 10_000
-_SQL_VARIABLES = 500
-_PACKAGES = {"qdrant": "qdrant-client", "pgvector": "psycopg", "chroma": "chromadb", "faiss": "faiss-cpu"}
 
 
 class NativeMem0:
@@ -100,7 +98,7 @@ class NativeMem0:
             models.close()
 
     def _build_models(self) -> Models:
-        return Models.build(self._config, self._options, self._notes, self.turn, self._deadlines)
+        return Models(self._config, self._options, self._notes, self.turn, self._deadlines)
 
     def _check_length(self, collection: str, found: int | None) -> None:
         """Vectors are of the embedder's length, where the store tells; ConfigError otherwise."""
@@ -189,11 +187,7 @@ class NativeMem0:
         return rows
 
     def _row(self, memory: Any, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
-        """``Memory.get`` of one memory of the scope.
-
-        Raises:
-            ScopeError: the scope has no such memory.
-        """
+        """``Memory.get`` of one memory; ScopeError where the scope has none of that id."""
         row: dict[str, Any] | None = memory.get(native_id) if _is_uuid(native_id) else None
         if row is None or row_ids(row) != ids:
             raise ScopeError(f"{self._name}: native_id names no memory of this scope")
@@ -225,11 +219,7 @@ class NativeMem0:
     def history(
         self, native_id: str | None, ids: Mapping[str, str]
     ) -> tuple[dict[str, Any] | None, list[Any]]:
-        """The memory (None once deleted) and ``Memory.history`` of it.
-
-        Raises:
-            ScopeError: the memory is not, and was not, of this scope.
-        """
+        """The memory (None once deleted) and ``Memory.history`` of it."""
         with self.memory(ids) as memory:
             row: dict[str, Any] | None = None
             if native_id not in self._tombstones(memory, ids):
@@ -246,10 +236,10 @@ class NativeMem0:
 
     def _forget_history(self, memory: Any, ids: Sequence[str]) -> None:
         with _sqlite(memory) as connection:
-            for start in range(0, len(ids), _SQL_VARIABLES):
-                some = list(ids[start : start + _SQL_VARIABLES])
-                marks = ",".join("?" * len(some))
-                connection.execute(f"DELETE FROM history WHERE memory_id IN ({marks})", some)
+            listed = json.dumps(list(ids))
+            connection.execute(
+                "DELETE FROM history WHERE memory_id IN (SELECT value FROM json_each(?))", (listed,)
+            )
 
     def _tombstones(self, memory: Any, ids: Mapping[str, str]) -> list[str]:
         with _sqlite(memory) as connection:
@@ -260,8 +250,8 @@ class NativeMem0:
 
     # -- health -----------------------------------------------------------------------------------------
 
-    def describe(self) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-        """Details, versions and warnings for the health report, after a probe of the store."""
+    def describe(self) -> tuple[dict[str, Any], list[str]]:
+        """Details and warnings for the health report, after a probe of the store."""
         models, options = self.probe(), self._options
         provider = options.vector_store.provider
         keywords, entities = self.has_keywords, importlib.util.find_spec("spacy") is not None
@@ -278,7 +268,7 @@ class NativeMem0:
             "threshold": options.least_score,
             **self.details,
         }
-        return details, _versions(provider), list(self._complaints(keywords, entities))
+        return details, list(self._complaints(keywords, entities))
 
     def _embedder_label(self, model: str) -> str:
         if self._options.embedder == "lexical":
@@ -305,16 +295,6 @@ class NativeMem0:
             yield "faiss filters by scope after ranking; scopes that share a collection lose matches"
         if store.config.get("hnsw") and store.provider == "pgvector":
             yield "hnsw: true ranks before it filters by scope; scopes that share a table lose matches"
-
-
-def _versions(provider: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for package in ("mem0ai", _PACKAGES.get(provider, provider)):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 @contextmanager

@@ -129,11 +129,7 @@ class Logs:
         self._connections[str(file)] = connection
 
     def begin(self) -> None:
-        """To be called before a write. Every log has a beginning before it is noted.
-
-        Raises:
-            BackendError: the partition was dropped.
-        """
+        """To be called before a write. Every log has a beginning before it is noted."""
         if self.dropped:
             raise BackendError("the scope was reset meanwhile; nothing was stored", sent=False)
         if len(self._begun) == len(self._connections):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,34 +27,23 @@ from memory.backends.mem0.watch import (
 __all__ = ["Models", "close_handle"]
 
 
-@dataclass(frozen=True, slots=True)
 class Models:
-    """What a ``Memory`` asks; everything mem0 swallows of their failures is noted.
-
-    Attributes:
-        embedder: always there.
-        llm: one that raises, where none is configured.
-        reranker: or None.
+    """What a ``Memory`` asks: an embedder, a model, which raises where none is configured, and a reranker or None.
+    What mem0 swallows of their failures is noted. Errors in building them are the native classes' own.
     """
 
-    embedder: Any
-    llm: Any
-    reranker: Any
-
-    @classmethod
-    def build(
-        cls,
+    def __init__(
+        self,
         config: MemoryConfig,
         options: Mem0Options,
         notes: Notes,
         turn: StoreLock,
         deadlines: Mapping[str, float],
-    ) -> Models:
-        """Those of a configuration; errors are the native classes' own."""
+    ) -> None:
         write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
-        embedder: Any = LexicalEmbedding(options.vector_dimensions or 0)
-        llm: Any = NoLlm()
-        reranker: Any = None
+        self.embedder: Any = LexicalEmbedding(options.vector_dimensions or 0)
+        self.llm: Any = NoLlm()
+        self.reranker: Any = None
         if isinstance(options.embedder, Mem0Model):
             native = EmbedderFactory.create(
                 config.embedder.provider, config.embedder.config, config.vector_store.config
@@ -63,15 +51,16 @@ class Models:
             native = _bound(native, options.embedder, min(write_s, retrieve_s))
             # Not of a batch: mem0 tries one text after the other when that fails, and skips those that fail again.
             failed = {"embed": partial(setattr, notes, "embedding_error")}
-            embedder = Watched(native, turn, failed=failed)
+            self.embedder = Watched(native, turn, failed=failed)
         if options.llm is not None:
             native = LlmFactory.create(config.llm.provider, config.llm.config)
             native = _bound(native, options.llm, write_s)
-            llm = Watched(native, turn, answered={"generate_response": notes.read})
+            self.llm = Watched(native, turn, answered={"generate_response": notes.read})
         if config.reranker is not None:
             native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
-            reranker = Watched(native, turn, failed={"rerank": partial(setattr, notes, "reranking_error")})
-        return cls(embedder, llm, reranker)
+            self.reranker = Watched(
+                native, turn, failed={"rerank": partial(setattr, notes, "reranking_error")}
+            )
 
     def probe(self, role: str, dimensions: int | None, where: str) -> None:
         """One short call of the ``llm``, ``embedder`` or ``reranker``."""

@@ -40,6 +40,7 @@ class StoreProfile:
 
     Attributes:
         operators: filter operators it applies natively and before ranking; empty where it does not.
+        package: distribution that does the work; None where its name is mem0's own for the store.
         known: memslot was run on it, or its mem0 code was read; others are passed through with a warning.
         folds_case: ids that differ in case only may meet, so ids are written without capitals.
         one_clause: at most one operator per key, apart from ranges; mem0 silently drops the rest.
@@ -50,6 +51,7 @@ class StoreProfile:
     """
 
     operators: frozenset[str] = frozenset()
+    package: str | None = None
     known: bool = True
     folds_case: bool = False
     one_clause: bool = False
@@ -70,11 +72,13 @@ class StoreProfile:
 
 
 STORES = {
-    "qdrant": StoreProfile(_EXACT | _RANGES | _TEXT, one_clause=True, iso_ranges=True, typed_lists=True),
-    "pgvector": StoreProfile(_EXACT | _RANGES | _TEXT, bool_text=True),
-    "chroma": StoreProfile(_EXACT | _RANGES, float_equality=True),
+    "qdrant": StoreProfile(
+        _EXACT | _RANGES | _TEXT, "qdrant-client", one_clause=True, iso_ranges=True, typed_lists=True
+    ),
+    "pgvector": StoreProfile(_EXACT | _RANGES | _TEXT, "psycopg", bool_text=True),
+    "chroma": StoreProfile(_EXACT | _RANGES, "chromadb", float_equality=True),
     # faiss filters after ranking and answers operators with nothing; redis and weaviate know ids only.
-    "faiss": StoreProfile(),
+    "faiss": StoreProfile(package="faiss-cpu"),
     "redis": StoreProfile(folds_case=True),
     "weaviate": StoreProfile(folds_case=True),
 }

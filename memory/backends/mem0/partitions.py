@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from mem0 import Memory
-from mem0.configs.base import MemoryConfig
 from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, BackendUnavailable, MemslotError
@@ -51,8 +50,9 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     def entity_store(self) -> ScopeStore:
         """mem0's own property would have it filtered and indexed like a server's."""
         if self._entity_store is None:
-            store = self.vector_store
-            self._entity_store = _store(self.config, store.client, self.ids, self.logs, entities=True)
+            name = layout.entity_collection(self.collection_name)
+            native, client = self.config.vector_store.config, self.vector_store.client
+            self._entity_store = ScopeStore(native, name, client, self.logs, self.ids)
         return self._entity_store
 
     @property
@@ -68,14 +68,6 @@ class ScopeMemory(Memory):  # type: ignore[misc]
         del store.insert  # the watch over it, which refers back to the store and keeps both for the collector
         if not self.shares_history:
             self.db.close()
-
-
-def _store(
-    config: MemoryConfig, client: Any, ids: Mapping[str, str], logs: layout.Logs, *, entities: bool = False
-) -> ScopeStore:
-    native = config.vector_store.config
-    name = layout.entity_collection(native.collection_name) if entities else native.collection_name
-    return ScopeStore(client, name, native.embedding_model_dims, native.on_disk, ids, logs)
 
 
 class Partitions(NativeMem0):
@@ -186,26 +178,25 @@ class Partitions(NativeMem0):
         try:
             layout.sweep(self._root)
             with opening(self._where):
-                models = self._build_models()
+                self._models = self._build_models()
                 shared = self._options.history_path
                 if shared is not None:
                     make_directory(shared.parent, self._where)
                     self._history = open_history(shared, shared=True)
-            self._move(models)
+            self._move()
         except BaseException:
             self.close()
             raise
-        self._models = models
-        return models
+        return self._models
 
-    def _move(self, models: Models) -> None:
+    def _move(self) -> None:
         """Divide what earlier versions kept in one collection, and say so."""
 
         def place(ids: Mapping[str, str], entities: bool) -> Path:
             directory = layout.partition_path(self._root, ids)
-            self._make(directory, ids, models)
+            self._make(directory, ids)
             if entities:
-                memory = self._open_files(directory, ids, models)
+                memory = self._open_files(directory, ids)
                 _ = memory.entity_store
                 memory.close()
             return directory
@@ -223,18 +214,15 @@ class Partitions(NativeMem0):
                 sent=False,
             ) from error
         if self._moved is not None:
-            log.warning(
-                "mem0: moved %s from one collection to a partition for each scope, in %s",
-                self._moved,
-                self._root,
-            )
+            told = "mem0: moved %s from one collection to a partition for each scope, in %s"
+            log.warning(told, self._moved, self._root)
 
     def _opened(self, ids: Mapping[str, str]) -> ScopeMemory:
-        models = self._start()
+        self._start()
         directory = layout.partition_path(self._root, ids)
         if directory not in self._open:
             self._make_room()
-            self._open[directory] = self._open_at(directory, dict(ids), models)
+            self._open[directory] = self._open_at(directory, dict(ids))
         self._open.move_to_end(directory)
         return self._open[directory]
 
@@ -257,31 +245,30 @@ class Partitions(NativeMem0):
         allowed = (files - _FILES_OF_OTHERS) // _FILES if files != resource.RLIM_INFINITY else sys.maxsize
         return max(1, min(self._options.open_partitions, allowed))
 
-    def _open_at(self, directory: Path, ids: dict[str, str], models: Models) -> ScopeMemory:
-        self._make(directory, ids, models)
+    def _open_at(self, directory: Path, ids: dict[str, str]) -> ScopeMemory:
+        self._make(directory, ids)
         layout.check(directory, ids, self._collection)
+        memory = None
         try:
-            memory = self._open_files(directory, ids, models)
-        except MemslotError:
-            raise
-        except Exception as error:
-            raise layout.damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
-        try:
+            memory = self._open_files(directory, ids)
             self._check_length(self._collection, memory.vector_store.length)
-        except MemslotError:
-            memory.close()
-            raise
+        except Exception as error:
+            if memory is not None:
+                memory.close()
+            if isinstance(error, MemslotError):
+                raise
+            raise layout.damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
         return memory
 
-    def _make(self, directory: Path, ids: Mapping[str, str], models: Models) -> None:
+    def _make(self, directory: Path, ids: Mapping[str, str]) -> None:
         if not directory.exists():
             with layout.staged(directory, ids) as making:
-                self._open_files(making, ids, models).close()
+                self._open_files(making, ids).close()
 
-    def _open_files(self, directory: Path, ids: Mapping[str, str], models: Models) -> ScopeMemory:
+    def _open_files(self, directory: Path, ids: Mapping[str, str]) -> ScopeMemory:
         client, logs = LocalClient(directory), layout.Logs(directory)
         try:
-            store = _store(self._config, client, ids, logs)
+            store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids)
             history = self._history or open_history(directory / layout.HISTORY, shared=False)
             if self._history is None:
                 logs.keep(layout.HISTORY, history.connection)
@@ -289,6 +276,6 @@ class Partitions(NativeMem0):
             client.close()
             raise
         watch_inserts(store, self._notes)
-        memory: ScopeMemory = assemble(ScopeMemory, self._config, models, store, history)
+        memory: ScopeMemory = assemble(ScopeMemory, self._config, self._start(), store, history)
         memory.ids, memory.logs, memory.shares_history = ids, logs, self._history is not None
         return memory

@@ -59,26 +59,18 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
     """The rows of one scope: the native store without the conditions that all of them meet.
 
     Args:
-        client: the partition's own.
+        native: mem0's configuration of the store.
         name: of the collection; made if there is none.
-        dimensions: length of the vectors.
-        on_disk: as mem0's option.
+        client, logs: the partition's.
         ids: the scope's native ids, which every row carries.
-        logs: the partition's.
     """
 
     def __init__(
-        self,
-        client: LocalClient,
-        name: str,
-        dimensions: int,
-        on_disk: bool,
-        ids: Mapping[str, str],
-        logs: Logs,
+        self, native: Any, name: str, client: LocalClient, logs: Logs, ids: Mapping[str, str]
     ) -> None:
         self._ids = ids
         self._logs = logs
-        super().__init__(name, dimensions, client=client, on_disk=on_disk)
+        super().__init__(name, native.embedding_model_dims, client=client, on_disk=native.on_disk)
         self.is_local = True
         logs.keep(collection_file(Path(), name), client.collections[name].storage.storage)
 
@@ -156,15 +148,10 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         """As the native one."""
         return super().list(self._beyond_scope(filters), top_k)
 
-    def insert(
-        self,
-        vectors: Sequence[Any],
-        payloads: Sequence[dict[str, Any]] | None = None,
-        ids: Sequence[str] | None = None,
-    ) -> None:
+    def insert(self, *given: Any, **named: Any) -> None:
         """As the native one."""
         self._logs.begin()
-        super().insert(vectors, payloads, ids)
+        super().insert(*given, **named)
 
     def delete(self, vector_id: str) -> None:
         """As the native one."""

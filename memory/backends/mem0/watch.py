@@ -57,13 +57,10 @@ class Notes(threading.local):
 
 
 class StoreLock:
-    """Whose turn it is with a store that is not thread-safe.
+    """Whose turn it is with a store that is not thread-safe; where none is ``needed``, every thread passes.
 
     A call holds the turn from start to end but for the time it waits for a model, so that one extraction does
-    not keep every other scope from reading (DESIGN section 5.5). Thread-safe stores need no turns.
-
-    Args:
-        needed: False lets every thread pass.
+    not keep every other scope from reading (DESIGN section 5.5).
     """
 
     def __init__(self, needed: bool) -> None:
@@ -150,11 +147,7 @@ class Watched:
 
 
 def _count_memories(answer: Any) -> int:
-    """Memories in an extraction answer, read the way mem0 reads it.
-
-    Raises:
-        BackendProtocolError: it is not what mem0 asked the model for.
-    """
+    """Memories in an extraction answer, read the way mem0 reads it."""
     content = remove_code_blocks(answer)
     for candidate in (content, extract_json(content)):
         try:
