@@ -79,7 +79,7 @@ from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, P
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 if TYPE_CHECKING:
-    from memory.adapter.http import JsonHttp, bearer, check_url, is_missing, route, unless_missing
+    from memory.adapter.http import JsonHttp, bearer, check_url, expect, is_missing, route, unless_missing
     from memory.adapter.lexical import LexicalHashEmbedder
 
 __all__ = [
@@ -144,6 +144,7 @@ __all__ = [
     "counted_openai",
     "entry_cost",
     "environment_kept",
+    "expect",
     "first_problem",
     "fit_entries",
     "give_memory_back",
@@ -169,7 +170,9 @@ __all__ = [
 ]
 
 _LATE = {
-    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "is_missing", "route", "unless_missing"), "http"),
+    **dict.fromkeys(
+        ("JsonHttp", "bearer", "check_url", "expect", "is_missing", "route", "unless_missing"), "http"
+    ),
     "LexicalHashEmbedder": "lexical",
     "counted_openai": "openai_usage",
 }

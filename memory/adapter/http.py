@@ -30,7 +30,7 @@ from memory.contract.errors import (
     normalise_error,
 )
 
-__all__ = ["JsonHttp", "bearer", "check_url", "is_missing", "route", "unless_missing"]
+__all__ = ["JsonHttp", "bearer", "check_url", "expect", "is_missing", "route", "unless_missing"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ _HINTS = {
     422: "the {server} refused the request's form",
     429: "the quota is used up",
 }
+_JSON: Mapping[type, str] = {dict: "an object", list: "a list", str: "a text", int: "a number"}
 _CARRIED_OUT = (302, 303)
 """Redirects that may answer a request which was carried out; others say that it must be sent elsewhere."""
 _ROUTE_WORD = re.compile(r"|\.well-known|v\d|[a-z]{1,20}(?:-[a-z]{1,20}){0,2}")
@@ -73,6 +74,17 @@ def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
     if not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
         raise InputError("api_key: holds characters that cannot stand in an HTTP header; copy it again")
     return {"Authorization": f"Bearer {api_key}"}
+
+
+def expect(kind: type[T], answer: Any, where: str) -> T:
+    """An answer, or a part of it, known to be of a JSON type: ``dict``, ``list``, ``str`` or ``int``.
+
+    Raises:
+        BackendProtocolError: it is something else; names ``where``.
+    """
+    if not isinstance(answer, kind):
+        raise BackendProtocolError(f"{where}: expected {_JSON[kind]} in the answer")
+    return answer
 
 
 def is_missing(error: BackendError) -> bool:

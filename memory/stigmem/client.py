@@ -9,16 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 from urllib.parse import quote
 
 from memory import InputError
-from memory.adapter import BackendProtocolError, JsonHttp, bearer, check_url, route
+from memory.adapter import JsonHttp, bearer, check_url, expect, route
 from memory.stigmem.facts import BACKEND, Fact, FactScope, NewFact
 
-__all__ = ["MAX_LIMIT", "NodeInfo", "Query", "StigmemNode", "expect"]
-
-T = TypeVar("T")
+__all__ = ["MAX_LIMIT", "NodeInfo", "Query", "StigmemNode"]
 
 MAX_LIMIT = 500
 """The most rows a node returns at once; there is no second page, because its cursor loses rows."""
@@ -61,18 +59,6 @@ class Query(TypedDict, total=False):
     include_contradicted: bool
     include_expired: bool
     after: str | None
-
-
-def expect(kind: type[T], answer: Any, where: str) -> T:
-    """An answer, or a part of it, known to be a JSON object (``dict``) or list.
-
-    Raises:
-        BackendProtocolError: it is something else; names ``where``.
-    """
-    if not isinstance(answer, kind):
-        told = "an object" if kind is dict else "a list"
-        raise BackendProtocolError(f"{BACKEND}: {where} did not answer with {told}", backend_name=BACKEND)
-    return answer
 
 
 class StigmemNode:
@@ -141,8 +127,8 @@ class StigmemNode:
                 f"limit: must be from 1 to {MAX_LIMIT}; the node has no second page that is complete"
             )
         answer = await self.object("GET", "/v1/facts", params={**narrowed, "limit": limit})
-        rows = expect(list, answer.get("facts"), "facts of GET /v1/facts")
-        return [Fact(**expect(dict, row, "a fact of GET /v1/facts")) for row in rows]
+        rows = expect(list, answer.get("facts"), "stigmem: GET /v1/facts: facts")
+        return [Fact(**expect(dict, row, "stigmem: GET /v1/facts: a fact")) for row in rows]
 
     async def recall(
         self,
@@ -166,10 +152,9 @@ class StigmemNode:
         given = {name: value for name, value in bounds.items() if value is not None}
         body = {"query": query, "scope": scope, **given, "include_neighbors": False}
         answer = await self.object("POST", "/v1/recall", json=body)
-        for hit in expect(list, answer.get("facts"), "facts of POST /v1/recall"):
-            expect(
-                dict, expect(dict, hit, "a hit of POST /v1/recall").get("fact"), "a fact of POST /v1/recall"
-            )
+        where = "stigmem: POST /v1/recall"
+        for hit in expect(list, answer.get("facts"), f"{where}: facts"):
+            expect(dict, expect(dict, hit, f"{where}: a hit").get("fact"), f"{where}: a hit's fact")
         return answer
 
     async def get_fact(self, fact_id: str) -> Fact:
@@ -182,7 +167,7 @@ class StigmemNode:
 
     async def object(self, method: Method, path: str, **sent: Any) -> dict[str, Any]:
         """As :meth:`request`, and the answer is an object; BackendProtocolError otherwise."""
-        return expect(dict, await self.request(method, path, **sent), f"{method} {route(path)}")
+        return expect(dict, await self.request(method, path, **sent), f"stigmem: {method} {route(path)}")
 
     async def request(self, method: Method, path: str, **sent: Any) -> Any:
         """One call of the node, with ``params`` and ``json`` as :meth:`memory.adapter.http.JsonHttp.request`."""

@@ -39,12 +39,7 @@ _NOTHING = (
 
 
 class Watch:
-    """What was written to a scope since it was last seen processed.
-
-    Args:
-        server: the scope's workspace.
-        quiet_s: how long the queue must be idle where its counts do not tell, seconds.
-    """
+    """What was written to a scope since it was last seen processed."""
 
     def __init__(self, server: HonchoScope, quiet_s: float) -> None:
         self._server = server
@@ -122,8 +117,14 @@ class Watch:
             held = f"; {_HELD}" if not running else ""
             detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"
             return _pending(detail, waiting + running)
+        if missing and idle_s < max(_LATE_S, self._quiet_s):
+            return _pending(f"idle, but {missing} messages are not in the queue yet", missing)
         if missing:
-            return self._late(missing, idle_s)
+            detail = (
+                f"{missing} messages are stored and did not enter Honcho's queue: its API ended just after taking "
+                "them, or their rows were purged"
+            )
+            return BackendReadiness(state="unknown", detail=detail)
         quiet = self._looks >= _LOOKS and idle_s >= self._quiet_s
         if not quiet and (self._unseen or not self._exact):
             return _pending("idle, but only just")
@@ -137,14 +138,6 @@ class Watch:
         self._rows, self._looks = rows, self._looks + 1
         return now - self._idle_since if self._looks >= _LOOKS else 0.0
 
-    def _late(self, missing: int, idle_s: float) -> BackendReadiness:
-        if self._looks < _LOOKS or idle_s < max(_LATE_S, self._quiet_s):
-            return _pending(f"idle, but {missing} messages are not in the queue yet", missing)
-        return _unknown(
-            f"{missing} messages are stored and did not enter Honcho's queue: its API ended just after taking "
-            "them, or their rows were purged"
-        )
-
     async def _judge(self, expected: Counter[str], total: int, writes: int) -> BackendReadiness:
         newest, derived = await self._server.concluded(self._since, expected.keys())
         doubts = [] if self._exact else await self._uncounted(total)
@@ -156,7 +149,7 @@ class Watch:
         if self._underived:
             doubts.append(f"of {self._underived} messages nothing {_NOTHING}")
         if doubts:
-            return _unknown("; ".join(doubts)).model_copy(update={"last_derived_at": newest})
+            return BackendReadiness(state="unknown", detail="; ".join(doubts), last_derived_at=newest)
         return BackendReadiness(state="ready", pending_count=0, last_derived_at=newest)
 
     async def _uncounted(self, total: int) -> list[str]:
@@ -176,7 +169,3 @@ class Watch:
 
 def _pending(detail: str, count: int | None = None) -> BackendReadiness:
     return BackendReadiness(state="pending", detail=detail, pending_count=count)
-
-
-def _unknown(detail: str) -> BackendReadiness:
-    return BackendReadiness(state="unknown", detail=detail)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from memory.adapter import BackendProtocolError, ContextEntry, parse_time
+from memory.adapter import BackendProtocolError, ContextEntry, expect, parse_time
 from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
@@ -52,8 +52,8 @@ def data_of(answer: Any, operation: str) -> Any:
     Raises:
         BackendProtocolError: no envelope of MemOS, or one that says another code than 200.
     """
-    if not isinstance(answer, dict) or "data" not in answer:
-        raise _unreadable(operation, "an object with data")
+    if "data" not in expect(dict, answer, operation):
+        raise BackendProtocolError(f"{operation}: expected data in the answer")
     code = answer.get("code", 200)
     if code != 200:
         raise BackendProtocolError(
@@ -65,14 +65,14 @@ def data_of(answer: Any, operation: str) -> Any:
 
 def added(answer: Any) -> tuple[Added, ...]:
     """The memories of an add; none means that MemOS kept nothing, with a status of 200."""
-    rows = _list(data_of(answer, "add"), "add")
+    rows = expect(list, data_of(answer, "add"), "add")
     return tuple(Added(_text(row, "memory_id", "add"), _text(row, "memory", "add")) for row in rows)
 
 
 def feedback_ids(answer: Any) -> tuple[str, ...]:
     """Ids of the memories a feedback added or updated; none where it changed nothing, for whatever reason."""
     found: dict[str, None] = {}
-    for record in _list(data_of(answer, "feedback"), "feedback"):
+    for record in expect(list, data_of(answer, "feedback"), "feedback"):
         changes = record.get("record") if isinstance(record, dict) else None
         for kind in ("add", "update"):
             for change in (changes or {}).get(kind) or ():
@@ -87,15 +87,11 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
     Raises:
         BackendProtocolError: a group is no list of buckets, or a memory no object.
     """
-    if not isinstance(data, dict) or "text_mem" not in data:
-        raise _unreadable(operation, "groups of memories")
+    if "text_mem" not in expect(dict, data, operation):
+        raise BackendProtocolError(f"{operation}: expected groups of memories in the answer")
     for group in GROUPS:
-        for bucket in _list(data.get(group), operation, or_none=True):
-            if not isinstance(bucket, dict):
-                raise _unreadable(operation, f"{group} by cube")
-            for item in _list(bucket.get("memories"), operation, or_none=True):
-                if not isinstance(item, dict):
-                    raise _unreadable(operation, f"memories in {group}")
+        for bucket in _rows(data.get(group), f"{operation}: {group}"):
+            for item in _rows(bucket.get("memories"), f"{operation}: memories of {group}"):
                 yield group, str(bucket.get("cube_id")), item
 
 
@@ -196,22 +192,18 @@ def untouched(item: Item) -> bool:
 def count_busy(answer: Any) -> int:
     """Tasks of all users that wait or run: by ``scheduler_summary``, the one truthful count of a local queue, or
     by ``all_tasks_summary``, which with Redis knows of some first."""
-    data = data_of(answer, "all_status")
-    most = 0
+    data, most = expect(dict, data_of(answer, "all_status"), "all_status"), 0
     for part in ("scheduler_summary", "all_tasks_summary"):
-        summary, busy = data.get(part) if isinstance(data, dict) else None, 0
-        for name in ("waiting", "in_progress"):
-            count = summary.get(name) if isinstance(summary, dict) else None
-            if not isinstance(count, int):
-                raise _unreadable("all_status", f"{part}.{name}, a number")
-            busy += count
-        most = max(most, busy)
+        where = f"all_status: {part}"
+        told = expect(dict, data.get(part), where)
+        counts = (expect(int, told.get(name), f"{where}.{name}") for name in ("waiting", "in_progress"))
+        most = max(most, sum(counts))
     return most
 
 
 def task_states(answer: Any) -> dict[str, str]:
     """Task -> ``waiting``, ``in_progress``, ``completed``, ``failed`` or ``cancelled``; Redis only."""
-    rows = _list(data_of(answer, "task_status"), "task_status")
+    rows = expect(list, data_of(answer, "task_status"), "task_status")
     return {_text(row, "task_id", "task_status"): _text(row, "status", "task_status") for row in rows}
 
 
@@ -233,19 +225,9 @@ def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield source
 
 
-def _list(value: Any, operation: str, *, or_none: bool = False) -> list[Any]:
-    value = [] if value is None and or_none else value
-    if not isinstance(value, list):
-        raise _unreadable(operation, "a list")
-    return value
+def _rows(value: Any, where: str) -> list[Item]:
+    return [expect(dict, one, where) for one in expect(list, [] if value is None else value, where)]
 
 
 def _text(row: Any, name: str, operation: str) -> str:
-    value = row.get(name) if isinstance(row, dict) else None
-    if not isinstance(value, str):
-        raise _unreadable(operation, f"a text {name}")
-    return value
-
-
-def _unreadable(operation: str, wanted: str) -> BackendProtocolError:
-    return BackendProtocolError(f"{operation}: the answer of MemOS is not what was expected: {wanted}")
+    return expect(str, expect(dict, row, operation).get(name), f"{operation}: {name}")

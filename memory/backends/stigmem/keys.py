@@ -20,9 +20,9 @@ from typing import Any
 import anyio
 
 from memory import BackendError, ConfigError
-from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected, expect
 from memory.backends.stigmem.ids import AUTHORITY, ScopeIds
-from memory.stigmem.client import StigmemNode, expect
+from memory.stigmem.client import StigmemNode
 
 __all__ = ["TenantKeys"]
 
@@ -128,8 +128,8 @@ class TenantKeys:
 
 
 async def _listed(node: StigmemNode) -> list[dict[str, Any]]:
-    found = expect(list, await node.request("GET", _ROUTE), f"GET {_ROUTE}")
-    return [expect(dict, key, f"a key of GET {_ROUTE}") for key in found]
+    found = expect(list, await node.request("GET", _ROUTE), f"stigmem: GET {_ROUTE}")
+    return [expect(dict, key, f"stigmem: GET {_ROUTE}: a key") for key in found]
 
 
 def _process() -> str:
