@@ -63,16 +63,17 @@ def boot(
         typer.echo(context.summary)
 
 
-@app.command()
-def checkout(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
-    """The agent claimed a task."""
-    _write("checkout", lambda build: build.checkout(task), wait, as_json)
+def _on_task(name: str, surface: str, told: str) -> None:
+    def command(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
+        _write(lambda build: getattr(build, surface)(task), wait, as_json)
+
+    app.command(name, help=told)(command)
 
 
-@app.command()
-def done(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
-    """The agent completed a task."""
-    _write("done", lambda build: build.done(task), wait, as_json)
+_on_task("checkout", "checkout", "The agent claimed a task.")
+_on_task("done", "done", "The agent completed a task.")
+_STILL = "Not sent while an earlier ping is valid, which is five minutes."
+_on_task("ping", "activity", f"The agent works on a task. {_STILL}")
 
 
 @app.command()
@@ -83,13 +84,7 @@ def blocked(
     as_json: AsJson = False,
 ) -> None:
     """The agent is stuck on a task."""
-    _write("blocked", lambda build: build.blocked(task, by), wait, as_json)
-
-
-@app.command()
-def ping(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
-    """The agent works on a task. Not sent while an earlier ping is valid, which is five minutes."""
-    _write("activity", lambda build: build.activity(task), wait, as_json)
+    _write(lambda build: build.blocked(task, by), wait, as_json)
 
 
 @app.command()
@@ -106,7 +101,7 @@ def handoff(
     def build(surfaces: Surfaces) -> Write:
         return surfaces.handoff(to, from_stdin(summary), ref or (), continuation)
 
-    _write("handoff", build, wait, as_json)
+    _write(build, wait, as_json)
 
 
 @app.command()
@@ -117,7 +112,7 @@ def decide(
     as_json: AsJson = False,
 ) -> None:
     """The agent made a significant choice."""
-    _write("decision", lambda build: build.decision(decision, from_stdin(summary)), wait, as_json)
+    _write(lambda build: build.decision(decision, from_stdin(summary)), wait, as_json)
 
 
 @app.command()
@@ -131,10 +126,10 @@ def escalate(
     """The agent cannot go on without somebody else."""
     checked: Any = priority  # the builder refuses what is no priority
     level: Priority = checked
-    _write("escalation", lambda build: build.escalation(to, from_stdin(goal), level), wait, as_json)
+    _write(lambda build: build.escalation(to, from_stdin(goal), level), wait, as_json)
 
 
-def _write(what: str, build: Callable[[Surfaces], Write], wait: float, as_json: bool) -> None:
+def _write(build: Callable[[Surfaces], Write], wait: float, as_json: bool) -> None:
     """Send one write and print the URI it is stored under."""
 
     async def send() -> tuple[Write, dict[str, str]]:
@@ -146,6 +141,6 @@ def _write(what: str, build: Callable[[Surfaces], Write], wait: float, as_json: 
 
     write, facts = within(wait, send)
     if as_json:
-        print_json({"what": what, "entity": write.entity, "facts": facts})
+        print_json({"what": write.what, "entity": write.entity, "facts": facts})
     else:
         typer.echo(write.entity)
