@@ -94,7 +94,8 @@ def limited(limit: int) -> Callable[[str], str]:
     return check
 
 
-def _check_ref(value: str) -> str:
+def _check_ref(value: str, folded: str = "stigmem://") -> str:
+    """A URI; where it begins with ``folded``, one that the node keeps as it is."""
     limited(MAX_URI_BYTES)(value)
     scheme = _SCHEME.match(value)
     if scheme is None:
@@ -103,16 +104,13 @@ def _check_ref(value: str) -> str:
         raise ValueError("names nothing after '://'")
     if _UNSAFE.search(value):
         raise ValueError("holds a space or control character; escape it with encode_uri_part")
-    if value[:10].lower() == "stigmem://" and value != value.lower():
+    if value.lower().startswith(folded) and value != value.lower():
         raise ValueError("holds capitals, which the node lower-cases; escape them with encode_uri_part")
     return value
 
 
 def _check_uri(value: str) -> str:
-    _check_ref(value)
-    if value != value.lower():
-        raise ValueError("holds capitals, which the node lower-cases; escape them with encode_uri_part")
-    return value
+    return _check_ref(value, folded="")
 
 
 def _check_entity(value: str) -> str:

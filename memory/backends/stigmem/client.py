@@ -115,10 +115,7 @@ class Scopes:
             raise
 
     async def open(self, scope: MemoryScope, *, again: bool = False) -> OpenScope:
-        """The scope, made where there is none.
-
-        Args:
-            again: ask the node for the generation even where one is known.
+        """The scope, made where there is none; ``again`` asks the node for the generation even of a known one.
 
         Raises:
             ConfigError: the key is no admin key, or the node puts every key into one tenant.
