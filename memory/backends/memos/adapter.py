@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -44,21 +45,23 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
-from memory.backends.memos.answers import Item, changed_within, event_ids, metadata_of, to_entries
+from memory.backends.memos.answers import Item, by_id, changed_within, event_ids, metadata_of, to_entries
 from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.client import Native
 from memory.backends.memos.ids import MemosScope, home_of
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.readiness import Readiness
-from memory.backends.memos.translate import OPERATORS, Requests
+from memory.backends.memos.readiness import Readiness, Status, Written
+from memory.backends.memos.translate import OPERATORS, Requests, dropped_roles
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
-from memory.backends.memos.writing import Writing
 
 __all__ = ["MemosAdapter"]
 
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
 )
+_REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
+_NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
+_LEAST_CERTAIN: tuple[Status, ...] = ("unknown", "pending", "queued", "committed")
 _SHARING = "allow_sharing: every scope's events go to {} as well, where others can read them"
 # What MemOS labels its memories; not all of them come with every server.
 MEMORY_TYPES = (
@@ -72,6 +75,10 @@ MEMORY_TYPES = (
     "ToolTrajectoryMemory",
     "SkillMemory",
 )
+
+
+Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
+"""What became of an event in one cube: status, native ids, warnings."""
 
 
 class MemosAdapter(SequentialBulk):
@@ -104,7 +111,6 @@ class MemosAdapter(SequentialBulk):
         self._shared = tuple(map(MemosScope, options.writable_cubes))
         self._readiness = Readiness(self._native, options, self._shared)
         self._canary = Canary(self._native, options, self.shielded, settings.where)
-        self._writing = Writing(self._native, options, self._readiness, self._canary, self._shared)
         self._checking = anyio.Lock()
         self._checked = False
 
@@ -149,10 +155,64 @@ class MemosAdapter(SequentialBulk):
         With ``writable_cubes`` once for each of them; ``unknown`` where one has it and another has not.
         """
         home = home_of(event.scope)
-        stored = await self.shielded.run(home, lambda: self._writing.add(event, home))
+        return await self.shielded.run(home, lambda: self._add(event, home))
+
+    async def _add(self, event: MemoryEvent, home: MemosScope) -> WriteReceipt:
+        """Send it to cube after cube, up to one that fails; the status is the least certain of all.
+
+        Where the scope's own cube fails, that is raised, and the event is sent to no other.
+        """
+        status, ids, said = await self._add_to(home, event, home)
+        outcomes: list[Outcome] = [(status, ids, dropped_roles(event) + said)]
+        failed = False
+        for place in self._shared:
+            status, ids, said = "unknown", (), ("not sent to it",)
+            if not failed:
+                try:
+                    status, ids, said = await self._add_to(place, event, home)
+                except BackendError as error:
+                    failed, what = True, "may or may not be" if error.ambiguous else "not"
+                    said = (f"{what} stored there: {error}",)
+            told = tuple(f"cube {place.cube_id}: {warning}" for warning in said if warning != _REPLACED)
+            outcomes.append((status, ids, told))
         return self.receipt(
-            event, "product/add", stored.native_ids, status=stored.status, warnings=stored.warnings
+            event,
+            "product/add",
+            [native_id for _, ids, _ in outcomes for native_id in ids],
+            status=min((status for status, _, _ in outcomes), key=_LEAST_CERTAIN.index),
+            warnings=[warning for _, _, said in outcomes for warning in said],
         )
+
+    async def _add_to(self, place: MemosScope, event: MemoryEvent, home: MemosScope) -> Outcome:
+        written = Written(event.event_id, event.session_id, place)
+        self._readiness.wrote(home, written)  # even where the answer is lost
+        try:
+            return await self._added(written, event, home)
+        except BackendError as error:
+            if not error.ambiguous:
+                self._readiness.refused(home, written)
+            raise
+
+    async def _added(self, written: Written, event: MemoryEvent, home: MemosScope) -> Outcome:
+        options = self._options
+        memories = await self._native.add(event, home, written.place)
+        written = replace(written, added=memories)
+        self._readiness.wrote(home, written)
+        ids = tuple(memory.native_id for memory in memories)
+        queued = options.async_mode == "async"
+        if not memories:
+            if queued or options.mode == "fast":
+                raise BackendProtocolError(
+                    "add: MemOS answered 200 and stored nothing; see the server's log", sent=False
+                )
+            await self._canary.probe("add")
+            return "unknown", (), (_NOTHING,)
+        if queued:
+            return "queued", ids, (_REPLACED,)
+        if not options.verify_writes:
+            return "committed", ids, ()
+        status, warnings = await self._readiness.look_up(written)
+        return status, ids, warnings
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""
@@ -164,7 +224,7 @@ class MemosAdapter(SequentialBulk):
             if (
                 feedback.native_ids
             ):  # one that is not there, and MemOS drops the whole feedback without a word
-                stored = (await self._native.listing(home)).by_id
+                stored = await self._native.listing(home)
                 known = tuple(one for one in feedback.native_ids if one in stored)
             if len(known) < len(feedback.native_ids):
                 lost = len(feedback.native_ids) - len(known)
@@ -201,7 +261,7 @@ class MemosAdapter(SequentialBulk):
             self._readiness.forget(home, place, item)
             answer = await self._native.delete([native_id], place)
             try:
-                left = (await self._native.listing(place, native_id)).by_id
+                left = await self._native.listing(place, native_id)
             except BackendError as error:
                 error.sent = True  # the delete was, whatever became of the look after it
                 raise
@@ -269,9 +329,7 @@ class MemosAdapter(SequentialBulk):
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(home_of(request.scope))
-            found = [
-                item for item in listing.by_id.values() if changed_within(item, request.since, request.until)
-            ]
+            found = [item for item in listing.values() if changed_within(item, request.since, request.until)]
             raw = {"memories": found}
         events = dict.fromkeys(one for item in found for one in event_ids(item))
         ids = tuple(str(item.get("id")) for item in found)
@@ -284,16 +342,15 @@ class MemosAdapter(SequentialBulk):
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type."""
-        listing = await self._native.listing(home_of(request.scope))
-        raw = listing.raw
+        raw = await self._native.groups(home_of(request.scope))
         if request.operation == "inventory":
-            kinds = (metadata_of(item).get("memory_type") for item in listing.by_id.values())
+            kinds = (metadata_of(item).get("memory_type") for item in by_id(raw, "get_memory").values())
             raw = dict(Counter(map(str, kinds)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
     async def _own(self, home: MemosScope, native_id: str) -> tuple[MemosScope, Item]:
         """The memory and its cube, looked for in those of the scope: the routes by id answer for every cube."""
-        item = (await self._native.listing(home, native_id)).by_id.get(native_id)
+        item = (await self._native.listing(home, native_id)).get(native_id)
         if item is not None:
             return home, item
         for place in self._shared:
@@ -324,10 +381,10 @@ class MemosAdapter(SequentialBulk):
         """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
         said = await self._native.health()
         busy = await self._native.busy_for_all()
-        options, canary = self._options, await self._canary.report()
+        options, (status, seen, warnings) = self._options, await self._canary.report()
         shared = ", ".join(options.writable_cubes)
         return self.health_of(
-            canary.status,
+            status,
             versions={"memos": str(said["version"])} if "version" in said else {},
             details={
                 "transport": self._transport.name,
@@ -335,10 +392,10 @@ class MemosAdapter(SequentialBulk):
                 "filters": self._canary.filters,
                 "scheduler": options.scheduler,
                 "tasks_under_way": busy,
-                "canary": canary.seen,
+                "canary": seen,
                 **({"writable_cubes": list(options.writable_cubes)} if shared else {}),
             },
-            warnings=(*canary.warnings, *((_SHARING.format(shared),) if shared else ())),
+            warnings=(*warnings, *((_SHARING.format(shared),) if shared else ())),
         )
 
     async def aclose_native(self) -> None:

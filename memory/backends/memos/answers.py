@@ -16,6 +16,7 @@ __all__ = [
     "GROUPS",
     "Added",
     "added",
+    "by_id",
     "changed_within",
     "count_busy",
     "data_of",
@@ -93,6 +94,11 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
         for bucket in _rows(data.get(group), f"{operation}: {group}"):
             for item in _rows(bucket.get("memories"), f"{operation}: memories of {group}"):
                 yield group, str(bucket.get("cube_id")), item
+
+
+def by_id(data: Any, operation: str) -> dict[str, Item]:
+    """The memories of :func:`items`, each once."""
+    return {str(item.get("id")): item for _, _, item in items(data, operation)}
 
 
 def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...]:

@@ -38,15 +38,6 @@ _LOST = (
 _TASK_LOOKS, _TASK_PAUSE_S = 20, 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How the server is, what became of the canary, and what to warn of."""
-
-    status: Literal["ok", "degraded", "unavailable"]
-    seen: str
-    warnings: tuple[str, ...] = ()
-
-
 @dataclass
 class Canary:
     """One known memory on the server.
@@ -67,17 +58,15 @@ class Canary:
     relativity: float | None = None
     read_only: bool = False
 
-    async def report(self) -> Report:
-        """What a search for the canary shows of the server. Writes nothing."""
+    async def report(self) -> tuple[Literal["ok", "degraded", "unavailable"], str, tuple[str, ...]]:
+        """How the server is by a search for the canary, how that ended, and what to warn of. Writes nothing."""
         if await self._found():
             if self.relativity not in _UNRANKED or not self.options.rerank:
-                return Report("ok", "found")
-            return Report("degraded", "found, unranked", (_UNRANKED[self.relativity],))
-        if (await self.native.listing(CANARY)).by_id:
-            return Report("unavailable", "not found", (await self._why(),))
-        return Report(
-            "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
-        )
+                return "ok", "found", ()
+            return "degraded", "found, unranked", (_UNRANKED[self.relativity],)
+        if await self.native.listing(CANARY):
+            return "unavailable", "not found", (await self._why(),)
+        return "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
 
     async def probe(self, operation: str) -> bool:
         """MemOS answered with nothing: whether that may be so, or it failed.
@@ -170,11 +159,11 @@ class Canary:
         if await self._found():
             return None  # by another call meanwhile
         if self.read_only:
-            return await self._why() if (await self.native.listing(CANARY)).by_id else None
+            return await self._why() if await self.native.listing(CANARY) else None
         if not (await self.native.found(_TEXT, CANARY)):
             fresh = await self._store()
             found = await self.native.found(_TEXT, CANARY)
-            stored = (await self.native.listing(CANARY)).by_id
+            stored = await self.native.listing(CANARY)
             lost = [one for one in stored if one not in found and (one in fresh or found)]
             if lost:
                 await self.native.delete(lost, CANARY)

@@ -11,29 +11,21 @@ from memory.backends.memos.answers import (
     Added,
     Item,
     added,
+    by_id,
     count_busy,
     data_of,
     event_ids,
     feedback_ids,
     is_by,
-    items,
     task_states,
 )
 from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.translate import Body, Requests
 from memory.backends.memos.transport import Transport
 
-__all__ = ["Listing", "Native"]
+__all__ = ["Native"]
 
 _ACTIVE = frozenset({"waiting", "pending", "in_progress"})
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """All memories of a cube, by id, in MemOS' order; ``raw`` groups them, on PostgreSQL all in every group."""
-
-    raw: Any
-    by_id: Mapping[str, Item]
 
 
 @dataclass(eq=False)
@@ -72,18 +64,20 @@ class Native:
     ) -> dict[str, Item]:
         """The memories that a search for ``text`` finds, by id. With ``fine`` they would be others."""
         body = self.requests.ask(text, home, session_id=session_id, where=where, mode=mode)
-        data = data_of(await self.transport.call("search", body), "search")
-        return {str(item.get("id")): item for _, _, item in items(data, "search")}
+        return by_id(data_of(await self.transport.call("search", body), "search"), "search")
 
-    async def listing(self, home: MemosScope, native_id: str | None = None) -> Listing:
-        """``/product/get_memory``: the cube's memories, or at least the one of ``native_id``."""
+    async def groups(self, home: MemosScope, native_id: str | None = None) -> Any:
+        """``/product/get_memory``: the cube's memories in their groups, or at least the one of ``native_id``."""
         body = self.requests.listing(home, native_id=native_id)
-        data = data_of(await self.transport.call("get_memory", body), "get_memory")
-        return Listing(data, {str(item.get("id")): item for _, _, item in items(data, "get_memory")})
+        return data_of(await self.transport.call("get_memory", body), "get_memory")
+
+    async def listing(self, home: MemosScope, native_id: str | None = None) -> dict[str, Item]:
+        """The memories of :meth:`groups`, each once: PostgreSQL puts every memory into every group."""
+        return by_id(await self.groups(home, native_id), "get_memory")
 
     async def stored(self, home: MemosScope, place: MemosScope) -> Mapping[str, Item]:
         """What a scope has in a cube, by id: all of its own cube, of a shared one what it has written."""
-        rows = (await self.listing(place)).by_id
+        rows = await self.listing(place)
         if place == home:
             return rows
         return {one: item for one, item in rows.items() if is_by(home, item)}
@@ -98,12 +92,12 @@ class Native:
         Returns:
             How many memories went; whether all did that are the scope's alone; and what stays.
         """
-        before = (await self.listing(home)).by_id
+        before = await self.listing(home)
         data_of(await self.transport.call("delete_memory", self.requests.clear(home)), "delete_memory")
-        rest = tuple((await self.listing(home)).by_id)
+        rest = tuple(await self.listing(home))
         if rest:  # written into this cube by another user than ours
             await self.delete(rest, home)
-            rest = tuple((await self.listing(home)).by_id)
+            rest = tuple(await self.listing(home))
         removed, gone, left = len(before) - len(rest), not rest, []
         for place in shared:
             mine = await self.stored(home, place)

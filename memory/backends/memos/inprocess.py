@@ -1,27 +1,32 @@
 """MemOS in this process: the handlers of its product server on worker threads, without the server.
 
 MemOS is set up by environment variables, and keeps its parts once per process; so all adapters here share one.
-The package is imported, and connects, with the first call.
+The package is imported, and connects, with the first call. On import it closes all logging handlers and sets up its
+own (console, and a file with every request in full), reads a ``.env`` over the environment, and makes ``.memos`` in
+the working directory: :func:`contained` undoes that.
 """
 
 from __future__ import annotations
 
+import logging
+import logging.config
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from memory import ConfigError
-from memory.adapter import BackendRejected, NativeWorker, PluginLoadError, normalise_error
-from memory.backends.memos.guard import contained
+from memory.adapter import BackendRejected, NativeWorker, PluginLoadError, environment_kept, normalise_error
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
 
-__all__ = ["InprocessTransport", "check_environment"]
+__all__ = ["InprocessTransport", "check_environment", "contained"]
 
 _INSTALL = (
     "pip install 'memslot[memos-inprocess]' and the driver of its graph database, such as psycopg2-binary"
@@ -45,6 +50,8 @@ _MODEL_SETTINGS = (
     "MOS_RERANKER_BACKEND",
 )
 _FIELD = "memory.backends.memos"
+_LOGGERS = ("memos", "AddHandler", "SearchHandler", "FeedbackHandler")
+_SILENT = logging.CRITICAL + 1
 
 
 class InprocessTransport:
@@ -117,6 +124,46 @@ def check_environment(options: MemosOptions, environment: Mapping[str, str] = os
 
 def _is_true(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "").lower() == "true"
+
+
+@contextmanager
+def contained(directory: Path) -> Iterator[None]:
+    """Around everything that imports or starts MemOS: what it does to logging and environment is undone.
+
+    MemOS' loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that.
+
+    Args:
+        directory: where ``.memos`` goes, unless ``MEMOS_BASE_PATH`` says otherwise. The first one counts for the
+            whole process.
+    """
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(_SILENT)
+    configure = logging.config.dictConfig
+    logging.config.dictConfig = _all_but_memos
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        with (
+            environment_kept(
+                TRANSFORMERS_NO_ADVISORY_WARNINGS="1",
+                MEMOS_BASE_PATH=os.environ.get("MEMOS_BASE_PATH", str(directory)),
+            ),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        logging.config.dictConfig = configure
+
+
+def _all_but_memos(config: Mapping[str, Any]) -> None:
+    """``dictConfig`` for everyone else; MemOS keeps this function, and may come back with it at any time."""
+    if "memos" not in config.get("loggers", {}):
+        logging.config.dictConfigClass(dict(config)).configure()
 
 
 class _Engine:

@@ -155,7 +155,7 @@ class Readiness:
                     )
             lost = [memory.native_id for memory in written.added if memory.native_id not in found]
             # MemOS answers with ids even where its database is gone.
-            stored = (await self.native.listing(written.place, lost[0])).by_id if lost else {}
+            stored = await self.native.listing(written.place, lost[0]) if lost else {}
         except BackendError as error:
             return "unknown", (f"MemOS gave ids, and whether they are stored could not be seen: {error}",)
         if not lost:

@@ -17,8 +17,7 @@ import pytest
 from memory import ConfigError
 from memory.adapter import PluginLoadError
 from memory.backends.memos import inprocess
-from memory.backends.memos.guard import contained
-from memory.backends.memos.inprocess import check_environment
+from memory.backends.memos.inprocess import check_environment, contained
 from memory.backends.memos.options import MemosOptions
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -44,7 +43,7 @@ import json, logging, os, sys, threading
 from pathlib import Path
 logging.basicConfig(stream=sys.stderr, level=logging.ERROR)
 before = (logging.root.handlers[:], logging.root.level, dict(os.environ))
-from memory.backends.memos.guard import contained
+from memory.backends.memos.inprocess import contained
 with contained(Path("data")):
     import memos.api.product_models
     settings = [os.environ["MOS_CHAT_MODEL"], os.environ.get("NEW_SETTING")]
