@@ -30,7 +30,7 @@ from memory.adapter.http import check_url
 from memory.stigmem.boot import BootContext, ContextPulls, probe
 from memory.stigmem.client import NodeInfo, StigmemNode
 from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
-from memory.stigmem.queue import MAX_QUEUED_FACTS, QueueReport, Ticket, WriteQueue
+from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket, WriteQueue
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
 
 __all__ = ["Archetype", "BootContext", "StigmemAbi"]
@@ -54,8 +54,8 @@ def _fired(
     return fire
 
 
-class StigmemAbi:
-    """One agent's side of the ABI.
+class StigmemAbi(WriteQueue):
+    """One agent's side of the ABI, and the queue of what it writes.
 
     Args:
         url: the node; None turns middleware off, and is an error for a process.
@@ -103,7 +103,7 @@ class StigmemAbi:
                 raise ConfigError(str(error)) from None
             self.problem = str(error)
             log.warning("stigmem: is off: %s", error)
-        self._queue = WriteQueue(self.open_node, max_facts=max_queued_facts)
+        super().__init__(self.open_node, max_facts=max_queued_facts)
 
     @classmethod
     def from_env(
@@ -213,7 +213,7 @@ class StigmemAbi:
             log.error("stigmem: %s refused: %s", what, refusal)
             return Ticket(what, None, "refused", refusal)
         if what != "activity":
-            return self._queue.submit(write)
+            return self.submit(write)
         # Pings of a task contradict each other while both are valid, so the next waits for the last to expire.
         since = time.monotonic() - PING_LIFETIME.total_seconds()
         self._pings = {
@@ -223,7 +223,7 @@ class StigmemAbi:
         }
         if write.entity in self._pings:
             return Ticket(what, write.entity, "skipped")
-        ticket = self._queue.submit(write)
+        ticket = self.submit(write)
         self._pings[write.entity] = time.monotonic(), ticket
         return ticket
 
@@ -259,23 +259,6 @@ class StigmemAbi:
                 ):
                     return ()
             return await carry_out(node, write)
-
-    @property
-    def queued_facts(self) -> int:
-        """Facts waiting or under way."""
-        return self._queue.queued_facts
-
-    def report(self) -> QueueReport:
-        """What became of the writes so far."""
-        return self._queue.report()
-
-    def close(self, timeout_s: float = 5.0) -> QueueReport:
-        """Send what is queued for at most ``timeout_s`` seconds and count what was abandoned. Idempotent."""
-        return self._queue.close(timeout_s)
-
-    async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
-        """:meth:`close`, without blocking the event loop."""
-        return await self._queue.aclose(timeout_s)
 
     def __enter__(self) -> Self:
         return self
