@@ -94,12 +94,11 @@ class IntentClient:
         A key of a tenant is not offered it: the route writes to the node's default tenant, for every key to read.
         """
         if self._native is None:
+            offered = False
             try:
                 await self._node.request("POST", "/v1/intents", json={})
             except BackendRejected as error:
                 offered = error.diagnostics.get("status") in (400, 422)
-            else:
-                offered = False
             self._native = offered and (await self._node.me()).get("tenant_id") in (None, "default")
         return self._native
 

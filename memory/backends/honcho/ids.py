@@ -15,12 +15,7 @@ IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="_x", 
 
 
 class HonchoIds:
-    """The native ids of scopes.
-
-    Args:
-        options: the block.
-        owner: names it in errors.
-    """
+    """The native ids of scopes; ``owner`` names the block in errors."""
 
     def __init__(self, options: HonchoOptions, owner: str) -> None:
         template = options.workspace_template

@@ -55,12 +55,7 @@ _SILENT = logging.CRITICAL + 1
 
 
 class InprocessTransport:
-    """:class:`~memory.backends.memos.transport.Transport` onto the MemoryOS package.
-
-    Args:
-        data_dir: where MemOS puts its ``.memos``.
-        backend_name: for errors.
-    """
+    """The way onto the MemoryOS package in this process, which puts its ``.memos`` into ``data_dir``."""
 
     name = "inprocess"
 

@@ -45,9 +45,6 @@ class TenantKeys:
     async def enter(self, admin: StigmemNode, ids: ScopeIds) -> tuple[StigmemNode, str | None]:
         """The node asked with the key of a tenant, and the key's id where it is ours to delete.
 
-        Args:
-            admin: the node asked with the admin key.
-
         Raises:
             ConfigError: the key is no admin key, or the node puts every key into one tenant.
             BackendError: the node failed.
