@@ -79,7 +79,7 @@ from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, P
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 if TYPE_CHECKING:
-    from memory.adapter.http import JsonHttp, bearer, check_url, expect, is_missing, route, unless_missing
+    from memory.adapter.http import JsonHttp, bearer, check_url, expect, route, unless_missing
     from memory.adapter.lexical import LexicalHashEmbedder
 
 __all__ = [
@@ -149,7 +149,6 @@ __all__ = [
     "fit_entries",
     "give_memory_back",
     "hookimpl",
-    "is_missing",
     "normalise",
     "normalise_error",
     "parse_time",
@@ -170,9 +169,7 @@ __all__ = [
 ]
 
 _LATE = {
-    **dict.fromkeys(
-        ("JsonHttp", "bearer", "check_url", "expect", "is_missing", "route", "unless_missing"), "http"
-    ),
+    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "expect", "route", "unless_missing"), "http"),
     "LexicalHashEmbedder": "lexical",
     "counted_openai": "openai_usage",
 }

@@ -30,7 +30,7 @@ from memory.contract.errors import (
     normalise_error,
 )
 
-__all__ = ["JsonHttp", "bearer", "check_url", "expect", "is_missing", "route", "unless_missing"]
+__all__ = ["JsonHttp", "bearer", "check_url", "expect", "route", "unless_missing"]
 
 T = TypeVar("T")
 
@@ -87,17 +87,12 @@ def expect(kind: type[T], answer: Any, where: str) -> T:
     return answer
 
 
-def is_missing(error: BackendError) -> bool:
-    """Whether the server knows no such record."""
-    return error.diagnostics.get("status") == 404
-
-
 async def unless_missing(call: Awaitable[T]) -> T | None:
     """The answer, or None where there is no such record."""
     try:
         return await call
     except BackendRejected as error:
-        if not is_missing(error):
+        if error.status != 404:
             raise
         return None
 
@@ -315,9 +310,8 @@ def _request(http: httpx.AsyncClient, operation: str, method: str, path: str, **
 
 def _may_pass(error: BackendError) -> bool:
     """Whether the failure may pass by itself: 5xx, or an answer that was lost on the way."""
-    status = error.diagnostics.get("status")
-    if status is not None:
-        return bool(status >= 500 and status != 501)
+    if error.status is not None:
+        return error.status >= 500 and error.status != 501
     return isinstance(error, BackendUnavailable) and error.sent
 
 

@@ -156,6 +156,11 @@ class BackendError(MemslotError):
         return self
 
     @property
+    def status(self) -> int | None:
+        """The HTTP status of the answer, or None where there was none."""
+        return self.diagnostics.get("status")
+
+    @property
     def retry_after_s(self) -> float | None:
         """Seconds the backend asks us to wait, or None where it does not say."""
         value = self.diagnostics.get("retry_after_s")

@@ -109,7 +109,7 @@ class ContextPulls:
             found = await self.node.query(scope="company", **query)
         except BackendError as error:
             # 12.6: 4xx is an empty answer; but a wrong key would make every boot empty, and nobody would know.
-            refused = error.diagnostics.get("status", 500) < 500 and not isinstance(error, BackendAuthError)
+            refused = (error.status or 500) < 500 and not isinstance(error, BackendAuthError)
             self.note(what, str(error), logging.DEBUG if refused else logging.WARNING)
             return []
         if len(found) >= MAX_LIMIT:

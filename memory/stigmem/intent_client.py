@@ -98,7 +98,7 @@ class IntentClient:
             try:
                 await self._node.request("POST", "/v1/intents", json={})
             except BackendRejected as error:
-                offered = error.diagnostics.get("status") in (400, 422)
+                offered = error.status in (400, 422)
             self._native = offered and (await self._node.me()).get("tenant_id") in (None, "default")
         return self._native
 
@@ -134,7 +134,7 @@ class IntentClient:
         try:
             answer = await self._node.object("POST", "/v1/intents", json=native_body(envelope))
         except BackendError as error:
-            uncertain = error.ambiguous or error.diagnostics.get("status") == 409
+            uncertain = error.ambiguous or error.status == 409
             with suppress(BackendError):  # a node that cannot be asked has not told: the first error counts
                 if uncertain and await self._is_there(entity, envelope):
                     return IntentReceipt(entity, "native", existed=True)

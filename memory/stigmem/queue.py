@@ -243,7 +243,7 @@ class WriteQueue:
             self._counts.update({"waiting": -1, state: 1})
         if error is not None:
             # 12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning.
-            silent = isinstance(error, BackendError) and "status" not in error.diagnostics
+            silent = isinstance(error, BackendError) and error.status is None
             level = logging.WARNING if silent else logging.ERROR
             log.log(level, "stigmem: %s not written: %s", ticket.what, error)
         ticket._end(state, error)

@@ -12,7 +12,7 @@ from honcho import Peer, Session
 from honcho.api_types import PeerConfig
 
 from memory import MemoryEvent, MemoryScope
-from memory.adapter import BackendProtocolError, BackendRejected, is_missing, unless_missing, without_nul
+from memory.adapter import BackendProtocolError, BackendRejected, unless_missing, without_nul
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
@@ -98,7 +98,7 @@ class HonchoScope:
             with self.watch.writing(IDS.encode(session_id), seen):
                 stored: list[Any] = await session.aio.add_messages(messages)
         except BackendRejected as error:
-            if is_missing(error):
+            if error.status == 404:
                 self._sessions.pop(session_id, None)  # deleted by another client
             raise
         if len(stored) != len(batch):

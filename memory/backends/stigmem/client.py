@@ -104,7 +104,7 @@ class Scopes:
         try:
             return await native(opened)
         except BackendAuthError as error:
-            if self._keys is None or error.diagnostics.get("status") != 401:
+            if self._keys is None or error.status != 401:
                 raise
             ended = error
         self._opened.pop(scope_id(scope), None)

@@ -106,11 +106,11 @@ class TenantKeys:
         try:
             return str((await admin.object("POST", _ROUTE, json=body)).get("id"))
         except BackendRejected as error:
-            if error.diagnostics.get("status") != 409:
+            if error.status != 409:
                 raise
             return None
         except BackendAuthError as error:
-            if error.diagnostics.get("status") != 403:
+            if error.status != 403:
                 raise
             why = "api_key: is no admin key, and isolation: tenant makes a key for each scope"
             if (await admin.well_known()).auth == "none":

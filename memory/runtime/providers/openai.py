@@ -134,7 +134,7 @@ class OpenAIProvider:
             with self._mapping():
                 await self._client.with_options(timeout=_LOOK_S, max_retries=0).models.list()
         except BackendError as error:
-            return error.diagnostics.get("status") in (404, 405, 501)
+            return error.status in (404, 405, 501)
         return True
 
     async def aclose(self) -> None:

@@ -198,7 +198,7 @@ class AdapterClient(RuntimeAdapter):
         try:
             row = await self._call("GET", _memory(memory_id))
         except BackendError as error:
-            if error.diagnostics.get("status") == 404:
+            if error.status == 404:
                 return None
             raise
         return None if row.get("is_deleted") in (1, True) else row
