@@ -35,6 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """One event loop; where both matter, a folder or a module says so itself."""
+    return "asyncio"
+
+
+@pytest.fixture
+def llm(scripted_llm: Any) -> Any:
+    """Answers every prompt that a backend may have, on a port of its own."""
+    return scripted_llm
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--fast"):

@@ -12,13 +12,6 @@ import pytest
 from memory.bench import run_benchmark
 from memory.testing import FAKE_KEY, ScriptedLLM
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 def talk() -> dict[str, Any]:
     turns = [

@@ -26,14 +26,6 @@ from memory.cli._results import show_run
 from memory.contract.errors import PluginNotFound
 from memory.testing.fake_backend import FakeBackend
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 CONTENT = {
     "memory": {
         "condition": "no_memory",

@@ -15,13 +15,7 @@ from memory.contract.receipts import Trace
 from memory.plugins.config import load_config
 from memory.testing.fake_backend import FakeBackend
 
-pytestmark = pytest.mark.anyio
 ASKED = {"count": {}, "list": {}, "census": {}}
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import pytest
 from bench_support import config_of, registry_with
+from both_loops import anyio_backend as anyio_backend
 
 from memory.bench import comparison_configs, run_benchmark, run_many
 from memory.bench.manifest import read_manifest
 from memory.doctor import CHECKS
 from memory.testing import FakeBackend, FakeNativeStore
-
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request):
-    return request.param
 
 
 class Leaky(FakeBackend):

@@ -20,12 +20,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 # Pooled recall at 20 items of signed hashing of character 2-4-grams in 1,024 dimensions.
 PLAIN_HASHING = {"conv-26": 0.40, "conv-30": 0.55}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not DATA, reason="MEMSLOT_LOCOMO names no LoCoMo file")]
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
+pytestmark = [pytest.mark.skipif(not DATA, reason="MEMSLOT_LOCOMO names no LoCoMo file")]
 
 
 async def scores(name, tmp_path):

@@ -11,13 +11,7 @@ from memory.bench import run_benchmark
 from memory.slot.slot import MemorySlot
 from memory.testing.fake_backend import FakeBackend
 
-pytestmark = pytest.mark.anyio
 HEADER = '<memory-context backend="memory" scope="current">'
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 def header(section):

@@ -13,13 +13,6 @@ from memory.cli._results import run_json
 from memory.testing.fake_backend import FakeBackend
 from memory.testing.fake_store import FakeNativeStore
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
 
 @pytest.fixture
 def run(tmp_path):

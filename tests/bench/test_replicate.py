@@ -10,9 +10,7 @@ from memory.plugins.config import load_config
 SMALL = {"users": 1, "sessions": 8}
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_repetitions_of_a_run_differ_in_their_replicate_alone(tmp_path, anyio_backend):
+async def test_repetitions_of_a_run_differ_in_their_replicate_alone(tmp_path):
     first, again = [
         await run_benchmark(
             config_of("no_memory", run={**SMALL, **given, "output": str(tmp_path)}), registry=registry_with()
@@ -26,9 +24,7 @@ async def test_repetitions_of_a_run_differ_in_their_replicate_alone(tmp_path, an
     assert "replicate" in again.report.read_text(encoding="utf-8")
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_comparison_says_which_repetition_it_compares(tmp_path, anyio_backend):
+async def test_a_comparison_says_which_repetition_it_compares(tmp_path):
     content = config_of("no_memory", run={**SMALL, "replicate": 2, "output": str(tmp_path)})
     configs = comparison_configs(content, ["no_memory"])
     comparison = await run_many(configs, registry=registry_with())

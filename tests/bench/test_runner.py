@@ -18,13 +18,7 @@ from memory.testing.fake_backend import FakeBackend
 from memory.testing.fake_store import FakeNativeStore
 from memory.testing.faults import FAKE_KEY
 
-pytestmark = pytest.mark.anyio
 FILES = {"manifest.json", "metrics.json", "results.jsonl", "traces.jsonl", "report.html"}
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture

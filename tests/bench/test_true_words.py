@@ -14,13 +14,6 @@ from memory.cli._results import comparison_json, run_json, show_comparison, show
 from memory.testing.fake_backend import FakeBackend
 from memory.testing.fake_store import FakeNativeStore
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
 
 def healthy():
     return FakeBackend()

@@ -20,8 +20,6 @@ from memory import ContextBudget, MemoryEvent, MemoryScope, MemorySlot, Message,
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
-pytestmark = pytest.mark.anyio
-
 ALICE = MemoryScope(run_id="run1", persona_id="alice")
 START = datetime(2024, 1, 1, 12, tzinfo=UTC)
 QUESTIONS = (
@@ -47,11 +45,6 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "no_memory": ("no_memory", {}),
 }
 SDKS = {"mem0": "mem0", "simple_rag": "mem0", "graphiti": "kuzu"}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def test_no_provider_is_left_out() -> None:

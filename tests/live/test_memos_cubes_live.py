@@ -13,13 +13,6 @@ from test_memos_traps_live import ASYNC, FAST, FINE, able, ask, new_scope, opene
 from memory import SupportsReadiness
 from memory.doctor import run_doctor
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 def sharing(*cubes: str, read: bool = True) -> dict[str, Any]:
     """Options of a block whose scopes share cubes of these names, new ones for each test."""

@@ -90,7 +90,6 @@ class TestFine(_InProcess):
     block: ClassVar[dict[str, Any]] = FINE
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_both_transports_are_one_memory(memos_rig_process: MemosProcess) -> None:
     scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
@@ -106,8 +105,6 @@ async def test_both_transports_are_one_memory(memos_rig_process: MemosProcess) -
     assert answers[0].raw == answers[1].raw
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_lost_database_is_told_without_the_text(memos_rig_process: MemosProcess) -> None:
     async with open_memory(config("http://unused.invalid", **BLOCK, **FINE)) as memory:
         with memos_rig_process.no_database():

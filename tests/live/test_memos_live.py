@@ -81,8 +81,6 @@ class TestRedis(OnServer):
         return memos_redis_rig.memories
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_doctor_is_content(memos_url: str) -> None:
     report = await run_doctor(config(memos_url))
     assert report.ok, report

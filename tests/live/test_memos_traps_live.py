@@ -35,15 +35,9 @@ from memory import (
 from memory.backends.memos.canary import CANARY
 
 T = TypeVar("T")
-pytestmark = pytest.mark.anyio
 FINE: dict[str, Any] = {"async_mode": "sync", "mode": "fine"}
 FAST: dict[str, Any] = {"async_mode": "sync", "mode": "fast"}
 ASYNC: dict[str, Any] = {}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def new_scope(persona_id: str = "ada") -> MemoryScope:

@@ -20,14 +20,8 @@ from memory.runtime.signet.types import (
 
 URL = os.environ.get("SIGNET_URL", "")
 pytestmark = [
-    pytest.mark.anyio,
     pytest.mark.skipif(not URL, reason="SIGNET_URL names no Signet daemon"),
 ]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

@@ -21,14 +21,8 @@ SENDER = f"stigmem://memslot.test/agent/sender-{TAG}"
 RECEIVER = f"stigmem://memslot.test/agent/receiver-{TAG}"
 
 pytestmark = [
-    pytest.mark.anyio,
     pytest.mark.skipif(not URL, reason="needs a Stigmem node; set STIGMEM_URL (and STIGMEM_API_KEY)"),
 ]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def agent(source: str) -> StigmemAbi:

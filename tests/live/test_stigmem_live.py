@@ -54,18 +54,11 @@ class TestLive(MemoryContract):
     clean_up = True
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.mark.anyio
 async def test_the_doctor_is_content() -> None:
     report = await run_doctor(CONFIG)
     assert report.ok, report
 
 
-@pytest.mark.anyio
 async def test_memory_outlives_the_slot_and_a_reset_outlives_it_too() -> None:
     scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
     async with open_memory(CONFIG, scope=scope) as memory:
@@ -80,7 +73,6 @@ async def test_memory_outlives_the_slot_and_a_reset_outlives_it_too() -> None:
         await memory.reset_scope(scope)
 
 
-@pytest.mark.anyio
 async def test_facts_come_back_as_themselves_and_not_as_cards() -> None:
     scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
     async with open_memory(CONFIG, scope=scope) as memory:
@@ -103,7 +95,6 @@ async def test_facts_come_back_as_themselves_and_not_as_cards() -> None:
         await memory.reset_scope(scope)
 
 
-@pytest.mark.anyio
 @pytest.mark.skipif(not SECOND_URL, reason="STIGMEM_SECOND_URL names no second node")
 async def test_one_node_for_each_scope() -> None:
     run = os.urandom(6).hex()
@@ -118,7 +109,6 @@ async def test_one_node_for_each_scope() -> None:
         assert await memory.before_turn("oolong?", session_id="2", scope=bob) == ""
 
 
-@pytest.mark.anyio
 async def test_a_reset_by_another_host_is_noticed() -> None:
     scope = MemoryScope(run_id=os.urandom(6).hex(), persona_id="ada")
     async with open_memory(CONFIG, scope=scope) as here, open_memory(CONFIG, scope=scope) as there:
@@ -131,7 +121,6 @@ async def test_a_reset_by_another_host_is_noticed() -> None:
         await here.reset_scope(scope)
 
 
-@pytest.mark.anyio
 @pytest.mark.skipif(not ADMIN_KEY, reason="STIGMEM_ADMIN_KEY names no admin key, so there are no tenants")
 async def test_the_keys_of_a_killed_process_are_dropped() -> None:
     made_by = f"/{_killed()}/"

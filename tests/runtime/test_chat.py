@@ -16,17 +16,11 @@ from memory.plugins.config import load_config
 from memory.runtime.channel import CommandLine
 from memory.runtime.chat import chat
 
-pytestmark = pytest.mark.anyio
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
 CONTROLS = {
     "no_memory": {},
     "static_profile": {"profiles": {"ada": "Ada's favourite tea is oolong."}},
 }
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def config(directory: Path, provider: str, agent: Any = None, **options: Any) -> Path:

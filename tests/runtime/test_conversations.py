@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import httpx
-import pytest
 from signet_support import BASE
 from turn_support import until
 
@@ -26,13 +25,7 @@ from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
 from memory.testing.fake_store import FakeNativeStore
 
-pytestmark = pytest.mark.anyio
 TOKENS = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Halting(ScriptedProvider):

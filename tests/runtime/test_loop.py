@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from turn_support import ADA, Moody, forever
 
 from memory import BackendUnavailable, InputError, MemorySlot, Message
@@ -28,13 +29,7 @@ from memory.runtime.provider import CompletionChunk, CompletionOptions, Completi
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.runtime.tools import ToolContext, ToolRegistry, memory_tools
 
-pytestmark = pytest.mark.anyio
 SEARCH = ToolCall(id="c1", name="memory_search", arguments={"query": "tea"})
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from turn_support import ADA, BOB, Moody, Sink, event, forever, until
 
 from memory import (
@@ -23,13 +24,7 @@ from memory.contract.errors import LifecycleError
 from memory.runtime import circuit, writing
 from memory.runtime.policy import TurnMemory, TurnPolicy
 
-pytestmark = pytest.mark.anyio
 DOWN = ConnectionRefusedError("down")
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from memory.runtime.providers import create_provider, provider_names
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import LoopbackAnswer, ScriptedLLM
 
-pytestmark = pytest.mark.anyio
 SAID = (Message(role="user", content="Which tea?"),)
 SEARCH = ToolDefinition(name="search", description="d", input_schema={"type": "object", "properties": {}})
 CALLED = (
@@ -38,11 +37,6 @@ CALLED = (
     Message(role="tool", tool_call_id="c1", content="oolong"),
 )
 KINDS = ("openai", "openai_compatible", "anthropic")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def provider(kind: str, url: str, **options: Any) -> Provider:

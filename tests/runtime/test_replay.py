@@ -17,15 +17,9 @@ from memory.slot.host_store import HostStore
 from memory.slot.journal import Journal
 from memory.testing import FAKE_KEY, ScriptedLLM
 
-pytestmark = pytest.mark.anyio
 ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CITIES = ("Lisbon", "Oslo", "Quito", "Riga", "Tunis", "Sofia", "Lima")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def event(number: int, scope: MemoryScope = ADA) -> MemoryEvent:

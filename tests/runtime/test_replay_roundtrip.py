@@ -22,13 +22,8 @@ from memory.testing import FAKE_KEY, ScriptedLLM
 
 __all__ = ["files"]  # fixtures
 
-pytestmark = [pytest.mark.anyio, pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 COUNT = 30
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def rows(slot: MemorySlot, operation: str, within: str) -> list[Mapping[str, Any]]:

@@ -18,18 +18,12 @@ from memory import ConfigError
 from memory.runtime.serving import ServeSettings
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 
-pytestmark = pytest.mark.anyio
 TOKEN = "token-of-ada-0000000"
 VALUE = "s3cret-value"
 PYTHON = sys.executable
 PRINT = (
     "import os, sys; sys.stdout.write(repr(sys.argv[1:])); sys.stdout.write(os.environ.get('MY_ENV', '-'))"
 )
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def settings(**more: Any) -> SecretsExecSettings:

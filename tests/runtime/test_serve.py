@@ -75,8 +75,6 @@ def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
     assert len({one["content"] for one in found}) == 100
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path) -> None:
     loaded = load_config(write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"}))
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -26,14 +26,8 @@ from memory.runtime.signet.types import (
 from memory.testing import LoopbackAnswer, LoopbackRequest
 from memory.testing.http_server import HttpServer
 
-pytestmark = pytest.mark.anyio
 PROJECT, KEY = "/home/user/proj", "sess-1"
 HELIX = "41d677da-93ab-4828-8d8c-8d11ef60dd90"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Played(HttpServer):

@@ -16,13 +16,7 @@ from memory import AdapterMode, MemorySlot
 from memory.testing import FakeBackend
 from memory.testing.fake_store import FakeNativeStore
 
-pytestmark = pytest.mark.anyio
 WORD = "zanzibar"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

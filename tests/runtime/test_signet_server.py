@@ -23,13 +23,6 @@ from memory.runtime.signet.sessions import Caller, Sessions
 from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 @pytest.fixture
 async def signet() -> AsyncIterator[Daemon]:

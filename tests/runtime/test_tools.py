@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from turn_support import ADA, BOB, Moody
 
 from memory import AdapterMode, CapabilityNotSupported, ConfigError, MemorySlot
@@ -18,13 +19,7 @@ from memory.runtime.provider import ToolCall
 from memory.runtime.tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
 from memory.testing import FakeBackend
 
-pytestmark = pytest.mark.anyio
 QUERY = {"type": "object", "properties": {"query": {"type": "string", "maxLength": 5}}, "required": ["query"]}
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Echo:

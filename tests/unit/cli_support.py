@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+import uuid
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from memory.cli.app import app
@@ -31,31 +32,15 @@ def error_line(result: Any, code: int) -> str:
     return result.stderr.removeprefix("error: ").strip()
 
 
-class Distribution:
-    def __init__(self, name: str) -> None:
-        self.name, self.version = name, "1.0"
-
-
-@pytest.fixture
-def add_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Offers a backend beside the installed ones: its name, and the source of its module."""
-    added: list[EntryPoint] = []
-    directory = tmp_path / "plugins"
-    directory.mkdir()
-    monkeypatch.syspath_prepend(str(directory))
-    monkeypatch.setattr(
-        "memory.plugins.registry.entry_points",
-        lambda group: [*entry_points(group=group), *(point for point in added if point.group == group)],
-    )
-
-    def add(name: str, source: str) -> None:
-        module = f"cli_plugin_{name}_{tmp_path.name.replace('-', '_')}"
-        (directory / f"{module}.py").write_text(textwrap.dedent(source), encoding="utf-8")
-        point = EntryPoint(name, module, "memslot.backends")
-        vars(point).update(dist=Distribution(f"memslot-{name}"))
-        added.append(point)
-
-    return add
+def entry_point(
+    directory: Path, group: str, name: str, source: str, owner: str, within: str = ""
+) -> EntryPoint:
+    """Of a new module with this source, as the distribution ``owner`` would have installed it."""
+    module = f"{group.replace('.', '_')}_{name}_{uuid.uuid4().hex}"
+    (directory / f"{module}.py").write_text(textwrap.dedent(source), encoding="utf-8")
+    point = EntryPoint(name, module + within, group)
+    vars(point).update(dist=SimpleNamespace(name=owner, version="1.0"))
+    return point
 
 
 FAKE = """

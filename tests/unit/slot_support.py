@@ -2,14 +2,12 @@
 
 import anyio
 import anyio.lowlevel
-import pytest
 from said import said
 
 from memory import (
     BackendHealth,
     Deadlines,
     MemoryScope,
-    MemorySlot,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
@@ -93,29 +91,6 @@ class Lookup(Obedient):
 
 class Sink(list):
     emit = list.append
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request):
-    return request.param
-
-
-@pytest.fixture
-async def adapter():
-    return Obedient()
-
-
-@pytest.fixture
-async def sink():
-    return Sink()
-
-
-@pytest.fixture
-async def slot(adapter, sink):
-    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK, trace_sink=sink) as opened:
-        await opened.setup_scope(BOB)
-        sink.clear()
-        yield opened
 
 
 def event(number=1, scope=ALICE, text="hello"):

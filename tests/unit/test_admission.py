@@ -2,15 +2,11 @@
 
 import anyio
 import pytest
-from slot_support import ALICE, Obedient, anyio_backend, event
+from slot_support import ALICE, Obedient, event
 
 from memory import BackendTimeout, Deadlines, MemorySlot, WriteReceipt
 from memory.adapter import NativeWorker, ShieldedCalls, pause
 from memory.contract.admission import Admission, queued
-
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_call_given_up_while_it_waits_for_its_second_place_gives_the_first_back():

@@ -15,7 +15,6 @@ import yaml
 from memory import MemoryScope, MemorySlot
 from memory.testing import FakeBackend, FakeNativeStore, ScriptedLLM
 
-pytestmark = pytest.mark.anyio
 PATH = Path(__file__).resolve().parents[2] / "examples" / "agent_loop.py"
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_support import LACKING, add_plugin, fake_plugin, invoke, lacking_plugin
+from cli_support import LACKING, fake_plugin, invoke, lacking_plugin
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -16,8 +16,6 @@ from rich.cells import cell_len
 import memory
 from memory.plugins.console import _parts, _width
 from memory.plugins.registry import MemoryAdapterRegistry
-
-__all__ = ["add_plugin"]
 
 CONDITIONS = {"no_memory", "full_history", "rolling_summary", "simple_rag", "static_profile", "oracle_ipas"}
 SDKS = ("mem0", "qdrant_client", "openai", "graphiti_core", "honcho", "memos", "numpy", "httpx", "jinja2")

@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_support import FULL_HISTORY, LACKING, add_plugin, fake_plugin, invoke, lacking_plugin
+from cli_support import FULL_HISTORY, LACKING, fake_plugin, invoke, lacking_plugin
 
 from memory.doctor import CHECKS
-
-__all__ = ["add_plugin"]
 
 
 def config_for(name: str, tmp_path: Path, options: str = "{}") -> Path:

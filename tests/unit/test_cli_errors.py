@@ -12,12 +12,10 @@ from typing import Any
 
 import anyio
 import pytest
-from cli_support import FULL_HISTORY, add_plugin, error_line, fake_plugin, invoke
+from cli_support import FULL_HISTORY, error_line, fake_plugin, invoke
 
 import memory
 from memory import open_memory
-
-__all__ = ["add_plugin"]
 
 MEMSLOT = [sys.executable, "-c", "from memory.cli import main; main()"]
 

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli_support import LACKING, add_plugin, error_line, fake_plugin, invoke, lacking_plugin
+from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
 
 from memory.adapter import PluginInfo, PluginOptions
 from memory.bench import RunSettings, run_settings
 from memory.cli._template import render
 from memory.plugins.config import MemorySettings, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-
-__all__ = ["add_plugin"]
 
 ROWS = [row for row in MemoryAdapterRegistry().rows() if row.info is not None]
 FLAG = {"architecture": "--backend", "control": "--condition"}

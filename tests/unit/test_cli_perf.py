@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import LACKING, add_plugin, error_line, fake_plugin, invoke, lacking_plugin
+from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
 
 from memory.bench.perf import _alternating, _in_turns
 from memory.bench.perf_report import Figure, Report, Sizes
 from memory.cli.perf import show
-
-__all__ = ["add_plugin"]
 
 SMALL = ("--scopes", 2, "--memories", 20, "--large", 30, "--rounds", 1)
 
@@ -156,7 +154,6 @@ def test_the_table_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["add", "1.00", "1.50"] in lines
 
 
-@pytest.mark.anyio
 async def test_all_take_turns_in_an_order_that_changes() -> None:
     asked: list[str] = []
 

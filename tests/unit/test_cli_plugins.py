@@ -1,11 +1,10 @@
 """Commands that other distributions add to ``memslot`` by the entry-point group ``memslot.commands``."""
 
-import textwrap
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
-from cli_support import Distribution, error_line, invoke
+from cli_support import entry_point, error_line, invoke
 
 from memory.plugins import commands
 
@@ -15,15 +14,10 @@ def add_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Offers a command: its name, its module's source, and who ships it."""
     added: list[EntryPoint] = []
     monkeypatch.syspath_prepend(str(tmp_path))
-
     monkeypatch.setattr(commands, "_found", lambda: [*entry_points(group=commands.GROUP), *added])
 
     def add(name: str, source: str, owner: str = "memslot-extra") -> None:
-        module = f"command_{len(added)}_{tmp_path.name.replace('-', '_')}"
-        (tmp_path / f"{module}.py").write_text(textwrap.dedent(source), encoding="utf-8")
-        point = EntryPoint(name, f"{module}:commands", commands.GROUP)
-        vars(point).update(dist=Distribution(owner))
-        added.append(point)
+        added.append(entry_point(tmp_path, commands.GROUP, name, source, owner, within=":commands"))
 
     return add
 

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from cli_support import FULL_HISTORY, add_plugin, error_line, fake_plugin, invoke
+from cli_support import FULL_HISTORY, error_line, fake_plugin, invoke
 
 from memory.bench.manifest import read_manifest
 from memory.cli.compare import DEMO
-
-__all__ = ["add_plugin"]
 
 SMALL = "run: {users: 1, sessions: 8}"
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -6,14 +6,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 from everything_support import ALICE, NAMES, Everything, calls
-from slot_support import Obedient, anyio_backend, ask, event
+from slot_support import Obedient, ask, event
 
 from memory import AdapterMode, BackendError, BackendTimeout, Deadlines, MemorySlot
 from memory.adapter import BaseAdapter, LifecycleError, NativeWorker, ShieldedCalls, release
-
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 class Closable(Everything):

@@ -16,7 +16,6 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = ("no_memory", "full_history", "rolling_summary", "static_profile", "oracle_ipas")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", NAMES)
 async def test_every_check_passes(name: str, tmp_path: Path) -> None:
     report = await run_doctor(CONFIGS / f"{name}.yaml", data_dir=tmp_path)

@@ -20,8 +20,6 @@ from memory import (
     open_memory,
 )
 
-pytestmark = pytest.mark.anyio
-
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 

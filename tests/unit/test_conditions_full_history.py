@@ -80,7 +80,6 @@ def texts(result: RetrieveResult) -> list[str]:
     return [entry.text for entry in result.context_entries]
 
 
-@pytest.mark.anyio
 async def test_every_message_in_order_with_its_provenance() -> None:
     named = event(1).with_messages(
         [
@@ -125,7 +124,6 @@ async def test_every_message_in_order_with_its_provenance() -> None:
     assert "- (2026-01-01 00:01, by Alice, #e1/0) I like oolong.\n  Really." in result.formatted_context
 
 
-@pytest.mark.anyio
 async def test_cs_fields_have_no_effect_and_filters_are_refused() -> None:
     async with await written(provider(), [event(1)]) as slot:
         request = RetrieveRequest(query="?", scope=ALICE, session_id="t", context="work", attribute="tone")
@@ -135,7 +133,6 @@ async def test_cs_fields_have_no_effect_and_filters_are_refused() -> None:
             await slot.retrieve(filtered)
 
 
-@pytest.mark.anyio
 async def test_the_newest_are_kept_when_the_budget_is_small() -> None:
     async with await written(provider(), [event(number) for number in range(40)]) as slot:
         by_items = await ask(slot, ContextBudget(max_items=3))
@@ -152,7 +149,6 @@ async def test_the_newest_are_kept_when_the_budget_is_small() -> None:
     assert nothing.raw["messages_left_out"] == 40
 
 
-@pytest.mark.anyio
 async def test_a_message_too_large_for_any_window_does_not_hide_the_older_ones() -> None:
     events = [event(1, "before"), event(2, "x" * 4000), event(3, "after")]
     async with await written(provider(), events) as slot:
@@ -161,7 +157,6 @@ async def test_a_message_too_large_for_any_window_does_not_hide_the_older_ones()
     assert result.raw["messages_left_out"] == 1
 
 
-@pytest.mark.anyio
 async def test_a_message_that_only_just_does_not_fit_ends_the_window() -> None:
     """A gap in the middle of a conversation would mislead: what is shown is contiguous."""
     events = [event(1, "short"), event(2, "y" * 200), event(3, "z" * 200)]
@@ -170,14 +165,12 @@ async def test_a_message_that_only_just_does_not_fit_ends_the_window() -> None:
     assert texts(result) == ["" + "z" * 200]
 
 
-@pytest.mark.anyio
 async def test_late_events_take_their_place_in_time() -> None:
     events = [event(1, minute=10), event(2, minute=5), event(3, minute=10), event(4, minute=7)]
     async with await written(provider(), events) as slot:
         assert texts(await ask(slot)) == ["turn 2", "turn 4", "turn 1", "turn 3"]
 
 
-@pytest.mark.anyio
 async def test_an_event_is_kept_once() -> None:
     async with await written(provider(), [event(1, "first version")]) as slot:
         again = await slot.record_event(event(1, "second version"))
@@ -188,7 +181,6 @@ async def test_an_event_is_kept_once() -> None:
     assert again.warnings == ("this event_id was recorded before; the first version is kept",)
 
 
-@pytest.mark.anyio
 async def test_scopes_are_apart_and_reset_clears_one() -> None:
     async with await written(provider(), [event(1, "mine"), event(2, "yours", scope=BOB)]) as slot:
         assert texts(await ask(slot)) == ["mine"]
@@ -265,7 +257,6 @@ class Counting:
         return len(text) // 4
 
 
-@pytest.mark.anyio
 async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
     asked = {}
     for length in (200, 2000):
@@ -283,7 +274,6 @@ async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
     assert asked[2000] <= asked[200] * 1.1 + 1
 
 
-@pytest.mark.anyio
 async def test_packing_is_bounded_even_where_nothing_fits() -> None:
     counter = Counting()
     adapter = provider(counter=counter)
@@ -301,7 +291,6 @@ def files(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.jsonl"))
 
 
-@pytest.mark.anyio
 async def test_the_history_outlives_the_process(tmp_path: Path) -> None:
     events = [event(1, "日本語 ok"), event(2, "yours", scope=BOB), event(3, "last")]
     async with await written(provider(tmp_path), events) as slot:
@@ -318,7 +307,6 @@ async def test_the_history_outlives_the_process(tmp_path: Path) -> None:
         assert texts(await ask(slot, scope=BOB)) == ["yours"]
 
 
-@pytest.mark.anyio
 async def test_scopes_never_share_a_file(tmp_path: Path) -> None:
     scopes = [
         MemoryScope(run_id=run, persona_id=persona)
@@ -339,7 +327,6 @@ async def test_scopes_never_share_a_file(tmp_path: Path) -> None:
     assert not [path for path in files(tmp_path.parent) if path.suffix == ".jsonl"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kept", [0, 1, 30])
 async def test_a_torn_last_line_is_dropped(tmp_path: Path, kept: int) -> None:
     async with await written(provider(tmp_path), [event(1), event(2)]):
@@ -353,7 +340,6 @@ async def test_a_torn_last_line_is_dropped(tmp_path: Path, kept: int) -> None:
         assert texts(await ask(slot)) == ["turn 1", "turn 3"]
 
 
-@pytest.mark.anyio
 async def test_damage_in_the_middle_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
     async with await written(provider(tmp_path), [event(1, "secret words"), event(2)]):
         pass
@@ -367,7 +353,6 @@ async def test_damage_in_the_middle_is_an_error_and_nothing_is_lost(tmp_path: Pa
     assert file.read_text() == damaged
 
 
-@pytest.mark.anyio
 async def test_a_file_of_another_scope_is_refused(tmp_path: Path) -> None:
     async with await written(provider(tmp_path), [event(1), event(2, scope=BOB)]):
         pass
@@ -377,14 +362,12 @@ async def test_a_file_of_another_scope_is_refused(tmp_path: Path) -> None:
         await written(provider(tmp_path), [])
 
 
-@pytest.mark.anyio
 async def test_an_unwritable_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(BackendUnavailable, match="cannot be written"):
         await written(provider(tmp_path / "file"), [])
 
 
-@pytest.mark.anyio
 async def test_from_configuration(tmp_path: Path) -> None:
     config = {
         "memory": {"condition": "full_history", "conditions": {"full_history": {"path": str(tmp_path)}}}
@@ -397,7 +380,6 @@ async def test_from_configuration(tmp_path: Path) -> None:
     assert details["messages"] == 1
 
 
-@pytest.mark.anyio
 async def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     async with await written(provider(tmp_path), [event(1)]) as slot:

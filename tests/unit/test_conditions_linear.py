@@ -95,7 +95,6 @@ def test_any_message(run: Run) -> None:
     assert_linear(work, run)
 
 
-@pytest.mark.anyio
 async def test_long_texts_are_read_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[threading.Thread] = []
     render = _extractive._render

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,6 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as running:
-        yield running
-
-
 def config(llm: ScriptedLLM, timeout_s: float = 5.0, **options: Any) -> dict[str, Any]:
     endpoint = {"base_url": llm.base_url, "model": "scripted", "api_key": FAKE_KEY, "timeout_s": timeout_s}
     block = {"summariser": "llm", "llm": endpoint, **options}
@@ -68,7 +61,6 @@ async def history(slot: MemorySlot) -> list[str]:
     return list(answer.raw)
 
 
-@pytest.mark.anyio
 async def test_the_model_rewrites_the_memory(llm: ScriptedLLM) -> None:
     async with open_memory(config(llm), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto. How are you?", assistant="Fine.")
@@ -84,7 +76,6 @@ async def test_the_model_rewrites_the_memory(llm: ScriptedLLM) -> None:
     assert ["I live in Porto." in entry for entry in entries] == [True, False]
 
 
-@pytest.mark.anyio
 async def test_what_the_model_is_sent(llm: ScriptedLLM) -> None:
     async with open_memory(config(llm, max_tokens=777), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto.", assistant="Noted.")
@@ -109,7 +100,6 @@ def refuses_forced_calls(request: ChatRequest) -> Reply | None:
     return None
 
 
-@pytest.mark.anyio
 async def test_a_server_that_refuses_forced_tool_calls_is_asked_again_without() -> None:
     with ScriptedLLM(rules=[refuses_forced_calls]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
@@ -141,7 +131,6 @@ def patience(fault: str) -> float:
     return 0.2 if fault == "late" else 10.0
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_is_tried_again_and_nothing_is_lost(fault: str, llm: ScriptedLLM) -> None:
     llm.faults.add(fault, times=2, delay_s=1.0)
@@ -152,7 +141,6 @@ async def test_a_fault_is_tried_again_and_nothing_is_lost(fault: str, llm: Scrip
     assert len(llm.faults.fired) == 2
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_three_faults_archive_the_messages_and_say_why(
     fault: str, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture
@@ -172,7 +160,6 @@ async def test_three_faults_archive_the_messages_and_say_why(
     assert FAKE_KEY not in told
 
 
-@pytest.mark.anyio
 async def test_health_asks_the_endpoint(llm: ScriptedLLM) -> None:
     async with open_memory(config(llm), scope=ALICE) as slot:
         health = await slot.health()
@@ -186,7 +173,6 @@ async def test_health_asks_the_endpoint(llm: ScriptedLLM) -> None:
         assert (await slot.health()).status == "unavailable"
 
 
-@pytest.mark.anyio
 async def test_an_endpoint_that_does_not_list_its_models_is_taken_to_work(llm: ScriptedLLM) -> None:
     settings = config(llm)
     settings["memory"]["conditions"]["rolling_summary"]["llm"]["base_url"] += "/elsewhere"
@@ -199,7 +185,6 @@ def answers(**arguments: Any) -> Any:
     return lambda request: ToolCall("save_memory", arguments) if request.tools else None
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -217,7 +202,6 @@ async def test_incomplete_tool_calls_are_failures(arguments: dict[str, Any]) -> 
     assert "BackendProtocolError" in state.detail
 
 
-@pytest.mark.anyio
 async def test_a_blank_update_does_not_wipe_the_memory(llm: ScriptedLLM) -> None:
     async with open_memory(config(llm), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto.")
@@ -228,7 +212,6 @@ async def test_a_blank_update_does_not_wipe_the_memory(llm: ScriptedLLM) -> None
         assert (await ask(slot)).raw["memory"] == "- I live in Porto."
 
 
-@pytest.mark.anyio
 async def test_an_update_that_is_too_long_is_cut_and_the_rest_is_in_the_history() -> None:
     lines = [f"- fact number {number}" for number in range(50)]
     rule = answers(history_entry="[2026-01-01 10:00] much", memory_update="\n".join(lines))
@@ -243,7 +226,6 @@ async def test_an_update_that_is_too_long_is_cut_and_the_rest_is_in_the_history(
     assert entry.splitlines()[1:] == ["[CUT FROM MEMORY]", *lines[len(kept) :]]
 
 
-@pytest.mark.anyio
 async def test_objects_where_text_was_asked_for_are_kept_as_json() -> None:
     with ScriptedLLM(rules=[answers(history_entry={"when": "now"}, memory_update={"city": "Pörto"})]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:

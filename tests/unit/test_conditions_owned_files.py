@@ -26,7 +26,6 @@ from memory import (
 from memory.adapter import BackendProtocolError, MemoryAdapter
 from memory.plugins.opening import build_slot
 
-pytestmark = pytest.mark.anyio
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 KINDS = ("full_history", "rolling_summary")
 WRITER = """

@@ -33,7 +33,6 @@ async def summary(*events: MemoryEvent, **options: Any) -> list[str]:
         return (await host.ask()).raw["memory"].splitlines()  # type: ignore[no-any-return]
 
 
-@pytest.mark.anyio
 async def test_preferences_first_newest_first_and_small_talk_goes() -> None:
     lines = await summary(
         event(1, "Hello!", "Hi, how can I help?"),
@@ -52,7 +51,6 @@ async def test_preferences_first_newest_first_and_small_talk_goes() -> None:
     ]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("changed", ["work", "personal"])
 async def test_the_newest_version_of_a_preference_wins_within_its_context(changed: str) -> None:
     old, new = "Please answer my mail in one short line.", "Please answer my mail in one long line."
@@ -72,7 +70,6 @@ async def test_the_newest_version_of_a_preference_wins_within_its_context(change
         assert old not in (await host.ask()).formatted_context
 
 
-@pytest.mark.anyio
 async def test_what_is_said_twice_is_kept_once() -> None:
     lines = await summary(
         event(1, "The depot in Rostock opens at nine."),
@@ -85,7 +82,6 @@ async def test_what_is_said_twice_is_kept_once() -> None:
     ]
 
 
-@pytest.mark.anyio
 async def test_chinese_preferences() -> None:
     lines = await summary(event(1, "今天天气不错。"), event(2, "我更喜欢简短的回答。请不要用表格。"))
     assert lines[:2] == [
@@ -94,7 +90,6 @@ async def test_chinese_preferences() -> None:
     ]
 
 
-@pytest.mark.anyio
 async def test_the_summary_is_bounded_and_drops_what_says_least() -> None:
     facts = [event(number, f"Shipment {number} left dock {number} yesterday.") for number in range(60)]
     wish = event(99, "I prefer the long form.", day=-3)
@@ -104,7 +99,6 @@ async def test_the_summary_is_bounded_and_drops_what_says_least() -> None:
     assert len(lines) > 8
 
 
-@pytest.mark.anyio
 async def test_what_someone_else_wrote_is_bounded_too() -> None:
     foreign = "\n".join(f"remark {number} by hand" for number in range(50))
     line = Line("e1", "s1", START, "user", None, "I prefer oolong tea.", None)
@@ -113,7 +107,6 @@ async def test_what_someone_else_wrote_is_bounded_too() -> None:
     assert draft.memory.startswith("remark 0 by hand\nremark 1 by hand")
 
 
-@pytest.mark.anyio
 async def test_provenance_of_what_is_shown() -> None:
     async with Host() as host:
         await host.write(event(1, "I prefer oolong tea."), event(2, "The harbour crane in Busan is broken."))
@@ -135,7 +128,6 @@ async def test_provenance_of_what_is_shown() -> None:
     ]
 
 
-@pytest.mark.anyio
 async def test_it_says_everywhere_that_it_is_no_llm() -> None:
     async with Host() as host:
         await host.write(event(1, "I prefer oolong tea."))

@@ -26,7 +26,6 @@ def only_directory(path: Path) -> Path:
     return directory
 
 
-@pytest.mark.anyio
 async def test_everything_outlives_the_process(tmp_path: Path) -> None:
     async with Host(path=tmp_path) as host:
         await host.write(
@@ -53,7 +52,6 @@ def list_directory(path: Path) -> list[str]:
     return sorted(item.name for item in path.iterdir())
 
 
-@pytest.mark.anyio
 async def test_reset_leaves_other_scopes_and_foreign_files(tmp_path: Path) -> None:
     async with Host(path=tmp_path) as host:
         await host.write(event(1, "I prefer tea."), event(2, "I prefer coffee.", scope=BOB))
@@ -69,7 +67,6 @@ async def test_reset_leaves_other_scopes_and_foreign_files(tmp_path: Path) -> No
         assert "I prefer coffee." in (await host.ask(BOB)).formatted_context
 
 
-@pytest.mark.anyio
 async def test_the_memory_may_be_edited_by_hand(tmp_path: Path) -> None:
     async with Host(path=tmp_path) as host:
         await host.write(event(1, "I prefer oolong tea."))
@@ -85,7 +82,6 @@ async def test_the_memory_may_be_edited_by_hand(tmp_path: Path) -> None:
     assert len([line for line in lines if line.startswith("- ")]) == 2
 
 
-@pytest.mark.anyio
 async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
     noting = Noting()
     noting.faults = 3
@@ -100,7 +96,6 @@ async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
         assert "one\ntwo" in entry
 
 
-@pytest.mark.anyio
 async def test_an_archive_that_cannot_be_written_does_not_undo_a_kept_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +113,6 @@ async def test_an_archive_that_cannot_be_written_does_not_undo_a_kept_event(
     assert len((only_directory(tmp_path) / "events.jsonl").read_text().splitlines()) == 6
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -138,7 +132,6 @@ async def test_damaged_files_are_an_error(tmp_path: Path, name: str, content: by
             pass
 
 
-@pytest.mark.anyio
 async def test_a_lost_event_log_is_an_error(tmp_path: Path) -> None:
     async with Host(path=tmp_path) as host:
         await host.write(event(1, "I prefer oolong tea."))
@@ -149,7 +142,6 @@ async def test_a_lost_event_log_is_an_error(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.anyio
 async def test_a_crash_between_the_files_loses_nothing(tmp_path: Path) -> None:
     """state.json is written last: without it, the messages are simply summarised again."""
     async with Host(path=tmp_path) as host:
@@ -166,7 +158,6 @@ async def test_a_crash_between_the_files_loses_nothing(tmp_path: Path) -> None:
 # -- configuration --------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -187,7 +178,6 @@ async def test_wrong_options_name_the_field(options: dict[str, Any], message: st
     assert message in str(caught.value)
 
 
-@pytest.mark.anyio
 async def test_from_configuration() -> None:
     config = {"memory": {"condition": "rolling_summary", "conditions": {"rolling_summary": {}}}}
     async with open_memory(config, scope=ALICE) as slot:

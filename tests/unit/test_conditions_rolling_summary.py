@@ -18,7 +18,6 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- when -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_a_session_is_summarised_when_the_next_one_begins() -> None:
     async with Host(Noting()) as host:
         first, second = await host.write(event(1, "a", "b"), event(2, "c"))
@@ -37,7 +36,6 @@ async def test_a_session_is_summarised_when_the_next_one_begins() -> None:
     assert result.raw["messages_pending"] == 1
 
 
-@pytest.mark.anyio
 async def test_what_is_not_summarised_yet_is_never_shown() -> None:
     """Fairness rule, spec section 2.2: no context that real backends do not get."""
     async with Host(Noting()) as host:
@@ -49,7 +47,6 @@ async def test_what_is_not_summarised_yet_is_never_shown() -> None:
     assert "1 messages are not summarised yet" in result.trace.warnings
 
 
-@pytest.mark.anyio
 async def test_a_test_point_ends_the_session() -> None:
     async with Host(Noting()) as host:
         await host.write(event(1, "a"), event(2, "b"))
@@ -66,7 +63,6 @@ async def test_a_test_point_ends_the_session() -> None:
     assert host.summariser.closed
 
 
-@pytest.mark.anyio
 async def test_becoming_read_only_ends_the_session() -> None:
     async with Host(Noting()) as host:
         await host.write(event(1, "a"), event(2, "b", scope=BOB))
@@ -75,7 +71,6 @@ async def test_becoming_read_only_ends_the_session() -> None:
         assert [entry.text for entry in (await host.ask(BOB)).entries] == ["b"]
 
 
-@pytest.mark.anyio
 async def test_read_only_summarises_nothing() -> None:
     noting = Noting()
     noting.faults = 1
@@ -93,7 +88,6 @@ async def test_read_only_summarises_nothing() -> None:
     assert noting.calls == [["a"]]
 
 
-@pytest.mark.anyio
 async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discarded() -> None:
     noting = Noting()
     noting.hold = anyio.Event()
@@ -109,7 +103,6 @@ async def test_a_summary_that_comes_back_after_the_switch_to_read_only_is_discar
         assert (await host.state()).pending_count == 1
 
 
-@pytest.mark.anyio
 async def test_token_policy_waits_for_the_window_and_cuts_where_a_user_speaks() -> None:
     # 5120 of the window are kept free, so 400 are left; each of these turns costs about 60.
     window = 5120 + 400
@@ -131,14 +124,12 @@ async def test_token_policy_waits_for_the_window_and_cuts_where_a_user_speaks() 
         assert sum(map(len, noting.calls)) == 2 * number, "a test point summarises the rest"
 
 
-@pytest.mark.anyio
 async def test_token_policy_ignores_sessions() -> None:
     async with Host(Noting(), update_policy="token_threshold") as host:
         await host.write(event(1, "a"), event(2, "b", session="s2"))
     assert host.summariser.calls == []
 
 
-@pytest.mark.anyio
 async def test_token_policy_stops_after_five_rounds() -> None:
     noting = Noting(keeps=False)
     window = 5120 + 200
@@ -149,7 +140,6 @@ async def test_token_policy_stops_after_five_rounds() -> None:
         assert (await host.state()).pending_count == 15
 
 
-@pytest.mark.anyio
 async def test_a_session_too_long_for_one_call_is_taken_in_parts() -> None:
     noting = Noting()
     async with Host(noting, context_window_tokens=5120 + 300) as host:
@@ -166,7 +156,6 @@ async def test_a_session_too_long_for_one_call_is_taken_in_parts() -> None:
 # -- failure --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_a_failure_is_tried_again_and_nothing_is_lost() -> None:
     noting = Noting()
     noting.faults = 2
@@ -186,7 +175,6 @@ async def test_a_failure_is_tried_again_and_nothing_is_lost() -> None:
     assert noting.calls == [["a"], ["b", "c", "d"]]
 
 
-@pytest.mark.anyio
 async def test_after_three_failures_the_messages_go_into_the_history_as_they_are() -> None:
     noting = Noting()
     noting.faults = 3
@@ -214,7 +202,6 @@ async def test_after_three_failures_the_messages_go_into_the_history_as_they_are
         assert (await host.state()).state == "ready"
 
 
-@pytest.mark.anyio
 async def test_waiting_ends_in_time() -> None:
     noting = Noting()
     noting.hold = anyio.Event()
@@ -226,7 +213,6 @@ async def test_waiting_ends_in_time() -> None:
         assert (await host.ready()).state == "ready"
 
 
-@pytest.mark.anyio
 async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout() -> None:
     noting = Noting()
     noting.hold = anyio.Event()
@@ -242,7 +228,6 @@ async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout() -> None:
     assert noting.calls == [["a", "b"]]
 
 
-@pytest.mark.anyio
 async def test_health_says_what_does_not_work() -> None:
     noting = Noting()
     async with Host(noting) as host:
@@ -256,7 +241,6 @@ async def test_health_says_what_does_not_work() -> None:
 # -- scopes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_scopes_are_apart_and_reset_clears_one() -> None:
     async with Host(Noting()) as host:
         await host.write(event(1, "mine"), event(2, "yours", scope=BOB))
@@ -275,7 +259,6 @@ async def test_scopes_are_apart_and_reset_clears_one() -> None:
         assert [entry.text for entry in (await host.ask()).entries] == ["again"]
 
 
-@pytest.mark.anyio
 async def test_an_event_is_kept_once() -> None:
     async with Host(Noting()) as host:
         await host.write(event(1, "a"))
@@ -288,7 +271,6 @@ async def test_an_event_is_kept_once() -> None:
     assert host.summariser.calls == [["a"]]
 
 
-@pytest.mark.anyio
 async def test_diagnostics() -> None:
     async with Host(Noting()) as host:
         await host.write(event(1, "a"))

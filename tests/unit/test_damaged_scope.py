@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import pytest
-from slot_support import ALICE, anyio_backend
+from slot_support import ALICE
 
 from memory import BackendError
 from memory.plugins.opening import build_slot
 
-__all__ = ["anyio_backend"]
 
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("damage", [b"", b"\0" * 64], ids=["emptied", "zeroed"])
 async def test_a_damaged_scope_can_be_reset_and_used_again(tmp_path: Path, damage: bytes):
     block = {"condition": "full_history", "conditions": {"full_history": {}}, "data_dir": str(tmp_path)}

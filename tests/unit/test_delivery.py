@@ -8,7 +8,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import httpx
 import pytest
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, anyio_backend, event
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, event
 
 from memory import (
     BackendError,
@@ -28,10 +28,6 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
-
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 class OneByOne(SequentialBulk, Obedient):

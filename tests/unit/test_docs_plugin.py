@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cli_support import add_plugin, invoke
-
-__all__ = ["add_plugin"]
+from cli_support import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugin.md"
 

@@ -33,13 +33,7 @@ from memory.adapter import PluginOptions, Public
 from memory.doctor import CHECKS, CheckResult, DoctorReport
 from memory.testing import FakeNativeStore
 
-pytestmark = pytest.mark.anyio
 LEAK = "memory would leak"
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def found(report: DoctorReport, name: str) -> CheckResult:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, ask, event, forever
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever
 
 from memory import AdapterMode, Deadlines, MemorySlot, MemslotError, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import BackendRejected, PluginLoadError, SequentialBulk
@@ -19,9 +19,6 @@ from memory.contract.receipts import BackendReadiness
 from memory.slot import durable
 from memory.slot.journal import Journal
 
-__all__ = ["anyio_backend"]
-
-pytestmark = pytest.mark.anyio
 ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "8"))
 
 

@@ -45,7 +45,6 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.anyio
 async def test_each_user_of_the_service_sees_their_own(config: Path, monkeypatch) -> None:
     monkeypatch.setenv("MEMSLOT_CONFIG", str(config))
     app = loaded("fastapi_app").app

@@ -7,8 +7,6 @@ import pytest
 from memory import BackendUnavailable
 from memory.adapter.http import JsonHttp
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def anyio_backend() -> str:

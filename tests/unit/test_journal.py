@@ -21,8 +21,6 @@ from memory.slot.journal import Journal
 ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
 ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "8"))
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def anyio_backend() -> str:

@@ -4,15 +4,10 @@ import anyio
 import httpx
 import psutil
 import pytest
-from slot_support import anyio_backend
 
 from memory import BackendError, BackendUnavailable, InputError
 from memory.adapter import BackendProtocolError, BackendRejected, JsonHttp
 from memory.testing import LoopbackAnswer, LoopbackServer
-
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 class Notes(LoopbackServer):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import anyio
 import httpx
-import pytest
 from slot_support import ALICE, event
 
 from memory import RetrieveRequest
@@ -13,8 +12,6 @@ from memory.adapter import NativeWorker, count_llm_call
 from memory.adapter.openai_usage import _tokens
 from memory.slot.slot import MemorySlot
 from memory.testing.fake_backend import FakeBackend
-
-pytestmark = pytest.mark.anyio
 
 
 class Sink:

@@ -5,14 +5,11 @@ from contextlib import suppress
 
 import pytest
 from everything_support import ALICE, NAMES, Everything, calls
-from slot_support import anyio_backend, ask, event
+from slot_support import ask, event
 
 from memory import AdapterMode, MemorySlot, MemslotError, Message
 from memory.adapter import ContextEntry, warnings_only
 
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 SAID = "zqsentence"
 
 

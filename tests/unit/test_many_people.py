@@ -8,12 +8,10 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from slot_support import ALICE, BOB, Obedient, anyio_backend, event
+from slot_support import ALICE, BOB, Obedient, event
 
 from memory import BackendUnavailable, MemoryScope, MemorySlot, RetrieveRequest, ScopeError, open_memory_sync
 from memory.testing import FakeBackend
-
-__all__ = ["anyio_backend"]
 
 HISTORY = {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
 
@@ -36,7 +34,6 @@ def person(number: int) -> str:
     return f"p{number}"
 
 
-@pytest.mark.anyio
 async def test_a_hundred_people_share_a_slot_and_see_their_own():
     async with MemorySlot(Counting(), scope=ALICE) as slot:
         people = [slot.for_scope(persona_id=person(number)) for number in range(100)]
@@ -47,7 +44,6 @@ async def test_a_hundred_people_share_a_slot_and_see_their_own():
     assert all(section.count("I am") == 1 for section in sections)
 
 
-@pytest.mark.anyio
 async def test_a_scope_is_set_up_at_its_first_use_and_once():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE) as slot:
@@ -59,7 +55,6 @@ async def test_a_scope_is_set_up_at_its_first_use_and_once():
     assert adapter.set_up == ["alice", "bob"]
 
 
-@pytest.mark.anyio
 async def test_idle_people_are_released_and_come_back():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE, idle_scopes=2) as slot:
@@ -72,7 +67,6 @@ async def test_idle_people_are_released_and_come_back():
     assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
 
 
-@pytest.mark.anyio
 async def test_a_person_in_use_is_never_released():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE, idle_scopes=0) as slot:
@@ -94,7 +88,6 @@ async def test_a_person_in_use_is_never_released():
         assert [row.scope for row in adapter.rows] == [BOB]
 
 
-@pytest.mark.anyio
 async def test_the_person_used_longest_ago_is_released_first():
     async with MemorySlot(Counting(), scope=ALICE, idle_scopes=2) as slot:
         people = [slot.for_scope(persona_id=f"p{number}") for number in range(3)]
@@ -103,14 +96,12 @@ async def test_the_person_used_longest_ago_is_released_first():
         assert [slot.is_set_up(one.scope) for one in people] == [True, False, True]
 
 
-@pytest.mark.anyio
 async def test_what_the_host_set_up_is_not_released_by_a_view_of_it():
     async with MemorySlot(Counting(), scope=ALICE, idle_scopes=0) as slot:
         await slot.for_scope(ALICE).after_turn(session_id="s", user="tea")
         assert slot.is_set_up(ALICE)
 
 
-@pytest.mark.anyio
 async def test_nothing_is_kept_of_people_whose_set_up_failed():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE) as slot:
@@ -121,7 +112,6 @@ async def test_nothing_is_kept_of_people_whose_set_up_failed():
         assert (dict(slot.occupancy._users), slot.occupancy._setting_up) == ({}, {})
 
 
-@pytest.mark.anyio
 async def test_a_set_up_that_failed_is_tried_again():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE) as slot:
@@ -132,7 +122,6 @@ async def test_a_set_up_that_failed_is_tried_again():
         assert await bob.before_turn("tea", session_id="s") == ""
 
 
-@pytest.mark.anyio
 async def test_without_a_scope_to_begin_from_the_ids_must_be_given():
     async with MemorySlot(Counting()) as slot:
         with pytest.raises(ScopeError, match="no scope"):
@@ -141,7 +130,6 @@ async def test_without_a_scope_to_begin_from_the_ids_must_be_given():
         assert repr(slot.for_scope(BOB)) == "<memory of r:bob on obedient>"
 
 
-@pytest.mark.anyio
 async def test_what_the_chat_window_shows_is_left_out_where_rows_name_their_session():
     async with MemorySlot(FakeBackend(), scope=ALICE) as slot:
         await slot.after_turn(session_id="now", user="Tea in this conversation.")
@@ -153,7 +141,6 @@ async def test_what_the_chat_window_shows_is_left_out_where_rows_name_their_sess
     assert "an earlier one" in others
 
 
-@pytest.mark.anyio
 async def test_what_names_no_session_stays():
     async with MemorySlot(Obedient(), scope=ALICE) as slot:
         await slot.record_event(event(1))

@@ -5,7 +5,7 @@ import threading
 import anyio
 import pytest
 from everything_support import ALICE, NAMES, READS, STRANGER, WRITES, Everything, calls, feedback
-from slot_support import BOB, Lookup, Obedient, Sink, anyio_backend, ask, event
+from slot_support import BOB, Lookup, Obedient, Sink, ask, event
 
 from memory import (
     AdapterMode,
@@ -23,10 +23,6 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import BackendProtocolError, NativeWorker, ShieldedCalls, pause
-
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 NOTHING = "<memory-context> x </memory-context>"
 

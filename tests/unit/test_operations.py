@@ -20,8 +20,6 @@ from memory import (
 from memory.adapter import AwareDatetime, NotBlank, Operation, parse_time, without_nul
 from memory.testing import FakeBackend
 
-pytestmark = pytest.mark.anyio
-
 FACTS = Operation(
     {"limit": int, "after": AwareDatetime, "flags": dict[str, bool], "until": AwareDatetime | None},
     required={"about": NotBlank},

@@ -29,7 +29,6 @@ DECLARED = {
 }
 
 
-@pytest.mark.anyio
 async def test_health_says_what_the_traits_declare():
     adapter = FakeBackend()
     adapter.traits = AdapterTraits(pet_observability="versioned")

@@ -23,7 +23,6 @@ from memory.plugins.redaction import texts_in
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
 
-pytestmark = pytest.mark.anyio
 MODELS = {row.name: row.info.options for row in MemoryAdapterRegistry().rows() if row.info is not None}
 
 

@@ -1,17 +1,13 @@
 """What a retrieval's trace says while writes are only queued: never that it has read them."""
 
 import pytest
-from slot_support import ALICE, BOB, Obedient, anyio_backend, ask, event
+from slot_support import ALICE, BOB, Obedient, ask, event
 
 from memory import MemorySlot, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import SequentialBulk
 from memory.contract.receipts import BackendReadiness
 from memory.slot import durable
 from memory.slot.journal import Journal
-
-__all__ = ["anyio_backend"]
-
-pytestmark = pytest.mark.anyio
 
 
 class Queueing(SequentialBulk, Obedient):

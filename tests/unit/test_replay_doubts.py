@@ -1,16 +1,13 @@
 """A replay says ``complete`` where every event is known to have arrived; a doubt does not end by asking twice."""
 
 import pytest
-from slot_support import ALICE, Lookup, Obedient, anyio_backend, event
+from slot_support import ALICE, Lookup, Obedient, event
 
 from memory import AdapterMode, BackendUnavailable, InputError, MemorySlot
 from memory.adapter import ContextEntry
 from memory.runtime.replay import replay
 from memory.slot.journal import Journal
 
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 LOST = ConnectionResetError("lost")
 
 

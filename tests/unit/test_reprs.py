@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from slot_support import ALICE, event
 
 from memory import AdapterMode, MemorySlot, RetrieveRequest
 from memory.testing import FakeBackend
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_receipts_and_results_are_short_and_hold_nothing_that_was_said() -> None:

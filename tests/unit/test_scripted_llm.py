@@ -30,12 +30,6 @@ SECRET_TEXT = "my diary says marmalade"
 
 
 @pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as server:
-        yield server
-
-
-@pytest.fixture
 def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
     with OpenAI(base_url=llm.base_url, api_key="unused", max_retries=0, timeout=5) as opened:
         yield opened

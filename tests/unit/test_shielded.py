@@ -2,14 +2,10 @@
 
 import anyio
 import pytest
-from slot_support import ALICE, anyio_backend, event
+from slot_support import ALICE, event
 
 from memory import AdapterMode, ConfigError, Deadlines, MemorySlot, WriteReceipt
 from memory.adapter import AdapterTraits, BaseAdapter, ShieldedCalls
-
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_results_and_errors_come_back():

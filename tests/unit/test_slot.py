@@ -8,13 +8,9 @@ from slot_support import (
     BOB,
     Lookup,
     Obedient,
-    adapter,
-    anyio_backend,
     ask,
     event,
     forever,
-    sink,
-    slot,
 )
 
 from memory import (
@@ -38,10 +34,6 @@ from memory.adapter import (
     LifecycleError,
     ResetReceipt,
 )
-
-__all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_turn_goes_in_and_comes_back(slot):

@@ -3,7 +3,7 @@
 import anyio
 import anyio.lowlevel
 import pytest
-from slot_support import ALICE, BOB, Obedient, adapter, anyio_backend, event, sink, slot
+from slot_support import ALICE, BOB, Obedient, event
 
 from memory import (
     AdapterMode,
@@ -19,10 +19,6 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import NativeMutationReceipt, SequentialBulk
-
-__all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_capabilities_are_offered_only_where_they_exist(slot):

@@ -4,7 +4,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from everything_support import Everything
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, anyio_backend, ask, event, forever
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever
 
 from memory import (
     AdapterMode,
@@ -19,10 +19,6 @@ from memory import (
 from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, LifecycleError, queued
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
-
-__all__ = ["anyio_backend"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_closing_that_was_refused_closes_no_journal(tmp_path):

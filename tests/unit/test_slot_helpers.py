@@ -4,17 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 from everything_support import ALICE, Everything, calls
-from slot_support import Sink, adapter, anyio_backend, ask, event, sink, slot
+from slot_support import Sink, ask, event
 
 from memory import BackendError, MemorySlot, RetrieveResult
 from memory.adapter import BackendProtocolError, ContextEntry
 from memory.contract.errors import JournalError
 from memory.contract.tokens import Utf8TokenCounter
 from memory.slot.journal import Journal
-
-__all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 SAID = "words of the user"
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from slot_support import ALICE, BOB, Obedient, adapter, anyio_backend, ask, event, sink, slot
+from slot_support import ALICE, BOB, Obedient, ask, event
 
 from memory import (
     ContextBudget,
@@ -22,10 +22,6 @@ from memory.adapter import (
     NativeMutationReceipt,
 )
 from memory.contract.requests import MemoryFeedback
-
-__all__ = ["adapter", "anyio_backend", "sink", "slot"]  # fixtures
-
-pytestmark = pytest.mark.anyio
 
 
 async def recalled(slot):

@@ -14,8 +14,6 @@ from memory.plugins.opening import build_slot
 from memory.slot.slot import MemorySlot
 from memory.testing.fake_backend import FakeBackend
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def anyio_backend():

@@ -15,7 +15,6 @@ from memory.doctor import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 
-pytestmark = pytest.mark.anyio
 ALICE = MemoryScope(run_id="swap", persona_id="alice")
 REGISTRY = MemoryAdapterRegistry()
 NAMES = REGISTRY.names()

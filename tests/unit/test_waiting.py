@@ -8,7 +8,6 @@ import pytest
 from memory import BackendReadiness, MemoryScope, SupportsReadiness
 from memory.adapter import BaseAdapter
 
-pytestmark = pytest.mark.anyio
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 
 

@@ -9,13 +9,6 @@ import pytest
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request):
-    return request.param
-
 
 async def test_results_and_errors_come_back():
     worker = NativeWorker()

@@ -40,19 +40,6 @@ NEEDS_GRAPHITI = pytest.mark.skipif(
 _COUNT = itertools.count(1)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """Graphiti gathers with asyncio."""
-    return "asyncio"
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    """Answers Graphiti's prompts."""
-    with ScriptedLLM() as llm:
-        yield llm
-
-
 def config(
     base_url: str, data_dir: Path | None = None, *, deadlines: dict[str, float] | None = None, **options: Any
 ) -> dict[str, Any]:

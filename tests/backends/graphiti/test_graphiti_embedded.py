@@ -13,13 +13,11 @@ from graphiti_support import (
     ALICE,
     BOB,
     NEEDS_GRAPHITI,
-    anyio_backend,
     ask,
     config,
     event,
     found,
     listed,
-    llm,
     mutate,
     opened,
     sources,
@@ -39,9 +37,7 @@ from memory import (
 )
 from memory.testing import ScriptedLLM
 
-__all__ = ["anyio_backend", "llm"]  # fixtures
-
-pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+pytestmark = NEEDS_GRAPHITI
 
 
 # -- modes --------------------------------------------------------------------------------------------------

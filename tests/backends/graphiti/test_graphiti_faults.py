@@ -10,13 +10,11 @@ import anyio
 import pytest
 from graphiti_support import (
     NEEDS_GRAPHITI,
-    anyio_backend,
     ask,
     event,
     found,
     graph_fault,
     listed,
-    llm,
     opened,
 )
 
@@ -31,9 +29,7 @@ from memory import (
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
 from memory.testing import FAKE_KEY, ScriptedLLM
 
-__all__ = ["anyio_backend", "llm"]  # fixtures
-
-pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+pytestmark = NEEDS_GRAPHITI
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from graphiti_support import ALICE, NEEDS_GRAPHITI, anyio_backend, ask, event, llm, opened
+from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, opened
 
 from memory import BackendError, BackendUnavailable
 from memory.backends.graphiti.opening import import_sdk
@@ -23,9 +23,7 @@ from memory.testing import ScriptedLLM
 if TYPE_CHECKING:
     from memory.backends.graphiti.kuzu import ScopeDriver
 
-__all__ = ["anyio_backend", "llm"]  # fixtures
-
-pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+pytestmark = NEEDS_GRAPHITI
 
 COUNT = "MATCH (n:Saga) RETURN count(*) AS found"
 CREATE = "CREATE (n:Saga {uuid: $uuid, name: 'n', group_id: 'g'})"

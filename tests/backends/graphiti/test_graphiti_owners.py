@@ -21,13 +21,11 @@ import pytest
 from graphiti_support import (
     ALICE,
     NEEDS_GRAPHITI,
-    anyio_backend,
     ask,
     config,
     event,
     found,
     listed,
-    llm,
     opened,
 )
 
@@ -35,9 +33,7 @@ from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIng
 from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM
 
-__all__ = ["anyio_backend", "llm"]  # fixtures
-
-pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+pytestmark = NEEDS_GRAPHITI
 
 HERE = Path(__file__).parent
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import ALICE, NEEDS_GRAPHITI, anyio_backend, ask, event, found, llm, mutate, opened
+from graphiti_support import ALICE, NEEDS_GRAPHITI, ask, event, found, mutate, opened
 
 from memory.adapter import BackendAuthError
 from memory.testing import ScriptedLLM
 
-__all__ = ["anyio_backend", "llm"]  # fixtures
-
-pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+pytestmark = NEEDS_GRAPHITI
 
 
 @pytest.mark.parametrize(

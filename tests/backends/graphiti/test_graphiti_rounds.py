@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, llm
+from graphiti_support import NEEDS_GRAPHITI
 
 from memory.testing import ScriptedLLM
-
-__all__ = ["llm"]  # fixtures
 
 pytestmark = NEEDS_GRAPHITI
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, anyio_backend, config, event, found, opened
+from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, config, event, found, opened
 
 from memory import BackendError, BackendTimeout, BackendUnavailable, MemorySlot, ScopeError, open_memory
 from memory.adapter import PluginLoadError
@@ -23,8 +23,6 @@ from memory.backends.graphiti.write import Abandoned, Write
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
-
-__all__ = ["anyio_backend"]  # fixtures
 
 NEEDS_FALKORDB = pytest.mark.skipif(
     find_spec("falkordb") is None, reason="graphiti-core[falkordb] is not installed"
@@ -64,7 +62,6 @@ def told(error: BackendError) -> str:
 
 
 @BOTH
-@pytest.mark.anyio
 async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> None:
     """At once, and not after the 33 s of Neo4j's own patience."""
     slot = MemorySlot(MemoryAdapterRegistry().create(load_config(given(driver, closed_port, tmp_path))))
@@ -79,7 +76,6 @@ async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> No
 
 
 @BOTH
-@pytest.mark.anyio
 async def test_no_such_host(tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*args: Any, **kwargs: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -96,7 +92,6 @@ async def test_no_such_host(tmp_path: Path, driver: str, monkeypatch: pytest.Mon
 
 
 @BOTH
-@pytest.mark.anyio
 async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> None:
     short = {"setup_s": 0.4, "health_s": 0.4, "close_s": 2.0}
     with anyio.fail_after(4), pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
@@ -105,7 +100,6 @@ async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> 
     assert FAKE_KEY not in told(raised.value)
 
 
-@pytest.mark.anyio
 async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path: Path, silent_port: int) -> None:
     """Without a slot, which would cut it off and say ``unavailable``."""
     short = {"setup_s": 0.4, "health_s": 0.4, "retrieve_s": 0.4}
@@ -116,7 +110,6 @@ async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path: Path, sile
     await adapter.aclose()
 
 
-@pytest.mark.anyio
 async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
     adapter: Any = MemoryAdapterRegistry().create(load_config(given("neo4j", closed_port, tmp_path)))
     with anyio.fail_after(3), pytest.raises(Exception, match="Couldn't connect"):
@@ -125,7 +118,6 @@ async def test_neo4j_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
 
 
 @BOTH
-@pytest.mark.anyio
 async def test_a_write_that_was_given_up_asks_no_server(
     tmp_path: Path, closed_port: int, driver: str
 ) -> None:
@@ -142,7 +134,6 @@ async def test_a_write_that_was_given_up_asks_no_server(
     await adapter.aclose()
 
 
-@pytest.mark.anyio
 async def test_a_refused_connection_is_no_bad_path(
     tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +148,6 @@ async def test_a_refused_connection_is_no_bad_path(
 
 
 @NEEDS_FALKORDB
-@pytest.mark.anyio
 async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path, closed_port: int) -> None:
     adapter: Any = MemoryAdapterRegistry().create(load_config(given("falkordb", closed_port, tmp_path)))
     connection = (await adapter._store.connected()).connection
@@ -173,7 +163,6 @@ async def test_falkordb_is_given_credentials_and_repeats_nothing(tmp_path: Path,
     await adapter.aclose()
 
 
-@pytest.mark.anyio
 async def test_neo4j_scopes_share_one_client(tmp_path: Path, closed_port: int) -> None:
     block = {
         **given("neo4j", closed_port, tmp_path)["memory"]["backends"]["graphiti"]["neo4j"],
@@ -217,7 +206,6 @@ def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
         MemoryAdapterRegistry().create(settings)
 
 
-@pytest.mark.anyio
 async def test_scopes_that_share_a_database_do_not_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

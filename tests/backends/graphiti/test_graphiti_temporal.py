@@ -9,12 +9,10 @@ import pytest
 from graphiti_support import (
     ALICE,
     NEEDS_GRAPHITI,
-    anyio_backend,
     ask,
     event,
     found,
     listed,
-    llm,
     opened,
     sources,
 )
@@ -22,9 +20,7 @@ from graphiti_support import (
 from memory import InputError
 from memory.testing import ScriptedLLM
 
-__all__ = ["anyio_backend", "llm"]  # fixtures
-
-pytestmark = [pytest.mark.anyio, NEEDS_GRAPHITI]
+pytestmark = NEEDS_GRAPHITI
 
 PARIS, BERLIN = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 31, tzinfo=UTC)
 OSLO = datetime(2023, 9, 1, tzinfo=UTC)

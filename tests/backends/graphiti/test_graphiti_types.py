@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, anyio_backend, ask, event, listed, llm, opened
+from graphiti_support import NEEDS_GRAPHITI, ask, event, listed, opened
 from pydantic import BaseModel, Field
 
 from memory import ConfigError, SupportsBulkIngest
@@ -17,8 +17,6 @@ from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.types import build_ontology
 from memory.plugins.config import parse_block
 from memory.testing import ScriptedLLM
-
-__all__ = ["anyio_backend", "llm"]  # fixtures
 
 TEA = {
     "description": "A tea such as Oolong or Sencha",
@@ -178,7 +176,6 @@ def test_both_ways_of_giving_a_type_make_models() -> None:
 
 
 @NEEDS_GRAPHITI
-@pytest.mark.anyio
 @pytest.mark.parametrize("structured", ["json_schema", "json_object"])
 async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) -> None:
     with ScriptedLLM() as llm:
@@ -201,7 +198,6 @@ async def test_types_and_attributes_are_seen(tmp_path: Path, structured: str) ->
 
 
 @NEEDS_GRAPHITI
-@pytest.mark.anyio
 async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -215,7 +211,6 @@ async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
 
 
 @NEEDS_GRAPHITI
-@pytest.mark.anyio
 async def test_bulk_knows_the_types_too(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, **TYPES, bulk="native", strict_edge_types=True) as slot:
         bulk = slot.capability(SupportsBulkIngest)
@@ -228,7 +223,6 @@ async def test_bulk_knows_the_types_too(tmp_path: Path, llm: ScriptedLLM) -> Non
 
 
 @NEEDS_GRAPHITI
-@pytest.mark.anyio
 async def test_excluded_types_are_not_stored(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, **TYPES, excluded_entity_types=["Entity"]) as slot:
         await slot.record_event(event(SAID, "I own my Vespa gladly."))
@@ -237,7 +231,6 @@ async def test_excluded_types_are_not_stored(tmp_path: Path, llm: ScriptedLLM) -
 
 
 @NEEDS_GRAPHITI
-@pytest.mark.anyio
 async def test_a_fact_between_the_wrong_types_loses_its_type(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, **TYPES) as slot:
         await slot.record_event(event("I drink my Vespa gladly."))
@@ -246,7 +239,6 @@ async def test_a_fact_between_the_wrong_types_loses_its_type(tmp_path: Path, llm
 
 
 @NEEDS_GRAPHITI
-@pytest.mark.anyio
 async def test_instructions_reach_every_extraction(tmp_path: Path) -> None:
     with ScriptedLLM() as llm:
         async with opened(llm, tmp_path, custom_instructions="zqinstruction") as slot:

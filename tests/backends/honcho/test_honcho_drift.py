@@ -34,11 +34,6 @@ Call = Callable[[Any], Awaitable[Any]]
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def user(client: Any) -> Any:
     return Peer("ada", client)
 
@@ -99,7 +94,6 @@ async def made(client: Any, double: HonchoDouble, call: Call) -> tuple[list[Any]
     return [(one.method, one.path, dict(one.params), one.json) for one in double.requests], answer
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", CALLS)
 async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
     with HonchoDouble() as double:
@@ -116,7 +110,6 @@ async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
     assert type(answer) is type(expected)
 
 
-@pytest.mark.anyio
 async def test_a_writer_makes_the_workspace_once_and_a_reader_never(double: HonchoDouble) -> None:
     connections = Connections(HonchoOptions(base_url=double.url), "honcho")
     reader, writer = connections.reader("w"), connections.writer("w")

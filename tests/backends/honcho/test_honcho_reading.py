@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from honcho_double import HonchoDouble
 from honcho_support import ADA, BOB, FACT, adapter_of, ask, config, event, sent, slot_on
 
@@ -26,8 +27,6 @@ from memory.adapter import BackendAuthError, BackendRateLimited, BackendRejected
 from memory.backends.honcho.records import QUERIES
 from memory.plugins.opening import build_slot
 
-pytestmark = pytest.mark.anyio
-
 MODES: dict[str, dict[str, Any]] = {
     "context": {},
     "context and prose": {"supplement": "representation"},
@@ -36,11 +35,6 @@ MODES: dict[str, dict[str, Any]] = {
     "search and prose": {"retrieval": "search", "supplement": "representation"},
     "search and conclusions": {"retrieval": "search", "supplement": "conclusions"},
 }
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 async def _settle(slot: MemorySlot) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from honcho_double import HonchoDouble
 from honcho_model import Conclusion
 from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, sent, slot_on, stored
@@ -22,13 +23,7 @@ from memory import (
 )
 from memory.adapter import BackendRejected, NativeMutationReceipt
 
-pytestmark = pytest.mark.anyio
 NEVER = 1e9
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 async def _wait(slot: MemorySlot, timeout_s: float = 5.0) -> BackendReadiness:

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from honcho_double import HonchoDouble
 from honcho_support import ADA, BOB, FACT, adapter_of, event, sent, slot_on, stored
 
@@ -19,13 +20,6 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import BackendRejected
-
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 async def test_the_first_write_makes_what_it_needs_and_later_ones_just_write(double: HonchoDouble) -> None:

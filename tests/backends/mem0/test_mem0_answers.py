@@ -162,11 +162,6 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
 # -- the same answer twice ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 QUESTIONS = [f"Which tea number {number} would I rather have?" for number in range(20)]
 
 
@@ -175,7 +170,6 @@ async def answers(slot: Any, max_items: int = 20) -> list[list[tuple[Any, Any]]]
     return [[(row["id"], row["score"]) for row in raw["results"]] for raw in results]
 
 
-@pytest.mark.anyio
 async def test_an_equal_question_gets_an_equal_answer(tmp_path: Path) -> None:
     """In the same order: asked again, after other questions, and of the store opened again.
 
@@ -224,7 +218,6 @@ def test_plain_mem0_answers_an_equal_question_differently(tmp_path: Path) -> Non
     close_plain(memory)
 
 
-@pytest.mark.anyio
 async def test_two_runs_over_the_same_events_give_the_same_texts(tmp_path: Path) -> None:
     """Native ids differ between runs, so that they cannot decide between equal scores."""
     texts = []
@@ -236,7 +229,6 @@ async def test_two_runs_over_the_same_events_give_the_same_texts(tmp_path: Path)
     assert texts[0] == texts[1]
 
 
-@pytest.mark.anyio
 async def test_the_newest_of_equals_comes_first(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         await slot.setup_scope(ALICE)

@@ -26,13 +26,7 @@ from mem0_support import (
 
 from memory import MemoryScope, Message
 
-pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The contract tests run on trio as well."""
-    return "asyncio"
+pytestmark = NEEDS_MEM0
 
 
 # -- writing and reading ------------------------------------------------------------------------------------

@@ -32,13 +32,7 @@ from memory import (
     SupportsReadiness,
 )
 
-pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The contract tests run on trio as well."""
-    return "asyncio"
+pytestmark = NEEDS_MEM0
 
 
 # -- capabilities -------------------------------------------------------------------------------------------

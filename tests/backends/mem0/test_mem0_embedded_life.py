@@ -28,13 +28,7 @@ from mem0_support import (
 from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, open_memory
 from memory.plugins.opening import build_slot
 
-pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The contract tests run on trio as well."""
-    return "asyncio"
+pytestmark = NEEDS_MEM0
 
 
 # -- concurrency --------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,22 +23,10 @@ from memory import (
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited
 from memory.testing import FAKE_KEY, ScriptedLLM
 
-pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The contract tests run on trio as well."""
-    return "asyncio"
+pytestmark = NEEDS_MEM0
 
 
 OOLONG = "I bought oolong tea yesterday."
-
-
-@pytest.fixture
-def llm() -> Iterator[ScriptedLLM]:
-    with ScriptedLLM() as server:
-        yield server
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ from memory import (
     SupportsProvenance,
 )
 
-pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
+pytestmark = NEEDS_MEM0
 
 AGENT = MemoryScope(run_id="run1", persona_id="alice", agent_id="agent")
 
@@ -49,11 +49,6 @@ def expected(count: int) -> dict[MemoryScope, set[str]]:
 
 
 EXPECTED = expected(3)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(autouse=True)

@@ -23,12 +23,7 @@ from memory import BackendError, MemoryScope, open_memory
 from memory.adapter import IsolationError
 from memory.backends.mem0.adapter import set_environment
 
-pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = NEEDS_MEM0
 
 
 def partitions(data_dir: Path) -> list[Path]:

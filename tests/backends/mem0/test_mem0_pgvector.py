@@ -25,15 +25,9 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract import MemoryContract
 
 pytestmark = [
-    pytest.mark.anyio,
     NEEDS_MEM0,
     pytest.mark.skipif(find_spec("pgserver") is None, reason="pgserver is not installed"),
 ]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,7 @@ from mem0_support import ALICE, NEEDS_MEM0, ask, event
 from memory import ConfigError, open_memory
 from memory.testing import ScriptedLLM
 
-pytestmark = [pytest.mark.anyio, NEEDS_MEM0]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = NEEDS_MEM0
 
 
 def config(data_dir: Path, **options: Any) -> dict[str, Any]:

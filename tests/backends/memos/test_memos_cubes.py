@@ -11,13 +11,7 @@ from memos_support import ALICE, BOB, ask, event, opened, options
 from memory import NativeMutationRequest, ScopeError, SupportsNativeMutation
 from memory.adapter import IsolationError
 
-pytestmark = pytest.mark.anyio
 TEXT = "The handbook praises green tea."
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def fill(double: MemosDouble, cube: str, text: str, user: str | None = None) -> str:

@@ -18,13 +18,6 @@ from memory import (
 from memory.adapter import BackendRejected
 from memory.backends.memos.canary import CANARY
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
 
 async def test_while_the_local_queue_works_nothing_is_ready(double):
     async with opened(double) as slot:

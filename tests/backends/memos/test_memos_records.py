@@ -21,13 +21,6 @@ from memory import (
 )
 from memory.adapter import BackendProtocolError, IsolationError
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
 
 async def delete(slot, native_id, scope=ALICE, **fields):
     fields = {"operation": "delete", "native_id": native_id, **fields}

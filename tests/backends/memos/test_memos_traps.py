@@ -12,14 +12,6 @@ from memory.adapter import BackendProtocolError
 from memory.backends.memos.canary import CANARY
 from memory.plugins.opening import build_slot
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 # -- a server that does not work, at setup and in health ------------------------------------------------
 
 

@@ -25,16 +25,10 @@ from memory import (
 from memory.adapter import BackendRejected
 from memory.doctor import run_doctor
 
-pytestmark = pytest.mark.anyio
 TEAM: dict[str, Any] = {"writable_cubes": ["team"], "allow_sharing": True}
 FAST: dict[str, Any] = {**TEAM, "async_mode": "sync", "mode": "fast"}
 TEXT = "I like oolong tea."
 ADD = "POST /product/add"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def rows(double: MemosDouble, cube: str) -> list[Row]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from both_loops import anyio_backend as anyio_backend
 
 from memory import (
     AdapterMode,
@@ -33,7 +34,6 @@ from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.testing import FakeBackend, FakeNativeStore
 
-pytestmark = pytest.mark.anyio
 ADA = MemoryScope(run_id="run", persona_id="ada")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 PATIENT_S = 20.0

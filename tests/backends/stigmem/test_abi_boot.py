@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, agent, silent_port, surfaces
+from both_loops import anyio_backend as anyio_backend
 from stigmem_double import StigmemDouble
 
 from memory import BackendError, ConfigError
@@ -18,13 +19,6 @@ from memory.testing import LoopbackAnswer, LoopbackRequest
 
 PROJECT = "stigmem://node/project/x"
 WELL_KNOWN = "/.well-known/stigmem"
-
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 # -- environment ------------------------------------------------------------------------------------------

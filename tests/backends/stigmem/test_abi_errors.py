@@ -11,13 +11,7 @@ from abi_support import AGENT, USER, FaultyNode, agent, closed_port, surfaces
 from memory import BackendError, BackendUnavailable, ConfigError
 from memory.stigmem.abi import BootContext, StigmemAbi
 
-pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("archetype", ["middleware", "process"])
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[int]:

@@ -251,12 +251,6 @@ def test_a_write_is_about_one_entity_and_of_a_known_kind() -> None:
 # -- what reaches a node ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.mark.anyio
 async def test_a_wrong_fact_reaches_no_node_whoever_made_the_write() -> None:
     good = surfaces.handoff(OTHER, "s")
     leaky = Write(
@@ -269,7 +263,6 @@ async def test_a_wrong_fact_reaches_no_node_whoever_made_the_write() -> None:
         assert double.requests == []
 
 
-@pytest.mark.anyio
 async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> None:
     """The adapter-specific gate of 12.7."""
     writes = [
@@ -292,7 +285,6 @@ async def test_the_relations_are_in_the_store_after_each_lifecycle_event() -> No
                     assert (found.value.v, found.source) == (fact.value.v, AGENT)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("fault", "uncertain", "cause"),
     [
@@ -336,7 +328,6 @@ async def test_a_handoff_that_failed_half_way_says_which_facts_exist(
             assert len(await node.query(entity=write.entity)) == 4
 
 
-@pytest.mark.anyio
 async def test_a_handoff_of_which_nothing_exists_says_so_by_its_error() -> None:
     with FaultyNode({1: "422"}) as double:
         async with StigmemNode(double.url) as node:
@@ -346,7 +337,6 @@ async def test_a_handoff_of_which_nothing_exists_says_so_by_its_error() -> None:
             assert len(double.requests) == 1
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("second", ["422", "429"])
 async def test_a_lost_answer_is_not_forgotten_because_the_retry_was_refused(second: str) -> None:
     """Node and client may disagree for ever, if the second answer were to speak for the first."""
@@ -360,7 +350,6 @@ async def test_a_lost_answer_is_not_forgotten_because_the_retry_was_refused(seco
     assert failed.value.existing == ()
 
 
-@pytest.mark.anyio
 async def test_what_nobody_foresaw_does_not_hide_the_facts_that_exist() -> None:
     class Stumbles(StigmemNode):
         async def assert_fact(self, fact: NewFact) -> Fact:

@@ -30,8 +30,6 @@ from memory.stigmem.conformance.run import (
 )
 from memory.testing import LoopbackAnswer
 
-pytestmark = pytest.mark.anyio
-
 VECTORS = Path(
     os.environ.get("MEMSLOT_STIGMEM_VECTORS")
     or Path(__file__).parents[3].parent / "shared" / "wire" / "stigmem_conformance_vectors.json"
@@ -43,11 +41,6 @@ needs_vectors = pytest.mark.skipif(
     reason="the Stigmem project's vectors are absent; MEMSLOT_STIGMEM_VECTORS names their file",
 )
 OWN = (*OWN_IDS, *GATE_IDS)
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 def given_ids(vectors):

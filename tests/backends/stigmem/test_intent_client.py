@@ -7,6 +7,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from intent_samples import AGENT, BOSS, READER, SENDER, fields, full
 from stigmem_double import StigmemDouble
 from stigmem_node_model import NodeModel
@@ -24,8 +25,6 @@ from memory.stigmem.intent_client import IntentClient
 from memory.stigmem.intent_facts import native_body
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import IncompleteWrite
-
-pytestmark = pytest.mark.anyio
 
 ROUTES = ("native", "facts")
 

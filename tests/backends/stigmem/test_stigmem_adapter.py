@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from stigmem_double import ADMIN_KEY, StigmemDouble
 
 from memory import (
@@ -38,15 +39,9 @@ from memory.adapter import IsolationError
 from memory.stigmem.facts import MAX_VALUE_BYTES
 from memory.testing import LoopbackAnswer, LoopbackRequest
 
-pytestmark = pytest.mark.anyio
 ADA, BOB = (MemoryScope(run_id="r", persona_id=name) for name in ("ada", "bob"))
 SHARED = {"isolation": "node", "allow_sharing": True}
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from both_loops import anyio_backend as anyio_backend
 from stigmem_double import ADMIN_KEY, StigmemDouble
 
 from memory import BackendUnavailable, InputError
@@ -11,13 +12,6 @@ from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLi
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 from memory.testing.faults import FaultKind
-
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def node_of(double: StigmemDouble, key: str | None = None) -> StigmemNode:

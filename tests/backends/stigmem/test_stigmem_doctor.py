@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from stigmem_double import StigmemDouble
 
 from memory import open_memory
 from memory.doctor import DoctorReport, run_doctor
-
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def config_of(*nodes: StigmemDouble) -> dict[str, Any]:

@@ -49,7 +49,6 @@ def statuses(records: Sequence[BeatRecord]) -> set[str]:
     return {record.status for record in records}
 
 
-@pytest.mark.asyncio
 async def test_a_backend_with_everything_is_played_and_scored(tmp_path: Path) -> None:
     played, slot = await play(tmp_path, FakeBackend())
     assert statuses(played.records) == {"scored"}
@@ -75,7 +74,6 @@ class Asked(FakeBackend):
         return await super().record_event(event)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "cs", [("context",), (), ("scenario", "context")], ids=lambda cs: "+".join(cs) or "none"
 )
@@ -112,7 +110,6 @@ class Doubtful(FakeBackend):
         return BackendReadiness(state=self.state, detail="three of four")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("state", "settings", "status"),
     [
@@ -136,7 +133,6 @@ async def test_what_is_not_known_to_be_ready_is_no_score(
     await slot.aclose()
 
 
-@pytest.mark.asyncio
 async def test_a_backend_that_failed_to_process_ends_the_cell(tmp_path: Path) -> None:
     adapter = Doubtful()
     adapter.state = "failed"
@@ -154,7 +150,6 @@ class Torn(RuleJudge):
         return await super().judge(script, beat, exchanges)
 
 
-@pytest.mark.asyncio
 async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path: Path) -> None:
     slot = MemorySlot(FakeBackend())
     roles = replace(ROLES, judge=Torn(ENGLISH))
@@ -182,7 +177,6 @@ class Leaky(MemorySlot):
         return await super().set_mode(mode.model_copy(update={"read_only": False}))
 
 
-@pytest.mark.asyncio
 async def test_a_test_session_that_writes_ends_the_cell(tmp_path: Path) -> None:
     slot = Leaky(FakeBackend())
     table = Table(slot=slot, roles=ROLES, journal=PlayJournal(tmp_path / "journal.jsonl"))
@@ -204,7 +198,6 @@ class Forgetful(FakeBackend):
         return await super().retrieve(request)
 
 
-@pytest.mark.asyncio
 async def test_a_failed_retrieval_is_counted_and_is_no_empty_memory(tmp_path: Path) -> None:
     played, slot = await play(tmp_path, Forgetful())
     assert statuses(played.records) == {"scored", "failed"}
@@ -223,7 +216,6 @@ class Dead(FakeBackend):
         raise BackendUnavailable("gone", sent=False)
 
 
-@pytest.mark.asyncio
 async def test_a_backend_that_is_gone_ends_the_cell(tmp_path: Path) -> None:
     adapter = Dead()
     with pytest.raises(BackendUnavailable, match="gone"):

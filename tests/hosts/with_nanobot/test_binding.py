@@ -22,13 +22,7 @@ from memory.hosts.nanobot.turns import claim_workspace, said, without_section
 from memory.runtime.policy import TurnMemory, TurnPolicy
 from memory.testing import FakeBackend, FakeNativeStore
 
-pytestmark = pytest.mark.anyio
 ADA = MemoryScope(run_id="nanobot", persona_id="ada")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

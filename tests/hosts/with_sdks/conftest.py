@@ -34,11 +34,6 @@ class Told:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def told() -> AsyncIterator[Told]:
     told = Told()
     async with told.slot, told.memory:

@@ -17,7 +17,6 @@ from google.genai import types
 from memory.hosts.adk import RecordingPlugin, SlotMemoryService
 
 pytestmark = [
-    pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 SHOWN: list[str] = []

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from agent_framework import Agent, BaseChatClient, ChatResponse, Message
 
 from memory.hosts.agent_framework import SlotContextProvider
-
-pytestmark = pytest.mark.anyio
 
 
 class Scripted(BaseChatClient):

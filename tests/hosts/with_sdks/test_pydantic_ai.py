@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
 from memory import MemoryScope
 from memory.hosts.pydantic_ai import MemoryCapability
-
-pytestmark = pytest.mark.anyio
 
 
 class Bot:

@@ -6,15 +6,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from strands import Agent
 from strands.memory import MemoryManager
 from strands.memory.types import AddMessagesContext
 from strands.models.model import Model
 
 from memory.hosts.strands import SlotStore
-
-pytestmark = pytest.mark.anyio
 
 
 class Scripted(Model):
