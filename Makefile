@@ -14,7 +14,8 @@ LIVE_VENV ?= .venv-live-memos
 NANOBOT_VENV ?= .venv-nanobot
 HOSTS_VENV ?= .venv-hosts
 ARGS ?=
-JOBS ?= 2
+# Tests wait as well as work: one process more than there are cores.
+JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -39,8 +40,9 @@ help:
 demo: $(VENV)/.installed-demo
 	$(BIN)/memslot demo $(ARGS)
 
-# Without bytecode, every process that a test starts compiles all of memslot anew.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+# Without bytecode, every process that a test starts compiles all of memslot anew. In the order of the folders, the
+# longest modules come first, and the many short ones of tests/unit fill what is left of each process at the end.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 test: $(VENV)/.installed-test
 	$(PYTEST) --fast $(ARGS)
