@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from memory.contract.adapter import AdapterTraits
 from memory.doctor import CheckFailed, DoctorReport
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
+from memory.plugins.installed import entry_points, packages_distributions
 from memory.plugins.registry import GROUPS
 
 __all__ = ["check_records", "data_record", "provider_record", "traits_record", "version_record", "wire_truth"]
@@ -69,7 +70,7 @@ def wire_truth(
 
 def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
     """Which provider is active, and who ships it."""
-    found = [point.dist for point in entry_points(group=GROUPS[info.kind], name=info.name) if point.dist]
+    found = [point.dist for point in entry_points(GROUPS[info.kind]).select(name=info.name) if point.dist]
     architecture = info.kind == "architecture"
     return ProviderRecord(
         backend=info.name if architecture else None,

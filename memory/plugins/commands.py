@@ -51,7 +51,7 @@ def load_command(name: str) -> Any | None:
 
 
 def _found() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points
+    from memory.plugins.installed import entry_points
 
     return entry_points(group=GROUP)
 

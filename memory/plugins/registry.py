@@ -10,7 +10,7 @@ import importlib.util
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo
+from memory.plugins.installed import entry_points
 from memory.plugins.redaction import rebased
 
 __all__ = ["GROUPS", "MemoryAdapterRegistry", "PluginRow"]

@@ -6,7 +6,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -17,6 +17,7 @@ from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
+from memory.plugins.installed import entry_points
 from memory.plugins.opening import open_memory
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime.agent import AgentSettings

@@ -92,7 +92,7 @@ def create_provider(
 
 
 def _points() -> dict[str, Any]:
-    from importlib.metadata import entry_points
+    from memory.plugins.installed import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
