@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -30,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if "TMPDIR" not in os.environ and has_room(SHARED_MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(SHARED_MEMORY)
+    if config.getoption("--fast") and config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings
+
+        settings.register_profile("fast", max_examples=30)
+        settings.load_profile("fast")
     shared = [str(config.rootpath / one) for one in config.getini("pythonpath")]
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
@@ -55,6 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = len(left_out)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not is_thorough(item)]
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end; the garbage collector need not look through it over and over."""
+    gc.collect()
+    gc.freeze()
 
 
 def has_room(directory: Path) -> bool:
@@ -89,6 +101,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             "provider, second event loops,"
         )
         terminalreporter.line(
-            "mutants of the kit, kills and other rounds of processes, growth of time with size."
+            "mutants of the kit, kills and other rounds of processes, growth of time with size; of inputs that are "
+            "made up,"
         )
+        terminalreporter.line("most of the examples.")
         terminalreporter.line("`make test-all` runs them too, as CI does.")
