@@ -8,13 +8,12 @@ import re
 import anyio
 import pytest
 from bench_support import config_of, registry_with
-from typer.testing import CliRunner
+from cli_support import invoke
 
 from memory.bench import run_benchmark
 from memory.bench.comparison_report import differences, read_runs
 from memory.bench.export import figures_csv, latex_tables, markdown_tables
 from memory.bench.verify import verify
-from memory.cli.app import app
 
 
 def played(directory, provider, **block):
@@ -31,10 +30,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def figures(runs):
     return read_runs(runs)[1], differences(runs)
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(one) for one in arguments])
 
 
 def test_the_csv_holds_every_figure_in_full(figures):

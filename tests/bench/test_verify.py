@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from bench_support import config_of, locomo_sample, registry_with, write_locomo
-from typer.testing import CliRunner
+from cli_support import invoke
 
 from memory import ConfigError
 from memory.bench import comparison_configs, run_benchmark, run_many, run_settings
 from memory.bench.verify import verify
-from memory.cli.app import app
 
 
 def played(directory, provider="fake", **block):
@@ -122,10 +121,10 @@ def test_a_comparison_is_verified_with_its_runs(tmp_path):
 
 
 def test_the_command_exits_with_1_where_anything_differs(copy, tmp_path):
-    good = CliRunner().invoke(app, ["verify", str(copy)])
+    good = invoke("verify", copy)
     assert (good.exit_code, good.stdout.splitlines()[-1]) == (0, "no deviation")
     rewritten(copy, "results.jsonl", lambda found: flip(found[30]))
-    bad = CliRunner().invoke(app, ["verify", str(copy), "--json"])
+    bad = invoke("verify", copy, "--json")
     assert bad.exit_code == 1
     assert json.loads(bad.stdout)["ok"] is False
     with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from cli_support import invoke
 
-from memory.cli.app import app
 from memory.contract.errors import LifecycleError
 from memory.plugins.config import load_config
 from memory.runtime.channel import CommandLine
@@ -127,16 +126,14 @@ async def test_a_tool_and_a_window_are_the_configurations(tmp_path: Path) -> Non
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, agent: Any, said: str) -> None:
-    done = CliRunner().invoke(app, ["chat", str(config(tmp_path, "full_history", agent))], input="hi\n")
+    done = invoke("chat", str(config(tmp_path, "full_history", agent)), input="hi\n")
     assert done.exit_code == 2
     assert said in done.output
     assert "Traceback" not in done.output
 
 
 def test_answers_go_to_stdout_and_the_rest_to_stderr(tmp_path: Path) -> None:
-    done = CliRunner().invoke(
-        app, ["chat", str(config(tmp_path, "full_history"))], input="My bike is red.\n/memory\n"
-    )
+    done = invoke("chat", config(tmp_path, "full_history"), input="My bike is red.\n/memory\n")
     assert done.exit_code == 0
     assert done.stdout == "Understood.\n"
     assert "recall took" in done.stderr

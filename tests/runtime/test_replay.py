@@ -7,10 +7,9 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
-from typer.testing import CliRunner
+from cli_support import invoke
 
 from memory import MemoryEvent, MemoryScope, Message, open_memory
-from memory.cli.app import app
 from memory.plugins.opening import build_slot
 from memory.runtime import replay as moving
 from memory.slot.host_store import HostStore
@@ -38,8 +37,7 @@ def event(number: int, scope: MemoryScope = ADA) -> MemoryEvent:
 
 
 async def memslot(*arguments: object, code: int = 0) -> str:
-    line = [str(argument) for argument in arguments]
-    done = await anyio.to_thread.run_sync(CliRunner().invoke, app, line)
+    done = await anyio.to_thread.run_sync(invoke, *arguments)
     assert done.exit_code == code, done.output
     return done.output
 

@@ -18,9 +18,8 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from typer.testing import CliRunner
+from cli_support import invoke
 
-from memory.cli.app import app
 from memory.plugins.config import load_config
 from memory.runtime.serving import serve, settings_of
 
@@ -146,7 +145,7 @@ def test_a_mistake_is_one_line_before_anything_starts(
     tmp_path: Path, serve: dict[str, Any], options: list[str], said: str
 ) -> None:
     config = write(tmp_path, serve, scope={"run_id": "r", "persona_id": "ada"})
-    done = CliRunner().invoke(app, ["serve", str(config), *options])
+    done = invoke("serve", config, *options)
     assert done.exit_code == 2
     assert said in done.output
     assert "x" * 16 not in done.output
@@ -154,13 +153,13 @@ def test_a_mistake_is_one_line_before_anything_starts(
 
 
 def test_whose_memory_it_is_must_be_said(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["serve", str(write(tmp_path, {}))])
+    done = invoke("serve", str(write(tmp_path, {})))
     assert (done.exit_code, "memory.scope" in done.output) == (2, True)
 
 
 def test_other_commands_need_no_token(tmp_path: Path) -> None:
     config = write(tmp_path, {"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]})
-    assert CliRunner().invoke(app, ["config", "show", str(config)]).exit_code == 0
+    assert invoke("config", "show", config).exit_code == 0
 
 
 def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:

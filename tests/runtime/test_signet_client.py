@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from cli_support import invoke
 from signet_support import daemon, pair
-from typer.testing import CliRunner
 
 from memory import BackendError, BackendUnavailable, ConfigError, InputError
-from memory.cli.app import app
 from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
 from memory.runtime.signet.adapter import RuntimeAdapter, create_adapter
 from memory.runtime.signet.client import AdapterClient
@@ -295,8 +294,8 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
 
 
 def test_parity_is_printed() -> None:
-    done = CliRunner().invoke(app, ["signet", "parity", "--json"])
+    done = invoke("signet", "parity", "--json")
     assert done.exit_code == 0
     assert len(json.loads(done.stdout)) == len(PARITY)
-    plain = CliRunner().invoke(app, ["signet", "parity"])
+    plain = invoke("signet", "parity")
     assert all(row.endpoint in plain.stdout for row in PARITY)

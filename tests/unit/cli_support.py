@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 import uuid
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from typer import testing
 from typer.testing import CliRunner
 
 from memory.cli.app import app
 
-Invoke = Callable[..., Any]
+# Typer makes all commands of an app anew for each line, which takes longer than most of them.
+testing._get_command = functools.cache(testing._get_command)
 
 FULL_HISTORY = "memory: {condition: full_history, conditions: {full_history: {}}}"
 
 
-def invoke(*arguments: object) -> Any:
-    """Run ``memslot`` with these arguments; the result has exit_code, stdout and stderr."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+def invoke(*arguments: object, **options: Any) -> Any:
+    """Run ``memslot`` with these arguments; the result has exit_code, stdout and stderr.
+
+    Args:
+        options: of typer's ``CliRunner.invoke``, such as ``env`` and ``input``.
+    """
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
 
 
 def error_line(result: Any, code: int) -> str:

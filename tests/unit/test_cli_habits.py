@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import typer
 from cli_support import error_line, invoke
-from typer.testing import CliRunner
 
 from memory.cli.app import app
 from memory.cli.compare import DEMO
@@ -55,7 +54,7 @@ def config(tmp_path: Path) -> Path:
 def shell(instruction: str, words: str = "") -> Any:
     """What the command answers the shell's completion."""
     told = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    return CliRunner().invoke(app, [], env={"_MEMSLOT_COMPLETE": instruction, **told}, prog_name="memslot")
+    return invoke(env={"_MEMSLOT_COMPLETE": instruction, **told}, prog_name="memslot")
 
 
 @pytest.mark.parametrize(

@@ -274,9 +274,9 @@ class Outlasting(Obedient):
 @pytest.mark.parametrize("way", ["worker", "keyed", "shielded"])
 async def test_a_look_up_waits_for_the_write_that_outlasted_its_deadline(way):
     adapter = Outlasting(way)
-    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.02)) as slot:
+    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.1)) as slot:
         async with anyio.create_task_group() as group:
-            group.start_soon(after, 0.1, adapter.go_on.set)
+            group.start_soon(after, 0.2, adapter.go_on.set)
             receipt = await slot.record_event(event())
         assert (receipt.status, receipt.native_ids) == ("committed", ("n-e1",))
         assert adapter.rows == ["e1"], "it was not sent again"
@@ -285,7 +285,7 @@ async def test_a_look_up_waits_for_the_write_that_outlasted_its_deadline(way):
 @pytest.mark.parametrize("way", ["worker", "keyed", "shielded"])
 async def test_a_look_up_of_a_write_that_does_not_end_says_nothing_and_a_later_one_waits_for_it(way):
     adapter = Outlasting(way)
-    deadlines = Deadlines(write_s=0.02, query_s=0.05)
+    deadlines = Deadlines(write_s=0.1, query_s=0.2)
     async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines) as slot:
         await slot.setup_scope(BOB)
         assert (await slot.record_event(event())).status == "unknown"

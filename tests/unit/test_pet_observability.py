@@ -3,12 +3,11 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from cli_support import invoke
 
 from memory import MemoryScope
 from memory.adapter import AdapterTraits
 from memory.bench.provenance import traits_record
-from memory.cli.app import app
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -37,7 +36,7 @@ async def test_health_says_what_the_traits_declare():
 
 
 def test_listings_say_it_of_every_memory_of_our_own():
-    told = json.loads(CliRunner().invoke(app, ["backends", "--json"]).stdout)
+    told = json.loads(invoke("backends", "--json").stdout)
     found = {row["name"]: row["pet_observability"] for row in told}
     assert found | DECLARED == found
 
@@ -72,6 +71,6 @@ def test_honcho_is_weak_where_it_answers_in_prose(tmp_path, options, seen):
 def test_the_doctor_says_it(tmp_path):
     file = tmp_path / "memslot.yaml"
     file.write_text(json.dumps({"memory": {"condition": "full_history"}}), encoding="utf-8")
-    told = CliRunner().invoke(app, ["doctor", str(file), "--json"], env={"HOME": str(tmp_path)})
+    told = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
     checks = {check["name"]: check for check in json.loads(told.stdout)["checks"]}
     assert "PET dated" in checks["capabilities"]["evidence"]

@@ -4,11 +4,10 @@ import json
 from importlib.util import find_spec
 
 import pytest
-from typer.testing import CliRunner
+from cli_support import invoke
 
 from memory import InputError, MemoryScope
 from memory.adapter import AdapterTraits
-from memory.cli.app import app
 from memory.contract.adapter import label_of
 from memory.plugins.opening import build_slot
 from memory.slot.slot import MemorySlot
@@ -109,11 +108,11 @@ def test_config_show_and_doctor_say_control(tmp_path):
     needs("mem0")
     file = tmp_path / "mem0.yaml"
     file.write_text(json.dumps(mem0()), encoding="utf-8")
-    shown = CliRunner().invoke(app, ["config", "show", str(file), "--json"])
+    shown = invoke("config", "show", file, "--json")
     assert json.loads(shown.stdout)["kind"] == "control"
-    text = CliRunner().invoke(app, ["config", "show", str(file)]).stdout
+    text = invoke("config", "show", file).stdout
     assert "control mem0 (control, the same as simple_rag; lexical embedder)" in text
-    told = CliRunner().invoke(app, ["doctor", str(file), "--json"], env={"HOME": str(tmp_path)})
+    told = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
     report = json.loads(told.stdout)
     assert (report["kind"], report["label"]) == (
         "control", "mem0 (control, the same as simple_rag; lexical embedder)",

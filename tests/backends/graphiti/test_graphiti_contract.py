@@ -28,7 +28,8 @@ class TestGraphiti(MemoryContract):
     config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
     anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
     native_query = ("edges", {})
-    concurrent_scopes = 12  # three times as many as graphs may stay open; 64 are among the figures
+    concurrent_scopes = 8  # twice as many as graphs may stay open; 64 are among the figures
+    ready_timeout_s = 30.0  # they wait for each other
 
     def native_rows(self, raw: Any) -> list[Any]:
         return list(raw["edges"])

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
+from cli_support import invoke
 from stigmem_double import StigmemDouble
-from typer.testing import CliRunner
-
-from memory.cli.app import app
 
 WRITES: dict[str, list[str]] = {
     "checkout": ["checkout", "t-1"],
@@ -38,7 +36,7 @@ every = pytest.mark.parametrize("command", ALL)
 
 def run(*arguments: str, url: str | None, stdin: str | None = None, source: str | None = AGENT) -> Any:
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
-    return CliRunner().invoke(app, ["stigmem", *arguments], env=env, input=stdin)
+    return invoke("stigmem", *arguments, env=env, input=stdin)
 
 
 def relations(node: StigmemDouble) -> list[str]:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 from abi_support import closed_port
+from cli_support import invoke
 from stigmem_double import ADMIN_KEY, StigmemDouble
 from stigmem_node_model import ROUTES
-from typer.testing import CliRunner
 
-from memory.cli.app import app
 from memory.contract.errors import BackendUnavailable, InputError
 from memory.stigmem.conformance import own as conformance_own
 from memory.stigmem.conformance.own import GATE_IDS, OWN_IDS
@@ -404,7 +403,7 @@ async def test_a_live_node_comes_out_as_the_model_does(capsys):
 
 def command(*arguments, url):
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": None, "STIGMEM_API_KEY": None}
-    return CliRunner().invoke(app, ["stigmem", "conformance", *arguments], env=env)
+    return invoke("stigmem", "conformance", *arguments, env=env)
 
 
 def test_the_command_prints_a_table_and_fails_where_a_vector_does(double):

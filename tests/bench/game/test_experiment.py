@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_support import invoke
 from game_support import CONDITIONS, SIZE, lines, matrix, play, scores
 
 from memory import ConfigError
@@ -330,9 +331,6 @@ def test_chinese_is_played_alike(tmp_path: Path) -> None:
 
 
 def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from memory.cli.app import app
 
     file = tmp_path / "matrix.yaml"
     file.write_text(
@@ -340,14 +338,14 @@ def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None
         "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
         "  providers: [no_memory, oracle_ipas]\n  output: runs\n"
     )
-    result = CliRunner().invoke(app, ["bench", str(file)])
+    result = invoke("bench", file)
     assert result.exit_code == 0, result.output
     assert "oracle_ipas" in result.output
     (directory,) = (tmp_path / "runs").iterdir()
     manifest = read_experiment(directory)
     assert manifest.status == "completed"
     assert all(variant.doctor for variant in manifest.variants)
-    again = CliRunner().invoke(app, ["bench", str(file), "--resume", str(directory), "--json", "--no-doctor"])
+    again = invoke("bench", file, "--resume", str(directory), "--json", "--no-doctor")
     assert again.exit_code == 0, again.output
     assert '"status": "completed"' in again.output
     assert len(read_experiment(directory).runs) == 2

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_support import invoke
 from game_support import SIZE, matrix, play
-from typer.testing import CliRunner
 
 from memory import BackendUnavailable, ConfigError, InputError
 from memory.bench.game import table
@@ -25,7 +25,6 @@ from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.manifest import EXPERIMENT_FILE, read_experiment, write_record
 from memory.bench.rundir import owned
 from memory.bench.timeline import ChoiceTruth, Probe, Timeline
-from memory.cli.app import app
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -122,12 +121,12 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
 
     with monkeypatch.context() as patch:
         patch.setattr(table, "write_atomic", write)
-        result = CliRunner().invoke(app, ["bench", str(file)])
+        result = invoke("bench", file)
     assert result.exit_code not in (0, None)
     assert "experiment.json cannot be written" in result.output
     assert "Traceback" not in result.output
     (directory,) = (tmp_path / "runs").iterdir()
-    result = CliRunner().invoke(app, ["bench", str(file), "--resume", str(directory)])
+    result = invoke("bench", file, "--resume", str(directory))
     assert result.exit_code == 0, result.output
 
 
@@ -139,7 +138,7 @@ def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch
         "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
         "  providers: [full_history, oracle_ipas]\n  output: runs\n  doctor: false\n"
     )
-    result = CliRunner().invoke(app, ["bench", str(file)])
+    result = invoke("bench", file)
     assert result.exit_code == 1
     assert "full_history, mara): failed: " in " ".join(result.output.split())
 

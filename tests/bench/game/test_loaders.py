@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cli_support import invoke
 from game_support import lines, matrix, play, scores
-from typer.testing import CliRunner
 
 from memory import ConfigError
 from memory.bench.game.manifest import read_experiment
@@ -21,7 +21,6 @@ from memory.bench.mempabench import load_mempabench
 from memory.bench.personamem import load_personamem
 from memory.bench.timeline import ChoiceTruth, EvidenceTruth
 from memory.bench.verify import verify
-from memory.cli.app import app
 
 # -- PersonaMem -----------------------------------------------------------------------------------------------
 
@@ -356,7 +355,7 @@ def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
     file.write_text(json.dumps([{"sample_id": "s1", "conversation": talk, "qa": [asked]}]))
     matrix = Path(__file__).parents[3] / "configs" / "locomo.yaml"
     command = ["bench", str(matrix), "--data", str(file), "--out", str(tmp_path / "out"), "--no-doctor"]
-    result = CliRunner().invoke(app, command)
+    result = invoke(*command)
     assert result.exit_code == 0, result.output
     assert re.search(r"full_history +100\.0%", result.output)
     assert re.search(r"no_memory +0\.0%", result.output)

@@ -8,14 +8,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from cli_support import invoke
 from game_support import play
-from typer.testing import CliRunner
 
 from memory import BackendReadiness
 from memory.bench.game.experiment import Outcome
 from memory.bench.verify import verify
 from memory.cli import bench
-from memory.cli.app import app
 
 
 def told(outcome: Outcome) -> dict[str, str]:
@@ -65,7 +64,7 @@ def test_an_experiment_verifies_until_the_page_is_touched(tmp_path: Path) -> Non
 
 def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "oracle_ipas")
-    told = {form: invoke("report", outcome.directory, "--as", form) for form in ("csv", "markdown", "latex")}
+    told = {form: told_by("report", outcome.directory, "--as", form) for form in ("csv", "markdown", "latex")}
     rows = list(csv.DictReader(io.StringIO(told["csv"])))
     fits = {
         row["provider"]: row["value"] for row in rows if (row["group"], row["figure"]) == ("CS", "style fit")
@@ -75,10 +74,10 @@ def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) 
     assert told["markdown"].splitlines()[1].startswith("| --- | ---: |")
     assert told["latex"].count(r"\begin{tabular}") == 1
     assert "oracle\\_ipas" in told["latex"]
-    assert "style fit" in invoke("report", outcome.directory)
+    assert "style fit" in told_by("report", outcome.directory)
 
 
-def invoke(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+def told_by(*arguments: object) -> str:
+    result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
