@@ -82,6 +82,7 @@ def is_thorough(item: pytest.Item) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.unfreeze()  # Hypothesis asks it what is still in use
     worker = getattr(session.config, "workeroutput", None)
     if worker is not None:
         worker["left_out"] = session.config.stash.get(LEFT_OUT, 0)
