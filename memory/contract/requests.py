@@ -115,6 +115,11 @@ class RetrieveRequest(Frozen):
         return cs_fields(self.scenario, self.context, self.attribute)
 
     @property
+    def query_with_cs(self) -> str:
+        """The query and the CS fields, for a search that cannot filter by them."""
+        return "\n".join((self.query, *self.cs_filters.values()))
+
+    @property
     def metadata_filters(self) -> dict[str, JsonValue]:
         """``filters`` without the reserved key."""
         return {key: value for key, value in self.filters.items() if key != CROSS_CONTEXT}

@@ -45,7 +45,6 @@ from memory.backends.graphiti.translate import (
     KINDS,
     episode_body,
     json_ready,
-    search_query,
     to_entries,
     triplets_of,
 )
@@ -269,7 +268,7 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
         """``search_`` within the scope's group. Facts that no longer hold come with their ``invalid_at``."""
         limit = request.budget.max_items or self._options.top_k
         async with self.graph(request.scope) as graph:
-            found = await graph.search(search_query(request), limit)
+            found = await graph.search(request.query_with_cs, limit)
             events = await graph.events_of(found.edges)
         scores = (
             found.edge_reranker_scores,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from memory import InputError, MemoryEvent, RetrieveRequest
+from memory import InputError, MemoryEvent
 from memory.adapter import ContextEntry, NotBlank, Operation, parse_time
 from memory.backends.graphiti.options import Ingest
 
@@ -24,7 +24,6 @@ __all__ = [
     "event_id_of",
     "in_utc",
     "json_ready",
-    "search_query",
     "to_entries",
     "triplets_of",
 ]
@@ -134,11 +133,6 @@ def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
     fact = given.get("fact") or f"{source} {relation} {target}"
     begun, ended = parse_time(given.get("valid_at")), parse_time(given.get("invalid_at"))
     return Triplet(source, relation, target, fact, valid_at=begun or now, invalid_at=ended)
-
-
-def search_query(request: RetrieveRequest) -> str:
-    """The query, with the CS fields added: Graphiti has no filter for them."""
-    return "\n".join((request.query, *request.cs_filters.values()))
 
 
 def in_utc(moment: datetime) -> datetime:

@@ -54,7 +54,6 @@ from memory.backends.mem0.translate import (
     native_messages,
     never_connected,
     observation_prompt,
-    search_query,
     to_entry,
     user_metadata,
 )
@@ -223,7 +222,7 @@ class Mem0Adapter(StoresAtOnce):
             InputError: the store cannot compare a filter's value.
         """
         ids, filters = self._ids.encode(request.scope), self._narrowing(request)
-        query = search_query(request, soft_cs=self.traits.cs_filtering == "soft")
+        query = request.query_with_cs if self.traits.cs_filtering == "soft" else request.query
         top_k = request.budget.max_items or self._options.top_k
         raw, unranked = await self._run(lambda: self._native.search(query, ids, filters, top_k))
         return RetrieveResult(
@@ -245,10 +244,8 @@ class Mem0Adapter(StoresAtOnce):
                 f"{self.backend_name} on {store} cannot filter by {', '.join(request.cs_filters)}; use qdrant, "
                 "pgvector or chroma, or set cs_filtering: soft"
             )
-        fields: dict[str, Any] = dict(request.metadata_filters)
-        if self.traits.cs_filtering == "hard":
-            fields.update(request.cs_filters)
-        return native_filters(fields, self._options.profile)
+        cs = request.cs_filters if self.traits.cs_filtering == "hard" else {}
+        return native_filters({**request.metadata_filters, **cs}, self._options.profile)
 
     # -- capabilities -----------------------------------------------------------------------------------
 

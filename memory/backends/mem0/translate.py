@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from memory import InputError, MemoryEvent, RetrieveRequest
+from memory import InputError, MemoryEvent
 from memory.adapter import ContextEntry, IdAlphabet, parse_time
 from memory.backends.mem0.ids import row_ids
 from memory.backends.mem0.options import StoreProfile
@@ -19,7 +19,6 @@ __all__ = [
     "native_messages",
     "never_connected",
     "observation_prompt",
-    "search_query",
     "to_entry",
     "user_metadata",
 ]
@@ -98,12 +97,6 @@ def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> s
         "Current Date given above are not when they were said; ignore both."
     )
     return f"{date}\n\n{custom_instructions}" if custom_instructions else date
-
-
-def search_query(request: RetrieveRequest, *, soft_cs: bool) -> str:
-    """The query, with the CS fields added where they can only influence the ranking."""
-    hints = request.cs_filters.values() if soft_cs else ()
-    return "\n".join((request.query, *hints))
 
 
 def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str, Any]:

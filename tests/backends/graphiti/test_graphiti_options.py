@@ -22,7 +22,6 @@ from memory.backends.graphiti.translate import (
     event_id_of,
     in_utc,
     parse_triplet,
-    search_query,
 )
 from memory.plugins.config import parse_block
 
@@ -139,8 +138,8 @@ def test_bodies() -> None:
 
 
 def test_cs_fields_join_the_query() -> None:
-    assert search_query(ask("mug", context="work")) == "mug\nwork"
-    assert search_query(ask("mug", ALICE, context="work", filters={"cross_context": True})) == "mug"
+    assert ask("mug", context="work").query_with_cs == "mug\nwork"
+    assert ask("mug", ALICE, context="work", filters={"cross_context": True}).query_with_cs == "mug"
 
 
 @pytest.mark.parametrize(

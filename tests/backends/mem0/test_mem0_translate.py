@@ -18,7 +18,6 @@ from memory.backends.mem0.translate import (
     native_filters,
     native_messages,
     observation_prompt,
-    search_query,
     to_entry,
     user_metadata,
 )
@@ -212,8 +211,7 @@ def test_pgvector_compares_booleans_as_json_writes_them() -> None:
 
 def test_soft_cs_fields_only_touch_the_query() -> None:
     request = ask("tea?", context="work", scenario="S1")
-    assert search_query(request, soft_cs=True) == "tea?\nS1\nwork"
-    assert search_query(request, soft_cs=False) == "tea?"
+    assert request.query_with_cs == "tea?\nS1\nwork"
 
 
 def test_an_unknown_store_is_trusted_with_nothing() -> None:
