@@ -191,10 +191,6 @@ class GraphitiOptions(PluginOptions):
                     f'{name}.api_key is missing; write "${{OPENAI_API_KEY}}" and set that variable, or give the '
                     "base_url of an endpoint that needs no key"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
         if self.saga is not None and self.driver == "kuzu":
             raise ValueError("saga: Graphiti's Kuzu driver has no sagas; use driver: falkordb or neo4j")
         if self.saga is not None and self.ingest == "triplet":
