@@ -54,6 +54,7 @@ class ShieldedCalls:
                 while key in self._running:
                     await self._running[key].wait()
         outcome, done = self._start(key, call)
+        Admission.current().outlasts(done)
         await done.wait()
         if outcome.error is not None:
             raise outcome.error
@@ -69,7 +70,6 @@ class ShieldedCalls:
     def _start(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> tuple[_Outcome[T], anyio.Event]:
         outcome: _Outcome[T] = _Outcome()
         done = self._running[key] = anyio.Event()
-        Admission.current().outlasts(done)
 
         async def work() -> None:
             try:

@@ -282,7 +282,8 @@ class Rules:
         finally:
             admission.leave()
             if span.writes and not admission.over:
-                self._given_up.setdefault(span.scope, set()).add(admission)
+                others = {one for one in self._given_up.get(span.scope, ()) if not one.over}
+                self._given_up[span.scope] = {admission, *others}
             if counts and not admission.sent:
                 span.attempts -= 1
         raise self._late(

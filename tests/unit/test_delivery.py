@@ -300,3 +300,17 @@ async def test_a_look_up_of_a_write_that_does_not_end_says_nothing_and_a_later_o
 async def after(seconds, act):
     await anyio.sleep(seconds)
     act()
+
+
+async def test_a_look_up_does_not_wait_for_what_goes_on_in_the_background():
+    class Busy(Outlasting):
+        async def record_event(self, event):
+            self.shielded.begin("background", lambda: self.store(event))
+            raise ConnectionResetError("lost")
+
+    adapter = Busy("keyed")
+    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(query_s=1.0)) as slot:
+        with anyio.fail_after(0.9):
+            assert await slot.find_event(event()) is None
+            await slot.record_event(event())
+        adapter.go_on.set()
