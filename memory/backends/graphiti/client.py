@@ -315,15 +315,8 @@ class NativeGraph(GraphLookups):
 
     async def search(self, query: str, limit: int) -> SearchResults:
         """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
-        # A search that is cancelled leaves coroutines behind that nobody awaits, and Python warns of each.
-        return await self._calls.run(
-            None,
-            lambda: self.graphiti.search_(
-                query,
-                config=self._recipe(limit),
-                group_ids=[self.group_id],
-                search_filter=self._filter,
-            ),
+        return await self.graphiti.search_(
+            query, config=self._recipe(limit), group_ids=[self.group_id], search_filter=self._filter
         )
 
     def _recipe(self, limit: int) -> SearchConfig:

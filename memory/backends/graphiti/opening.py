@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import inspect
 import os
 import re
 import warnings
+from collections.abc import Coroutine
 from typing import Any
 
 from memory.adapter import PluginLoadError, environment_kept, quiet_loggers
@@ -15,6 +18,7 @@ from memory.backends.graphiti.stores import store_module
 __all__ = ["import_sdk"]
 
 _TELEMETRY = "GRAPHITI_TELEMETRY_ENABLED"
+_GATHERING = ("graphiti_core.search.search", "graphiti_core.cross_encoder.openai_reranker_client")
 _MODULES = ("memory.backends.graphiti.models", "memory.backends.graphiti.client")
 
 
@@ -38,6 +42,9 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"pip install 'memslot[{extra}]'"
             ) from error
     _make_linear()
+    for name in _GATHERING:
+        module: Any = importlib.import_module(name)
+        module.semaphore_gather = _gather
     quiet_loggers("graphiti_core")
 
 
@@ -49,3 +56,17 @@ def _make_linear() -> None:
     module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
     native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
     module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
+
+
+async def _gather(*calls: Coroutine[Any, Any, Any], **limits: Any) -> list[Any]:
+    """Graphiti's own, of a search's parts; given up, it would leave some that Python warns were never awaited."""
+    from graphiti_core.helpers import semaphore_gather
+
+    try:
+        found: list[Any] = await semaphore_gather(*calls, **limits)
+        return found
+    except asyncio.CancelledError:
+        for call in calls:
+            if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
+                call.close()
+        raise

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +155,27 @@ async def test_a_test_session_begins_when_given_up_writes_have_ended(
                 await anyio.sleep(0.05)
                 go_on.set()
         assert set((await listed(slot, "count")).values()) == {0}
+
+
+async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    given_up = 0
+    async with opened(llm, tmp_path, recipe="combined") as slot:
+        await slot.record_event(event("I keep my passport in the drawer."))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            for steps in range(30):
+                search = asyncio.ensure_future(slot.retrieve(ask("passport")))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                given_up += search.cancel()
+                with suppress(asyncio.CancelledError):
+                    await search
+            gc.collect()
+        assert given_up > 10, "or this test proves nothing"
+        assert [str(one.message) for one in warned] == []
+        assert await found(slot, "passport")
 
 
 async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: ScriptedLLM) -> None:
