@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,32 +101,15 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
         """``group_id``; also the name of the scope's directory."""
         return {"group_id": group_of(scope)}
 
-    @asynccontextmanager
-    async def graph(
-        self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False
-    ) -> AsyncIterator[NativeGraph]:
+    def graph(self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False) -> _InUse:
         """The scope's open graph, which stays open meanwhile; cleared where it cannot be opened otherwise.
 
         Where open graphs hold memory, writes wait for writes of other scopes once so many are under way as may
         stay open, and reads for reads: a write may take as long as its model, and no read is to wait for that.
         """
-        place = self._places[writing]
-        with queued(last=False):
-            await place.acquire()
-        try:
-            graph = await self._graph(group_of(scope), clearing)
-            graph.users += 1
-            try:
-                yield graph
-            except NotSaved as failed:
-                cause = failed.__cause__ or failed
-                failure = normalise_error(cause, backend_name=self.backend_name, operation="the write")
-                failure.sent = False  # also where a model's answer was lost: nothing is stored
-                raise failure from cause
-            finally:
-                graph.users -= 1
-        finally:
-            place.release()
+        return _InUse(
+            self._places[writing], lambda: self._graph(group_of(scope), clearing), self.backend_name
+        )
 
     async def _graph(self, group_id: str, clearing: bool) -> NativeGraph:
         if group_id not in self._graphs:
@@ -329,6 +311,46 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
             steps = (*(graph.close for graph in graphs), self._ending.idle)
             self._closing = asyncio.ensure_future(release(*steps, self._store.aclose, self._models.aclose))
         await asyncio.shield(self._closing)
+
+
+class _InUse:
+    """Around the use of a graph: a class, as a generator of this kind costs a search more than its rows.
+
+    Args:
+        place: held meanwhile.
+        opened: gives the graph.
+        backend_name: for errors.
+    """
+
+    def __init__(
+        self, place: anyio.Semaphore, opened: Callable[[], Awaitable[NativeGraph]], backend_name: str
+    ) -> None:
+        self._place = place
+        self._opened = opened
+        self._name = backend_name
+
+    async def __aenter__(self) -> NativeGraph:
+        if self._place.value:
+            self._place.acquire_nowait()
+        else:
+            with queued(last=False):
+                await self._place.acquire()
+        try:
+            self._graph = await self._opened()
+        except BaseException:
+            self._place.release()
+            raise
+        self._graph.users += 1
+        return self._graph
+
+    async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        self._graph.users -= 1
+        self._place.release()
+        if isinstance(error, NotSaved):
+            cause = error.__cause__ or error
+            failure = normalise_error(cause, backend_name=self._name, operation="the write")
+            failure.sent = False  # also where a model's answer was lost: nothing is stored
+            raise failure from cause
 
 
 def _in_batches(options: GraphitiOptions) -> bool:

@@ -42,7 +42,7 @@ class GraphLookups:
     async def events_of(self, edges: Iterable[Any]) -> Mapping[str, str | None]:
         """Event ids by episode uuid, at least of these facts; one query for episodes of earlier processes."""
         unknown = {episode for edge in edges for episode in edge.episodes if episode not in self._events}
-        for episode in await self.episodes(sorted(unknown)):
+        for episode in await self.episodes(sorted(unknown)) if unknown else ():
             self.remember(episode.uuid, event_id_of(episode.source_description))
         return self._events
 
