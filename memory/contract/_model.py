@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, ValidationError
 
@@ -47,6 +47,15 @@ class Frozen(BaseModel, metaclass=_Meta):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     _error: ClassVar[type[MemslotError]] = InputError
+
+    def __copy__(self) -> Self:
+        """As pydantic's, which asks the module copy four times; every call of a slot makes several copies."""
+        made, put = type(self).__new__(type(self)), object.__setattr__
+        put(made, "__dict__", self.__dict__.copy())
+        put(made, "__pydantic_fields_set__", self.__pydantic_fields_set__.copy())
+        put(made, "__pydantic_extra__", None)
+        put(made, "__pydantic_private__", None)
+        return made
 
 
 def _check_id(value: str) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
+from typing import TypeVar
 
 __all__ = ["LlmUse", "count_llm_call"]
 
 _current: ContextVar[LlmUse | None] = ContextVar("memslot_llm_use", default=None)
 _lock = Lock()
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -21,12 +22,11 @@ class LlmUse:
     calls: int = 0
     tokens: int | None = 0
 
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count the calls made within, in tasks and threads begun there included."""
+    async def counted(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call, and count what is called within, in tasks and threads begun there included."""
         token = _current.set(self)
         try:
-            yield
+            return await call()
         finally:
             _current.reset(token)
 

@@ -270,8 +270,8 @@ class Rules:
             if not span.attempts:
                 span.begin()
                 span.attempts = 1
-            with anyio.move_on_after(deadline_s), span.llm.counting():
-                told = await admission.run(native)
+            with anyio.move_on_after(deadline_s):
+                told = await span.llm.counted(lambda: admission.run(native))
                 if answer is None or isinstance(told, answer):
                     return told
                 raise BackendProtocolError(
