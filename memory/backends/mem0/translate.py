@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from memory import InputError, MemoryEvent
@@ -140,7 +139,7 @@ def _epoch_clauses(where: str, clauses: Mapping[str, Any]) -> dict[str, float]:
 def _value(where: str, operator: str, value: Any, profile: StoreProfile) -> Any:
     if operator in _RANGES:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number and not (profile.iso_ranges and _is_iso(value)):
+        if not number and not (profile.iso_ranges and parse_time(value, naive_is_utc=True)):
             kinds = "numbers or ISO 8601 dates" if profile.iso_ranges else "numbers"
             raise InputError(f"{where}: this store compares {kinds} only; filter by timestamp for time")
         return value
@@ -157,14 +156,6 @@ def _value(where: str, operator: str, value: Any, profile: StoreProfile) -> Any:
     if profile.bool_text:
         items = [str(item).lower() if isinstance(item, bool) else item for item in items]
     return items if isinstance(value, list) else items[0]
-
-
-def _is_iso(value: Any) -> bool:
-    try:
-        datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def to_entry(row: Mapping[str, Any]) -> ContextEntry:
