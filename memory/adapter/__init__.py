@@ -75,6 +75,7 @@ from memory.contract.receipts import (
 from memory.contract.scope import IdAlphabet, ScopeEncoder
 from memory.contract.tokens import Utf8TokenCounter
 from memory.contract.usage import count_llm_call
+from memory.plugins.endpoint import LEXICAL_OR_BLOCK, ModelEndpoint
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CAPABILITIES",
     "FILTER_OPERATORS",
+    "LEXICAL_OR_BLOCK",
     "AdapterSettings",
     "AdapterTraits",
     "AwareDatetime",
@@ -111,6 +113,7 @@ __all__ = [
     "LifecycleError",
     "MemoryAdapter",
     "ModeReceipt",
+    "ModelEndpoint",
     "NativeMutationReceipt",
     "NativeQueryResult",
     "NativeWorker",

@@ -113,8 +113,7 @@ class Models:
         client = AsyncOpenAI(
             api_key=model.key(),
             base_url=model.base_url or OPENAI_URL,
-            timeout=0.9 * deadline_s / (model.max_retries + 1),
-            max_retries=model.max_retries,
+            **model.limits(deadline_s),
         )
         self._http.append(counted_openai(client))
         return self._http[-1]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import DataPath, PluginOptions, Public
+from memory.adapter import LEXICAL_OR_BLOCK, DataPath, ModelEndpoint, PluginOptions, Public
 from memory.backends.graphiti.types import EdgeRule, TypeName, TypeSource, check_names
 
 __all__ = ["Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
@@ -23,17 +23,11 @@ LEXICAL_DIMENSIONS = 1024
 OPENAI_URL = "https://api.openai.com/v1"
 
 
-class GraphitiModel(PluginOptions):
+class GraphitiModel(ModelEndpoint):
     """A model behind an OpenAI-compatible endpoint."""
 
     model: Public[str]
     """Model name."""
-    base_url: Public[str] | None = None
-    """Endpoint, such as ``http://localhost:8000/v1``. Default: OpenAI's."""
-    api_key: SecretStr | None = None
-    """Write ``${OPENAI_API_KEY}``, not the key itself. Default: that variable; unused with a ``base_url``."""
-    max_retries: int = Field(default=0, ge=0)
-    """Retries of a failed call within the slot's deadline. Safe: nothing is stored before the last answer."""
 
     def effective(self) -> Mapping[str, Any]:
         """The endpoint that is asked."""
@@ -115,11 +109,11 @@ class GraphitiOptions(PluginOptions):
     )
     """The extracting model, required: any OpenAI-compatible endpoint; the key is ``$OPENAI_API_KEY`` unless
     ``api_key`` is given."""
-    embedder: Literal["lexical"] | GraphitiModel = "lexical"
+    embedder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
     """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
     dimensions: int = Field(default=LEXICAL_DIMENSIONS, ge=64)
     """Vector length."""
-    cross_encoder: Literal["lexical"] | GraphitiModel = "lexical"
+    cross_encoder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
     """Used by the ``cross_encoder`` recipes only. A model is asked once per passage and must give logprobs."""
     driver: Driver = "kuzu"
     """The graph database: Kuzu inside this process, one database per scope; ``falkordb``, one graph per scope; or
@@ -169,13 +163,6 @@ class GraphitiOptions(PluginOptions):
     """Least score after reranking. Default: 0, and -2 for mmr, whose scores go below zero."""
     only_valid: bool = False
     """Leave out facts that have been invalidated."""
-
-    @field_validator("embedder", "cross_encoder", mode="before")
-    @classmethod
-    def _known(cls, value: object) -> object:
-        if isinstance(value, str) and value != "lexical":
-            raise ValueError("is unknown; write lexical, or a block such as {model: ..., base_url: ...}")
-        return value
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:

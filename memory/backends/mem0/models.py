@@ -84,16 +84,13 @@ class Models:
 
 
 def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
-    """Give an openai-like client our deadline; its own is 600 s, three times over."""
+    """Give an openai-like client our deadline."""
     from openai import OpenAI
 
     client: Any = getattr(part, "client", None)
     if not hasattr(client, "with_options"):
         return part
-    options: dict[str, Any] = {
-        "timeout": 0.9 * deadline_s / (model.max_retries + 1),
-        "max_retries": model.max_retries,
-    }
+    options = model.limits(deadline_s)
     native = model.native()["config"]
     if model.provider == "openai" and os.environ.get("OPENROUTER_API_KEY"):
         # mem0 sends everything there once that variable exists; what is configured comes first.

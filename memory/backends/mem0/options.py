@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from memory import ConfigError
-from memory.adapter import DataPath, IdAlphabet, PluginOptions, Public
+from memory.adapter import LEXICAL_OR_BLOCK, DataPath, IdAlphabet, ModelEndpoint, PluginOptions, Public
 
 __all__ = ["STORES", "Mem0Model", "Mem0Options", "NativePart", "StoreProfile", "store_profile"]
 
@@ -103,19 +103,13 @@ class NativePart(PluginOptions):
         return {"provider": self.provider, "config": dict(self.config)}
 
 
-class Mem0Model(NativePart):
+class Mem0Model(NativePart, ModelEndpoint):
     """A language or embedding model, with shortcuts for OpenAI-compatible endpoints."""
 
     provider: Public[str] = "openai"
     """mem0's name of the provider; ``openai`` serves every OpenAI-compatible endpoint."""
     model: Public[str] | None = None
     """Model name; mem0's default for the provider otherwise."""
-    base_url: Public[str] | None = None
-    """Endpoint, such as ``http://localhost:8000/v1``."""
-    api_key: SecretStr | None = None
-    """Write ``${OPENAI_API_KEY}``, not the key itself."""
-    max_retries: int = Field(default=0, ge=0)
-    """Retries by the openai client within the slot's deadline. Safe: nothing is stored before the answer."""
 
     def effective(self) -> Mapping[str, Any]:
         """The endpoint that the openai client falls back to."""
@@ -140,7 +134,7 @@ class Mem0Options(PluginOptions):
     stored verbatim."""
     llm: Mem0Model | None = None
     """The extracting model, e.g. ``{model: gpt-4.1-mini, api_key: "${OPENAI_API_KEY}"}``."""
-    embedder: Literal["lexical"] | Mem0Model = "lexical"
+    embedder: Annotated[Literal["lexical"] | Mem0Model, LEXICAL_OR_BLOCK] = "lexical"
     """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
     dimensions: int | None = Field(default=None, gt=0)
     """Vector length. Default: 1024 for lexical, 1536 for openai; required for other embedders."""
@@ -176,15 +170,6 @@ class Mem0Options(PluginOptions):
     """mem0's run_id. Default: ``{run_id}:{backend_namespace}:{agent_id}``, absent fields at the end left out."""
     allow_sharing: bool = False
     """Accept templates that leave out a scope field, so that scopes share memory."""
-
-    @field_validator("embedder", mode="before")
-    @classmethod
-    def _known_embedder(cls, value: Any) -> Any:
-        if isinstance(value, str) and value != "lexical":
-            raise ValueError(
-                "is not a known embedder; write lexical, or a block such as {model: ..., base_url: ...}"
-            )
-        return value
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:

@@ -31,7 +31,7 @@ def create(tmp_path: Path, **block: Any) -> Any:
     [
         ({"top_kk": 3}, r"\.top_kk: is not a known field; did you mean top_k\?"),
         ({"infer": True}, r"infer: true needs an llm.*add llm"),
-        ({"embedder": "lexicl"}, r"embedder: is not a known embedder; write lexical"),
+        ({"embedder": "lexicl"}, r"embedder: is unknown; write lexical"),
         ({"embedder": {"provider": "huggingface"}}, r"dimensions is required"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
         ({"top_k": 0}, r"top_k: .*greater than 0"),
