@@ -367,7 +367,7 @@ async def test_a_set_up_in_an_outage_of_the_embedder_costs_no_open_slot_its_cana
     memos_rig_process: MemosProcess,
 ) -> None:
     def canaries() -> list[tuple[Any, ...]]:
-        return [row for row in memos_rig_process.memories() if row[1].strip('"') == CANARY.cube_id]
+        return [row for row in memos_rig_process.memories() if row[1].strip('"') == CANARY]
 
     async with opened(memos_rig_process) as memory:
         good = canaries()

@@ -48,7 +48,7 @@ from memory.adapter import (
 from memory.backends.memos.answers import Item, by_id, changed_within, event_ids, metadata_of, to_entries
 from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.client import Native
-from memory.backends.memos.ids import MemosScope, home_of
+from memory.backends.memos.ids import home_of
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Readiness, Status, Written
 from memory.backends.memos.translate import OPERATORS, Requests, dropped_roles
@@ -108,7 +108,7 @@ class MemosAdapter(SequentialBulk):
         self._options = options
         self._transport = transport
         self._native = Native(transport, Requests(options))
-        self._shared = tuple(map(MemosScope, options.writable_cubes))
+        self._shared = options.writable_cubes
         self._readiness = Readiness(self._native, options, self._shared)
         self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._checking = anyio.Lock()
@@ -116,7 +116,7 @@ class MemosAdapter(SequentialBulk):
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The cube, which is also the user: the server knows no other boundary."""
-        return {"cube_id": home_of(scope).cube_id}
+        return {"cube_id": home_of(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Cubes need no making. The first call sees whether the server stores, finds, filters and tells of tasks.
@@ -157,7 +157,7 @@ class MemosAdapter(SequentialBulk):
         home = home_of(event.scope)
         return await self.shielded.run(home, lambda: self._add(event, home))
 
-    async def _add(self, event: MemoryEvent, home: MemosScope) -> WriteReceipt:
+    async def _add(self, event: MemoryEvent, home: str) -> WriteReceipt:
         """Send it to cube after cube, up to one that fails; the status is the least certain of all.
 
         Where the scope's own cube fails, that is raised, and the event is sent to no other.
@@ -173,7 +173,7 @@ class MemosAdapter(SequentialBulk):
                 except BackendError as error:
                     failed, what = True, "may or may not be" if error.ambiguous else "not"
                     said = (f"{what} stored there: {error}",)
-            told = tuple(f"cube {place.cube_id}: {warning}" for warning in said if warning != _REPLACED)
+            told = tuple(f"cube {place}: {warning}" for warning in said if warning != _REPLACED)
             outcomes.append((status, ids, told))
         return self.receipt(
             event,
@@ -183,7 +183,7 @@ class MemosAdapter(SequentialBulk):
             warnings=[warning for _, _, said in outcomes for warning in said],
         )
 
-    async def _add_to(self, place: MemosScope, event: MemoryEvent, home: MemosScope) -> Outcome:
+    async def _add_to(self, place: str, event: MemoryEvent, home: str) -> Outcome:
         written = Written(event.event_id, event.session_id, place)
         self._readiness.wrote(home, written)  # even where the answer is lost
         try:
@@ -193,7 +193,7 @@ class MemosAdapter(SequentialBulk):
                 self._readiness.refused(home, written)
             raise
 
-    async def _added(self, written: Written, event: MemoryEvent, home: MemosScope) -> Outcome:
+    async def _added(self, written: Written, event: MemoryEvent, home: str) -> Outcome:
         options = self._options
         memories = await self._native.add(event, home, written.place)
         written = replace(written, added=memories)
@@ -288,7 +288,7 @@ class MemosAdapter(SequentialBulk):
         data = await self._native.search(request, home)
         if not to_entries(data):
             data = await self._nothing(request, home, data)
-        entries = to_entries(data, [cube for cube in self._options.readable_cubes if cube != home.cube_id])
+        entries = to_entries(data, [cube for cube in self._options.readable_cubes if cube != home])
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,
@@ -301,7 +301,7 @@ class MemosAdapter(SequentialBulk):
             ),
         )
 
-    async def _nothing(self, request: RetrieveRequest, home: MemosScope, data: Any) -> Any:
+    async def _nothing(self, request: RetrieveRequest, home: str, data: Any) -> Any:
         """Whether there is nothing to find, or the search failed; asked again once the server has recovered."""
         if await self._canary.probe("search"):
             data = await self._native.search(request, home)
@@ -348,7 +348,7 @@ class MemosAdapter(SequentialBulk):
             raw = dict(Counter(map(str, kinds)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
-    async def _own(self, home: MemosScope, native_id: str) -> tuple[MemosScope, Item]:
+    async def _own(self, home: str, native_id: str) -> tuple[str, Item]:
         """The memory and its cube, looked for in those of the scope: the routes by id answer for every cube."""
         item = (await self._native.listing(home, native_id)).get(native_id)
         if item is not None:

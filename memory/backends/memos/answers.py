@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from memory.adapter import BackendProtocolError, ContextEntry, expect, parse_time
-from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
 __all__ = [
@@ -154,9 +153,9 @@ def _info(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return info if isinstance(info, dict) else {key: metadata[key] for key in flat if key in metadata}
 
 
-def is_by(home: MemosScope, item: Item) -> bool:
+def is_by(home: str, item: Item) -> bool:
     """Whether a memory of a cube that scopes share is what this scope wrote."""
-    return _info(metadata_of(item)).get(WRITER) == home.cube_id
+    return _info(metadata_of(item)).get(WRITER) == home
 
 
 def event_ids(item: Item) -> tuple[str, ...]:

@@ -17,14 +17,13 @@ from memory import BackendUnavailable, ConfigError
 from memory.adapter import ShieldedCalls
 from memory.backends.memos.answers import metadata_of, relativity_of
 from memory.backends.memos.client import Native
-from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import native_filter
 
 __all__ = ["CANARY", "Canary", "unfound_by"]
 
-CANARY = MemosScope("memslot-canary")  # the cube of a scope has a "." or "_" in its name
-_EMPTY = MemosScope("memslot-empty")
+CANARY = "memslot-canary"  # the cube of a scope has a "." or "_" in its name
+_EMPTY = "memslot-empty"
 _TEXT = "This memory shows memslot that writing and searching work."
 _CONTEXT = "memslot-canary"
 _UNRANKED = {
@@ -184,7 +183,7 @@ class Canary:
             return unfound_by(mode)
         return _LOST
 
-    async def _found(self, home: MemosScope = CANARY, context: str | None = None) -> bool:
+    async def _found(self, home: str = CANARY, context: str | None = None) -> bool:
         where = None
         if context is not None:
             where = native_filter({"context": {"eq": context}}, self.options.graph_db)

@@ -19,7 +19,6 @@ from memory.backends.memos.answers import (
     is_by,
     task_states,
 )
-from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.translate import Body, Requests
 from memory.backends.memos.transport import Transport
 
@@ -40,15 +39,15 @@ class Native:
         answer = await self.transport.call("health", {})
         return answer if isinstance(answer, dict) else {}
 
-    async def add(self, event: MemoryEvent, home: MemosScope, place: MemosScope) -> tuple[Added, ...]:
+    async def add(self, event: MemoryEvent, home: str, place: str) -> tuple[Added, ...]:
         """``/product/add`` to one cube; empty where MemOS kept nothing."""
         return added(await self.transport.call("add", self.requests.add(event, home, place)))
 
-    async def note(self, text: str, home: MemosScope, info: dict[str, str]) -> tuple[Added, ...]:
+    async def note(self, text: str, home: str, info: dict[str, str]) -> tuple[Added, ...]:
         """``/product/add`` of a text as it is."""
         return added(await self.transport.call("add", self.requests.note(text, home, info)))
 
-    async def search(self, request: RetrieveRequest, home: MemosScope, mode: str | None = None) -> Any:
+    async def search(self, request: RetrieveRequest, home: str, mode: str | None = None) -> Any:
         """``/product/search``: the groups; by default in the configured mode."""
         body = self.requests.search(request, home, mode)
         return data_of(await self.transport.call("search", body), "search")
@@ -56,7 +55,7 @@ class Native:
     async def found(
         self,
         text: str,
-        home: MemosScope,
+        home: str,
         *,
         session_id: str | None = None,
         where: Body | None = None,
@@ -66,25 +65,23 @@ class Native:
         body = self.requests.ask(text, home, session_id=session_id, where=where, mode=mode)
         return by_id(data_of(await self.transport.call("search", body), "search"), "search")
 
-    async def groups(self, home: MemosScope, native_id: str | None = None) -> Any:
+    async def groups(self, home: str, native_id: str | None = None) -> Any:
         """``/product/get_memory``: the cube's memories in their groups, or at least the one of ``native_id``."""
         body = self.requests.listing(home, native_id=native_id)
         return data_of(await self.transport.call("get_memory", body), "get_memory")
 
-    async def listing(self, home: MemosScope, native_id: str | None = None) -> dict[str, Item]:
+    async def listing(self, home: str, native_id: str | None = None) -> dict[str, Item]:
         """The memories of :meth:`groups`, each once: PostgreSQL puts every memory into every group."""
         return by_id(await self.groups(home, native_id), "get_memory")
 
-    async def stored(self, home: MemosScope, place: MemosScope) -> Mapping[str, Item]:
+    async def stored(self, home: str, place: str) -> Mapping[str, Item]:
         """What a scope has in a cube, by id: all of its own cube, of a shared one what it has written."""
         rows = await self.listing(place)
         if place == home:
             return rows
         return {one: item for one, item in rows.items() if is_by(home, item)}
 
-    async def clear(
-        self, home: MemosScope, shared: Sequence[MemosScope]
-    ) -> tuple[int, bool, tuple[str, ...]]:
+    async def clear(self, home: str, shared: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
         """Delete all of a cube, and in those that scopes share what is its alone; look whether it is gone.
 
         MemOS' own answer is wrong more often than not.
@@ -110,20 +107,18 @@ class Native:
             removed += len(mine) - len(after)
             gone = gone and after.keys().isdisjoint(alone)
             if merged := len(mine) - len(alone):
-                left.append(
-                    f"{merged} memories in the shared cube {place.cube_id}, made of more than one event"
-                )
+                left.append(f"{merged} memories in the shared cube {place}, made of more than one event")
         return removed, gone, tuple(left)
 
-    async def delete(self, native_ids: Sequence[str], home: MemosScope) -> Any:
+    async def delete(self, native_ids: Sequence[str], home: str) -> Any:
         """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""
         return await self.transport.call("delete_memory", self.requests.delete(native_ids, home))
 
-    async def feedback(self, feedback: MemoryFeedback, home: MemosScope) -> tuple[str, ...]:
+    async def feedback(self, feedback: MemoryFeedback, home: str) -> tuple[str, ...]:
         """``/product/feedback``, carried out: ids of the memories it changed."""
         return feedback_ids(await self.transport.call("feedback", self.requests.feedback(feedback, home)))
 
-    async def busy(self, homes: Sequence[MemosScope]) -> int:
+    async def busy(self, homes: Sequence[str]) -> int:
         """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
         if not self.requests.options.redis:
             return await self.busy_for_all()
@@ -134,6 +129,6 @@ class Native:
         """Tasks of all users that wait or run."""
         return count_busy(await self.transport.call("all_status", {}))
 
-    async def tasks(self, home: MemosScope) -> dict[str, str]:
+    async def tasks(self, home: str) -> dict[str, str]:
         """State of each task of a user; always empty without Redis."""
-        return task_states(await self.transport.call("task_status", {"user_id": home.user_id}))
+        return task_states(await self.transport.call("task_status", {"user_id": home}))

@@ -18,7 +18,6 @@ from memory import BackendError, BackendReadiness
 from memory.adapter import BackendProtocolError
 from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextracted, untouched
 from memory.backends.memos.client import Native
-from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.options import MemosOptions
 
 __all__ = ["Status", "Readiness", "Written"]
@@ -42,7 +41,7 @@ class Written:
 
     event_id: str
     session_id: str
-    place: MemosScope
+    place: str
     added: tuple[Added, ...] = ()
 
 
@@ -52,27 +51,25 @@ class Readiness:
 
     native: Native
     options: MemosOptions
-    shared: Sequence[MemosScope]
+    shared: Sequence[str]
     # By cube and event: not yet seen stored and found.
-    _open: dict[MemosScope, dict[tuple[MemosScope, str], Written]] = field(default_factory=dict)
-    _old_failures: dict[MemosScope, frozenset[str]] = field(default_factory=dict)
-    _unreconciled: dict[MemosScope, object] = field(
-        default_factory=dict
-    )  # each write leaves a mark of its own
+    _open: dict[str, dict[tuple[str, str], Written]] = field(default_factory=dict)
+    _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
+    _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
 
-    async def begin(self, home: MemosScope) -> None:
+    async def begin(self, home: str) -> None:
         """A new or an emptied scope: what failed before is not held against what will be written."""
         self._open.pop(home, None)
         self._unreconciled.pop(home, None)
         if self.options.redis:
             self._old_failures[home] = await self._failures(home)
 
-    async def meet(self, home: MemosScope) -> None:
+    async def meet(self, home: str) -> None:
         """:meth:`begin`, but for a scope that is known already."""
         if self.options.redis and home not in self._old_failures:
             await self.begin(home)
 
-    def forget(self, home: MemosScope, place: MemosScope, item: Item) -> None:
+    def forget(self, home: str, place: str, item: Item) -> None:
         """This memory shall be gone: whether its event is stored is no question any more."""
         waiting = self._open.get(home, {})
         made_of = {
@@ -83,17 +80,17 @@ class Readiness:
         for event_id in made_of.union(event_ids(item)):
             waiting.pop((place, event_id), None)
 
-    def wrote(self, home: MemosScope, written: Written | None = None) -> None:
+    def wrote(self, home: str, written: Written | None = None) -> None:
         """Something was sent: the scheduler may be at work on it, and readiness is about it."""
         self._unreconciled[written.place if written else home] = object()
         if written is not None:
             self._open.setdefault(home, {})[written.place, written.event_id] = written
 
-    def refused(self, home: MemosScope, written: Written) -> None:
+    def refused(self, home: str, written: Written) -> None:
         """This event was certainly not stored in that cube."""
         self._open.get(home, {}).pop((written.place, written.event_id), None)
 
-    async def idle(self, timeout_s: float, homes: Sequence[MemosScope] | None = None) -> bool:
+    async def idle(self, timeout_s: float, homes: Sequence[str] | None = None) -> bool:
         """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
         with anyio.move_on_after(timeout_s):
             pause = _FIRST_PAUSE_S
@@ -107,7 +104,7 @@ class Readiness:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return False
 
-    async def _busy(self, homes: Sequence[MemosScope]) -> int:
+    async def _busy(self, homes: Sequence[str]) -> int:
         """Tasks under way. The local queue counts none while it hands one over, so none is looked at twice."""
         busy = await self.native.busy(homes)
         if busy or self.options.redis or self._unreconciled.keys().isdisjoint(homes):
@@ -115,13 +112,13 @@ class Readiness:
         await anyio.sleep(_SECOND_LOOK_S)
         return await self.native.busy(homes)
 
-    def _reconcile(self, homes: Sequence[MemosScope], before: Mapping[MemosScope, object]) -> None:
+    def _reconcile(self, homes: Sequence[str], before: Mapping[str, object]) -> None:
         """Nothing is under way for them, but what was written since they were asked about."""
         for home in homes:
             if home in before and self._unreconciled.get(home) is before[home]:
                 del self._unreconciled[home]
 
-    async def ask(self, home: MemosScope) -> BackendReadiness:
+    async def ask(self, home: str) -> BackendReadiness:
         """The scope's state now."""
         before, places = dict(self._unreconciled), (home, *self.shared)
         busy = await self._busy(places)
@@ -169,7 +166,7 @@ class Readiness:
         why = f"it is not among the first {len(found)} found" if found else _LOST
         return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
-    async def _judge(self, home: MemosScope) -> BackendReadiness:
+    async def _judge(self, home: str) -> BackendReadiness:
         """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
         detail = "nothing is stored"
         failed: list[str] = []
@@ -188,7 +185,7 @@ class Readiness:
                 (unknown, untold, f"{untold} memories are {_UNTOUCHED}"),
                 (unknown, crowded, f"{crowded} events are stored, and not among the first memories found"),
             )
-            where = "" if place == home else f"in the shared cube {place.cube_id}: "
+            where = "" if place == home else f"in the shared cube {place}: "
             for found, count, told in problems:
                 if count:
                     found.append(where + told)
@@ -198,7 +195,7 @@ class Readiness:
             return BackendReadiness(state=state, detail="; ".join(failed + unknown))
         return BackendReadiness(state="ready", detail=detail)
 
-    async def _shared_rows(self, home: MemosScope, place: MemosScope) -> Mapping[str, Item]:
+    async def _shared_rows(self, home: str, place: str) -> Mapping[str, Item]:
         """What the events in question became in a shared cube, which may be large: searched for, at last listed."""
         rows: dict[str, Item] = {}
         for written in self._waiting(home, place):
@@ -211,15 +208,13 @@ class Readiness:
                 rows |= mine
         return rows
 
-    def _waiting(self, home: MemosScope, place: MemosScope) -> list[Written]:
+    def _waiting(self, home: str, place: str) -> list[Written]:
         return [written for written in self._open.get(home, {}).values() if written.place == place]
 
     def _untold(self, item: Item) -> bool:
         return self.options.async_mode == "async" and untouched(item)
 
-    async def _unfound(
-        self, home: MemosScope, place: MemosScope, stored: Mapping[str, Item]
-    ) -> tuple[int, int, int]:
+    async def _unfound(self, home: str, place: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
         """Events of which a cube stores nothing; those not among what is found; whether nothing is found at all.
 
         What was written by others is one question, as no search is wasted on each of it.
@@ -252,7 +247,7 @@ class Readiness:
             lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), place)
         return gone, 0 if lost else crowded, lost
 
-    async def _failures(self, home: MemosScope) -> frozenset[str]:
+    async def _failures(self, home: str) -> frozenset[str]:
         return frozenset(task for task, state in (await self.native.tasks(home)).items() if state == "failed")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from memory import InputError, MemoryEvent, MemoryFeedback, Message, RetrieveRequest
 from memory.adapter import without_nul
-from memory.backends.memos.ids import MemosScope
 from memory.backends.memos.options import GraphDb, MemosOptions
 
 __all__ = ["EVENT_KEYS", "OPERATORS", "WRITER", "Requests", "dropped_roles"]
@@ -41,16 +40,16 @@ class Requests:
 
     options: MemosOptions
 
-    def add(self, event: MemoryEvent, home: MemosScope, place: MemosScope | None = None) -> Body:
+    def add(self, event: MemoryEvent, home: str, place: str | None = None) -> Body:
         """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``.
 
         ``place``, a cube that scopes share, is written by its own user, as any cube, and told whose event it is.
         """
         options, place = self.options, place or home
-        writer = {} if place == home else {WRITER: home.cube_id}
+        writer = {} if place == home else {WRITER: home}
         body: Body = {
-            "user_id": place.user_id,
-            "writable_cube_ids": [place.cube_id],
+            "user_id": place,
+            "writable_cube_ids": [place],
             "session_id": event.session_id,
             "task_id": event.event_id,
             "async_mode": options.async_mode,
@@ -65,19 +64,19 @@ class Requests:
             body["mode"] = options.mode
         return without_nul(body)
 
-    def note(self, text: str, home: MemosScope, info: Mapping[str, str]) -> Body:
+    def note(self, text: str, home: str, info: Mapping[str, str]) -> Body:
         """``APIADDRequest`` of a text kept as it is, at once: the canary."""
         return {
-            "user_id": home.user_id,
-            "writable_cube_ids": [home.cube_id],
-            "session_id": home.cube_id,
+            "user_id": home,
+            "writable_cube_ids": [home],
+            "session_id": home,
             "async_mode": "sync",
             "mode": "fast",
             "messages": [{"role": "user", "content": text}],
             "info": dict(info),
         }
 
-    def feedback(self, feedback: MemoryFeedback, home: MemosScope) -> Body:
+    def feedback(self, feedback: MemoryFeedback, home: str) -> Body:
         """``APIFeedbackRequest``, answered once carried out. A history may come as ``metadata["history"]``."""
         history = feedback.metadata.get("history")
         said = [feedback.content, *([feedback.corrected_answer] if feedback.corrected_answer else [])]
@@ -85,8 +84,8 @@ class Requests:
         rest = {key: value for key, value in feedback.metadata.items() if key != "history"}
         return without_nul(
             {
-                "user_id": home.user_id,
-                "writable_cube_ids": [home.cube_id],
+                "user_id": home,
+                "writable_cube_ids": [home],
                 "session_id": feedback.session_id,
                 "task_id": feedback.feedback_id,
                 "async_mode": "sync",
@@ -99,7 +98,7 @@ class Requests:
             }
         )
 
-    def search(self, request: RetrieveRequest, home: MemosScope, mode: str | None = None) -> Body:
+    def search(self, request: RetrieveRequest, home: str, mode: str | None = None) -> Body:
         """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
 
         The cubes are the scope's own and the configured ones.
@@ -118,13 +117,13 @@ class Requests:
             where=native_filter(request.where, self.options.graph_db) if self.options.filters else None,
             mode=mode,
         )
-        body["readable_cube_ids"] = list(dict.fromkeys((home.cube_id, *self.options.readable_cubes)))
+        body["readable_cube_ids"] = list(dict.fromkeys((home, *self.options.readable_cubes)))
         return without_nul(body)
 
     def ask(
         self,
         query: str,
-        home: MemosScope,
+        home: str,
         *,
         session_id: str | None = None,
         most: int | None = None,
@@ -139,8 +138,8 @@ class Requests:
 
         return {
             "query": query,
-            "user_id": home.user_id,
-            "readable_cube_ids": [home.cube_id],
+            "user_id": home,
+            "readable_cube_ids": [home],
             "session_id": session_id,
             "mode": mode or options.search_mode,
             "top_k": most or options.top_k,
@@ -163,11 +162,11 @@ class Requests:
             "neighbor_discovery": False,
         }
 
-    def listing(self, home: MemosScope, *, native_id: str | None = None) -> Body:
+    def listing(self, home: str, *, native_id: str | None = None) -> Body:
         """``GetMemoryRequest``: all of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
         by_id = {"and": [{"id": native_id}]} if native_id is not None and self.options.filters else None
         return {
-            "mem_cube_id": home.cube_id,
+            "mem_cube_id": home,
             "user_id": None,
             "include_preference": True,
             "include_tool_memory": True,
@@ -178,14 +177,14 @@ class Requests:
         }
 
     @staticmethod
-    def clear(home: MemosScope) -> Body:
+    def clear(home: str) -> Body:
         """``DeleteMemoryRequest`` for all of one cube. Without the cube, MemOS would delete in every cube."""
-        return {"writable_cube_ids": [home.cube_id], "user_id": home.user_id}
+        return {"writable_cube_ids": [home], "user_id": home}
 
     @staticmethod
-    def delete(native_ids: Sequence[str], home: MemosScope) -> Body:
+    def delete(native_ids: Sequence[str], home: str) -> Body:
         """``DeleteMemoryRequest`` for single memories; MemOS does not ask whose they are."""
-        return {"writable_cube_ids": [home.cube_id], "memory_ids": list(native_ids)}
+        return {"writable_cube_ids": [home], "memory_ids": list(native_ids)}
 
 
 def native_message(message: Message, event: MemoryEvent, number: int) -> Body:

@@ -12,7 +12,6 @@ import httpx
 
 __all__ = [
     "Answer",
-    "Deviation",
     "NotRun",
     "Problem",
     "Row",
@@ -52,14 +51,6 @@ class Row:
     status: Status
     why: str = ""
     ours: bool = False
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """A way in which nodes are known to differ: the problem it shows as, word for word, and the reason."""
-
-    problem: str
-    reason: str
 
 
 class Problem(Exception):
@@ -148,7 +139,7 @@ async def outcome(
     group: str,
     run: Awaitable[None],
     *,
-    deviation: Deviation | None = None,
+    deviation: tuple[str, str] | None = None,
     ours: bool = False,
 ) -> Row:
     """Await a vector's run and say how it came out."""
@@ -157,8 +148,8 @@ async def outcome(
     except NotRun as reason:
         return Row(vector_id, group, Status.NOT_RUN, str(reason), ours)
     except Problem as problem:
-        if deviation is not None and deviation.problem == str(problem):
-            return Row(vector_id, group, Status.DEVIATION, f"{problem}: {deviation.reason}", ours)
+        if deviation is not None and deviation[0] == str(problem):
+            return Row(vector_id, group, Status.DEVIATION, ": ".join(deviation), ours)
         return Row(vector_id, group, Status.FAILED, str(problem), ours)
     except httpx.HTTPError as error:
         return Row(vector_id, group, Status.FAILED, f"no answer ({type(error).__name__})", ours)

@@ -219,7 +219,7 @@ def opened_while_down(double):
     """A slot that has written nothing itself; its canary answers_probe, the scope's memories have no vector."""
     double.model.embedder_down = False
     for row in double.model.rows:
-        row.embedded = row.cube_id == CANARY.cube_id
+        row.embedded = row.cube_id == CANARY
     return opened(double)
 
 
@@ -253,7 +253,7 @@ async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double
     async with opened(double, idle_timeout_s=5) as slot:
         double.faults.add("lost", endpoint="POST /product/add")
         assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
-        (raw,) = (row for row in double.model.rows if row.cube_id != CANARY.cube_id)
+        (raw,) = (row for row in double.model.rows if row.cube_id != CANARY)
         await slot.set_mode(AdapterMode(read_only=True))
         assert raw not in double.model.rows
 

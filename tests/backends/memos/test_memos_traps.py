@@ -83,7 +83,7 @@ async def test_an_open_slot_stores_a_canary_anew_where_it_cannot_be_found(double
         assert (await slot.health()).status == "unavailable"
         assert (await ask(slot)).entries == ()
         (good,) = double.model.rows
-        assert (good.cube_id, good.embedded) == (CANARY.cube_id, True)
+        assert (good.cube_id, good.embedded) == (CANARY, True)
         assert (await slot.health()).status == "ok"
         double.model.rows.clear()
         assert (await ask(slot)).entries == ()
@@ -188,7 +188,7 @@ async def test_the_canary_is_stored_once_for_all_and_looked_for_once_by_a_slot(d
             asked = len(double.requests)
             await slot.setup_scope(BOB)
             assert len(double.requests) == asked
-    assert [row.cube_id for row in double.model.rows] == [CANARY.cube_id]
+    assert [row.cube_id for row in double.model.rows] == [CANARY]
 
 
 async def test_health_before_any_setup_is_degraded_and_writes_nothing(double):
