@@ -147,19 +147,19 @@ class HonchoAdapter(HonchoRecords):
         for event in events:
             if event.event_id in doubtful:
                 stored[event.event_id] = await home.stored(event.session_id, event.event_id)
-        for batch in _batches(events, said, stored):
+        for batch in _batches(said, stored):
             try:
                 ids = await home.add(batch)
             except Exception as error:
                 failure = normalise_error(
                     error, backend_name=self.backend_name, operation="Session.add_messages"
                 )
-                failure.sent = failure.sent or any(stored[event.event_id] for event, _ in batch)
+                failure.sent = failure.sent or any(stored[part.event.event_id] for part in batch)
                 done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]
                 failure.receipts = tuple(self._receipt(event, stored) for event in done)
                 raise failure from (error.__cause__ if failure is error else error)
-            for (event, part), native_id in zip(batch, ids, strict=True):
-                stored[event.event_id][part.key] = native_id
+            for part, native_id in zip(batch, ids, strict=True):
+                stored[part.event.event_id][part.key] = native_id
         return [self._receipt(event, stored) for event in events]
 
     def _receipt(
@@ -312,15 +312,13 @@ class HonchoAdapter(HonchoRecords):
 
 
 def _batches(
-    events: Sequence[MemoryEvent],
-    said: Mapping[str, list[Part]],
-    stored: Mapping[str, Mapping[tuple[int, int], str]],
-) -> Iterator[list[tuple[MemoryEvent, Part]]]:
+    said: Mapping[str, list[Part]], stored: Mapping[str, Mapping[tuple[int, int], str]]
+) -> Iterator[list[Part]]:
     """What is not stored yet, session by session and in order, as many messages as a call takes."""
-    sessions: dict[str, list[tuple[MemoryEvent, Part]]] = {}
-    for event in events:
-        todo = [(event, part) for part in said[event.event_id] if part.key not in stored[event.event_id]]
-        sessions.setdefault(event.session_id, []).extend(todo)
+    sessions: dict[str, list[Part]] = {}
+    for event_id, parts in said.items():
+        todo = [part for part in parts if part.key not in stored[event_id]]
+        sessions.setdefault(parts[0].event.session_id, []).extend(todo)
     for parts in sessions.values():
         for start in range(0, len(parts), MAX_ROWS):
             yield parts[start : start + MAX_ROWS]

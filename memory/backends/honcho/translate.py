@@ -47,12 +47,14 @@ class Part:
     """One message for Honcho: a message of an event, or a piece of it.
 
     Attributes:
+        event: whose part it is.
         role: of the message, which decides on the peer.
         key: position of the message in the event, and of the piece in the message.
         content: at most :data:`MAX_CONTENT` characters.
         metadata: what Honcho keeps with it.
     """
 
+    event: MemoryEvent
     role: str
     key: tuple[int, int]
     content: str
@@ -82,7 +84,7 @@ def event_parts(event: MemoryEvent) -> list[Part]:
         pieces = split_text(message.content, f"MemoryEvent.messages.{position}.content")
         for number, piece in enumerate(pieces):
             part = {"part": f"{number + 1}/{len(pieces)}"} if len(pieces) > 1 else {}
-            parts.append(Part(message.role, (position, number), piece, {**metadata, **part}))
+            parts.append(Part(event, message.role, (position, number), piece, {**metadata, **part}))
     return parts
 
 

@@ -11,7 +11,7 @@ import anyio
 from honcho import Peer, Session
 from honcho.api_types import PeerConfig
 
-from memory import MemoryEvent, MemoryScope
+from memory import MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected, unless_missing, without_nul
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import IDS
@@ -83,15 +83,15 @@ class HonchoScope:
         """Who speaks in a role."""
         return {"user": self.peer_id, "assistant": self._options.assistant_peer}.get(role, OTHERS_PEER)
 
-    async def add(self, batch: Sequence[tuple[MemoryEvent, Part]]) -> list[str]:
+    async def add(self, batch: Sequence[Part]) -> list[str]:
         """``session.add_messages`` of at most a hundred parts of one session: their ids. Makes what is missing."""
         await self.watch.begin()
-        session_id, roles = batch[0][0].session_id, [part.role for _, part in batch]
+        session_id, roles = batch[0].event.session_id, [part.role for part in batch]
         peers = {role: await self._peer(self.peer_of(role)) for role in set(roles)}
         session = await self._open_session(session_id)
         messages = [
-            peers[part.role].message(part.content, metadata=part.metadata, created_at=event.timestamp)
-            for event, part in batch
+            peers[part.role].message(part.content, metadata=part.metadata, created_at=part.event.timestamp)
+            for part in batch
         ]
         seen = sum(self.peer_of(role) in self.observed for role in roles)
         try:
