@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import httpx
 from signet_support import BASE
-from turn_support import until
+from slot_support import until
 
 from memory import MemoryScope, MemorySlot, Message
 from memory.runtime.agent import AgentSettings

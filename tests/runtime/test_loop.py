@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from turn_support import ADA, Moody, forever
+from slot_support import Obedient, forever
+from turn_support import ADA
 
 from memory import BackendUnavailable, InputError, MemorySlot, Message
 from memory.contract.errors import BackendRejected
@@ -33,12 +34,14 @@ SEARCH = ToolCall(id="c1", name="memory_search", arguments={"query": "tea"})
 
 
 @pytest.fixture
-def backend() -> Moody:
-    return Moody()
+def backend() -> Obedient:
+    obedient = Obedient()
+    obedient.names_sessions = True
+    return obedient
 
 
 @pytest.fixture
-async def memory(backend: Moody) -> AsyncIterator[TurnMemory]:
+async def memory(backend: Obedient) -> AsyncIterator[TurnMemory]:
     policy = TurnPolicy(exclude_session=True, recall_s=20)
     async with MemorySlot(backend, scope=ADA) as slot, TurnMemory(slot, policy) as opened:
         yield opened
@@ -58,7 +61,7 @@ async def say(of: AgentSession, text: str, **options: Any) -> AgentOutput:
     return (await of.turn(UserTurn(content=text), **options)).output
 
 
-async def test_a_turn_goes_in_the_contracts_order(memory: TurnMemory, backend: Moody) -> None:
+async def test_a_turn_goes_in_the_contracts_order(memory: TurnMemory, backend: Obedient) -> None:
     earlier = session(memory, "Noted.")
     await say(earlier, "I like oolong tea.")
     await earlier.end()
@@ -104,9 +107,9 @@ async def test_the_loop_keeps_the_conversation_and_the_memory_leaves_it_out(memo
     assert "<memory-context" not in (options.system_prompt or "")
 
 
-async def test_a_write_delays_no_token(memory: TurnMemory, backend: Moody) -> None:
+async def test_a_write_delays_no_token(memory: TurnMemory, backend: Obedient) -> None:
     gate = anyio.Event()
-    backend.writes = [gate.wait]
+    backend.next_write = [gate.wait]
     now, pieces = session(memory, "First answer.", "Second answer."), []
 
     async def emit(output: AgentOutput) -> None:
@@ -120,7 +123,7 @@ async def test_a_write_delays_no_token(memory: TurnMemory, backend: Moody) -> No
     assert await now.end()
 
 
-async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: Moody) -> None:
+async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: Obedient) -> None:
     backend.always = ConnectionRefusedError("down")
     now = session(memory, "Hello.")
     report = await now.turn(UserTurn(content="hi"))
@@ -140,7 +143,7 @@ async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: 
     ],
 )
 async def test_a_model_that_gives_no_answer_ends_no_session(
-    memory: TurnMemory, backend: Moody, line: Any
+    memory: TurnMemory, backend: Obedient, line: Any
 ) -> None:
     now = session(memory, line, "Better.")
     output = await say(now, "hi")
@@ -237,7 +240,7 @@ class Lines(CommandLine):
         super().__init__(read, self.out)
 
 
-async def test_a_command_line_session_runs_to_its_end(memory: TurnMemory, backend: Moody) -> None:
+async def test_a_command_line_session_runs_to_its_end(memory: TurnMemory, backend: Obedient) -> None:
     channel, closed = Lines("\n", "hi there\n", "bye\n"), []
     assert isinstance(channel, Channel)
     channel.on_close(lambda: closed.append(1))
@@ -266,7 +269,9 @@ async def test_http_turns_are_streams_of_events(memory: TurnMemory) -> None:
         await events(channel, "anybody?")
 
 
-async def test_a_client_that_goes_away_mid_stream_stops_nothing(memory: TurnMemory, backend: Moody) -> None:
+async def test_a_client_that_goes_away_mid_stream_stops_nothing(
+    memory: TurnMemory, backend: Obedient
+) -> None:
     channel = HttpChannel(backlog=1)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_session, session(memory, "one two three four five", "Bye."), channel)
@@ -282,7 +287,9 @@ async def test_a_client_that_goes_away_mid_stream_stops_nothing(memory: TurnMemo
     ]
 
 
-async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(memory: TurnMemory, backend: Moody) -> None:
+async def test_a_closed_pipe_ends_the_session_and_keeps_the_turn(
+    memory: TurnMemory, backend: Obedient
+) -> None:
     class Broken(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -331,7 +338,7 @@ class Endless(ScriptedProvider):
             await anyio.sleep(0.001)
 
 
-async def test_a_model_that_never_ends_its_answer_is_cut_off(memory: TurnMemory, backend: Moody) -> None:
+async def test_a_model_that_never_ends_its_answer_is_cut_off(memory: TurnMemory, backend: Obedient) -> None:
     talk = AgentSession(Endless(), memory, settings=SessionSettings(turn_s=0.1))
     shown: list[str] = []
 

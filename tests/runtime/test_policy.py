@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from turn_support import ADA, BOB, Moody, Sink, event, forever, until
+from slot_support import Obedient, Sink, forever, until
+from turn_support import ADA, BOB, event
 
 from memory import (
     AdapterMode,
@@ -28,8 +29,10 @@ DOWN = ConnectionRefusedError("down")
 
 
 @pytest.fixture
-def adapter() -> Moody:
-    return Moody()
+def adapter() -> Obedient:
+    obedient = Obedient()
+    obedient.names_sessions = True
+    return obedient
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def sink() -> Sink:
 
 
 @pytest.fixture
-async def slot(adapter: Moody, sink: Sink) -> AsyncIterator[MemorySlot]:
+async def slot(adapter: Obedient, sink: Sink) -> AsyncIterator[MemorySlot]:
     limits = Deadlines(write_s=20, retrieve_s=20, close_s=5)
     async with MemorySlot(adapter, scope=ADA, deadlines=limits, trace_sink=sink) as opened:
         sink.clear()
@@ -81,7 +84,7 @@ async def test_a_turn_is_recorded_and_recalled(slot: MemorySlot) -> None:
 
 @pytest.mark.parametrize("deaf", [False, True])
 async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
-    slot: MemorySlot, adapter: Moody, sink: Sink, deaf: bool
+    slot: MemorySlot, adapter: Obedient, sink: Sink, deaf: bool
 ) -> None:
     gate = anyio.Event()
 
@@ -89,7 +92,7 @@ async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
         with anyio.CancelScope(shield=deaf):
             await gate.wait()
 
-    adapter.reads = [hang]
+    adapter.next_read = [hang]
     async with TurnMemory(slot, TurnPolicy(recall_s=0.2)) as memory:
         recall = await memory.recall("tea?", session_id="s")
         assert isinstance(recall.failure, BackendTimeout)
@@ -101,7 +104,7 @@ async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
         assert (await memory.recall("tea?", session_id="s")).failure is None
 
 
-async def test_a_recall_that_came_too_late_is_given_up(slot: MemorySlot, adapter: Moody) -> None:
+async def test_a_recall_that_came_too_late_is_given_up(slot: MemorySlot, adapter: Obedient) -> None:
     given_up = anyio.Event()
 
     async def hang() -> None:
@@ -110,17 +113,17 @@ async def test_a_recall_that_came_too_late_is_given_up(slot: MemorySlot, adapter
         finally:
             given_up.set()
 
-    adapter.reads = [hang]
+    adapter.next_read = [hang]
     async with TurnMemory(slot, TurnPolicy(recall_s=0.05)) as memory:
         await memory.recall("tea?", session_id="s")
         with anyio.fail_after(10):
             await given_up.wait()
 
 
-async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Moody) -> None:
+async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Obedient) -> None:
     async with TurnMemory(slot) as memory:
         nothing = await memory.recall("tea?", session_id="s")
-        adapter.reads = [DOWN]
+        adapter.next_read = [DOWN]
         failed = await memory.recall("tea?", session_id="s")
     assert nothing.section == failed.section == ""
     assert nothing.failure is None
@@ -128,8 +131,8 @@ async def test_empty_and_failed_do_not_look_alike(slot: MemorySlot, adapter: Moo
     assert isinstance(failed.failure, BackendUnavailable)
 
 
-async def test_raise_passes_the_failure_on(slot: MemorySlot, adapter: Moody) -> None:
-    adapter.reads = [DOWN, forever]
+async def test_raise_passes_the_failure_on(slot: MemorySlot, adapter: Obedient) -> None:
+    adapter.next_read = [DOWN, forever]
     async with TurnMemory(slot, TurnPolicy(on_failure="raise", recall_s=0.05)) as memory:
         with pytest.raises(BackendUnavailable):
             await memory.recall("tea?", session_id="s")
@@ -143,11 +146,11 @@ async def test_a_hosts_own_mistake_costs_no_turn_and_opens_no_circuit(slot: Memo
         assert isinstance((await memory.recall(None, session_id="s")).failure, InputError)  # type: ignore[arg-type]
         assert isinstance((await memory.recall("a\ud800", session_id="s")).failure, InputError)
         assert memory.status()["recall_circuit"] == "closed"
-    async with MemorySlot(Moody()) as bare, TurnMemory(bare) as memory:
+    async with MemorySlot(Obedient()) as bare, TurnMemory(bare) as memory:
         assert isinstance((await memory.recall("tea?", session_id="s")).failure, ScopeError)
 
 
-async def test_of_nothing_nothing_is_asked(slot: MemorySlot, adapter: Moody) -> None:
+async def test_of_nothing_nothing_is_asked(slot: MemorySlot, adapter: Obedient) -> None:
     async with TurnMemory(slot) as memory:
         for said in ("", " \n", '<memory-context backend="x">old</memory-context>'):
             recall = await memory.recall(said, session_id="s")
@@ -167,8 +170,8 @@ async def test_the_current_session_is_left_out_where_the_host_replays_it(slot: M
         assert "fact 1" in whole.section
 
 
-async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: Moody, sink: Sink) -> None:
-    adapter.reads = [forever]
+async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: Obedient, sink: Sink) -> None:
+    adapter.next_read = [forever]
     async with TurnMemory(slot, TurnPolicy(recall_s=20, open_after=1)) as memory:
         with anyio.move_on_after(0.01):
             await memory.recall("tea?", session_id="s")
@@ -177,9 +180,9 @@ async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: M
         assert (await memory.recall("tea?", session_id="s")).failure is None
 
 
-async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot, adapter: Moody) -> None:
+async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot, adapter: Obedient) -> None:
     gate = anyio.Event()
-    adapter.set_ups = [gate.wait]
+    adapter.next_setup = [gate.wait]
     async with TurnMemory(slot, TurnPolicy(recall_s=0.02)) as memory:
         assert isinstance((await memory.recall("tea?", session_id="s", scope=BOB)).failure, BackendTimeout)
         gate.set()
@@ -192,7 +195,7 @@ async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot,
 
 
 async def test_after_failures_in_a_row_the_memory_is_left_alone(
-    slot: MemorySlot, adapter: Moody, clock: Clock, caplog: pytest.LogCaptureFixture
+    slot: MemorySlot, adapter: Obedient, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     adapter.always = DOWN
     async with TurnMemory(slot, TurnPolicy(open_after=3, pause_s=30)) as memory:
@@ -218,12 +221,14 @@ async def test_after_failures_in_a_row_the_memory_is_left_alone(
         assert memory.status()["recall_circuit"] == "closed"
 
 
-async def test_a_half_open_circuit_lets_one_through(slot: MemorySlot, adapter: Moody, clock: Clock) -> None:
-    adapter.reads = [DOWN]
+async def test_a_half_open_circuit_lets_one_through(
+    slot: MemorySlot, adapter: Obedient, clock: Clock
+) -> None:
+    adapter.next_read = [DOWN]
     async with TurnMemory(slot, TurnPolicy(open_after=1, pause_s=1)) as memory:
         await memory.recall("tea?", session_id="s")
         clock.now, gate = 2, anyio.Event()
-        adapter.reads = [gate.wait]
+        adapter.next_read = [gate.wait]
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(lambda: memory.recall("tea?", session_id="s"))
@@ -233,7 +238,7 @@ async def test_a_half_open_circuit_lets_one_through(slot: MemorySlot, adapter: M
         assert memory.status()["recall_circuit"] == "closed"
 
 
-async def test_what_is_refused_says_nothing_of_the_next(slot: MemorySlot, adapter: Moody) -> None:
+async def test_what_is_refused_says_nothing_of_the_next(slot: MemorySlot, adapter: Obedient) -> None:
     adapter.always = Refused()
     async with TurnMemory(slot, TurnPolicy(open_after=2)) as memory:
         for _ in range(4):
@@ -242,8 +247,8 @@ async def test_what_is_refused_says_nothing_of_the_next(slot: MemorySlot, adapte
         assert memory.status()["recall_circuit"] == "closed"
 
 
-async def test_a_failure_between_successes_opens_nothing(slot: MemorySlot, adapter: Moody) -> None:
-    adapter.reads = [DOWN, None, DOWN, None, DOWN]
+async def test_a_failure_between_successes_opens_nothing(slot: MemorySlot, adapter: Obedient) -> None:
+    adapter.next_read = [DOWN, None, DOWN, None, DOWN]
     async with TurnMemory(slot, TurnPolicy(open_after=2)) as memory:
         for _ in range(5):
             await memory.recall("tea?", session_id="s")
@@ -254,9 +259,9 @@ async def test_a_failure_between_successes_opens_nothing(slot: MemorySlot, adapt
 # -- writing --------------------------------------------------------------------------------------------
 
 
-async def test_a_write_delays_nobody_and_is_drained_on_closing(slot: MemorySlot, adapter: Moody) -> None:
+async def test_a_write_delays_nobody_and_is_drained_on_closing(slot: MemorySlot, adapter: Obedient) -> None:
     gate = anyio.Event()
-    adapter.writes = [gate.wait]
+    adapter.next_write = [gate.wait]
     async with TurnMemory(slot) as memory:
         for number in range(20):
             assert await memory.record(event(number))
@@ -267,20 +272,20 @@ async def test_a_write_delays_nobody_and_is_drained_on_closing(slot: MemorySlot,
     assert memory.status()["recorded"] == 20
 
 
-async def test_one_persons_slow_write_does_not_hold_up_another(slot: MemorySlot, adapter: Moody) -> None:
+async def test_one_persons_slow_write_does_not_hold_up_another(slot: MemorySlot, adapter: Obedient) -> None:
     gate = anyio.Event()
-    adapter.writes = [gate.wait]
+    adapter.next_write = [gate.wait]
     async with TurnMemory(slot) as memory:
         await memory.record(event(1))
-        await until(lambda: adapter.tried == ["e1"])
+        await until(lambda: adapter.calls == ["e1"])
         await memory.record(event(2, BOB))
         await until(lambda: [row.event_id for row in adapter.rows] == ["e2"])
         gate.set()
 
 
-async def test_the_order_of_a_scope_is_that_of_handing_over(slot: MemorySlot, adapter: Moody) -> None:
+async def test_the_order_of_a_scope_is_that_of_handing_over(slot: MemorySlot, adapter: Obedient) -> None:
     """Also where the queue is full, and where a write has to be repeated."""
-    adapter.writes = [DOWN]
+    adapter.next_write = [DOWN]
     adapter.always = lambda: anyio.sleep(0.001)
     async with TurnMemory(slot, TurnPolicy(queue_size=3, queue_wait_s=30)) as memory:
         async with anyio.create_task_group() as tasks:
@@ -299,26 +304,28 @@ async def _recorded(memory: TurnMemory, one: MemoryEvent) -> None:
     assert await memory.record(one)
 
 
-async def test_what_was_certainly_not_sent_goes_again_in_its_place(slot: MemorySlot, adapter: Moody) -> None:
-    adapter.writes = [DOWN]
+async def test_what_was_certainly_not_sent_goes_again_in_its_place(
+    slot: MemorySlot, adapter: Obedient
+) -> None:
+    adapter.next_write = [DOWN]
     async with TurnMemory(slot) as memory:
         await memory.record(event(1))
         await memory.record(event(2))
         assert await memory.drain(20)
-    assert adapter.tried == ["e1", "e1", "e2"]
+    assert adapter.calls == ["e1", "e1", "e2"]
     assert [row.event_id for row in adapter.rows] == ["e1", "e2"]
 
 
-async def test_what_may_be_stored_is_not_sent_twice(slot: MemorySlot, adapter: Moody) -> None:
-    adapter.writes = [ConnectionResetError("lost")]
+async def test_what_may_be_stored_is_not_sent_twice(slot: MemorySlot, adapter: Obedient) -> None:
+    adapter.next_write = [ConnectionResetError("lost")]
     async with TurnMemory(slot) as memory:
         await memory.record(event(1))
         assert await memory.drain(20)
         assert memory.status()["unknown"] == 1
-    assert adapter.tried == ["e1"]
+    assert adapter.calls == ["e1"]
 
 
-async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adapter: Moody) -> None:
+async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adapter: Obedient) -> None:
     async with TurnMemory(slot) as memory:
         assert await memory.record(event(1))
         assert not await memory.record(event(1))
@@ -328,8 +335,10 @@ async def test_an_event_handed_over_twice_is_written_once(slot: MemorySlot, adap
     assert sorted(row.scope.persona_id for row in adapter.rows) == ["ada", "bob"]
 
 
-async def test_an_event_that_was_refused_may_be_handed_over_again(slot: MemorySlot, adapter: Moody) -> None:
-    adapter.writes = [Refused()]
+async def test_an_event_that_was_refused_may_be_handed_over_again(
+    slot: MemorySlot, adapter: Obedient
+) -> None:
+    adapter.next_write = [Refused()]
     async with TurnMemory(slot) as memory:
         await memory.record(event(1))
         await memory.drain(20)
@@ -338,9 +347,9 @@ async def test_an_event_that_was_refused_may_be_handed_over_again(slot: MemorySl
     assert [row.event_id for row in adapter.rows] == ["e1"]
 
 
-async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlot, adapter: Moody) -> None:
+async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlot, adapter: Obedient) -> None:
     gate = anyio.Event()
-    adapter.writes = [gate.wait]
+    adapter.next_write = [gate.wait]
     async with TurnMemory(slot, TurnPolicy(queue_size=2, queue_wait_s=0.02)) as memory:
         assert await memory.record(event(1))
         assert await memory.record(event(2))
@@ -354,9 +363,9 @@ async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlo
     assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3"]
 
 
-async def test_who_gets_a_place_does_not_wait_for_its_write(slot: MemorySlot, adapter: Moody) -> None:
+async def test_who_gets_a_place_does_not_wait_for_its_write(slot: MemorySlot, adapter: Obedient) -> None:
     first, second = anyio.Event(), anyio.Event()
-    adapter.writes = [first.wait, second.wait]
+    adapter.next_write = [first.wait, second.wait]
     async with TurnMemory(slot, TurnPolicy(queue_size=1, queue_wait_s=30)) as memory:
         await memory.record(event(1))
         async with anyio.create_task_group() as tasks:
@@ -369,7 +378,7 @@ async def test_who_gets_a_place_does_not_wait_for_its_write(slot: MemorySlot, ad
 
 
 async def test_a_full_queue_of_a_memory_that_is_down_makes_nobody_wait(
-    slot: MemorySlot, adapter: Moody
+    slot: MemorySlot, adapter: Obedient
 ) -> None:
     adapter.always = DOWN
     policy = TurnPolicy(queue_size=1, queue_wait_s=1000, open_after=1, pause_s=1000)
@@ -387,9 +396,9 @@ def test_only_what_certainly_was_not_sent_may_go_again() -> None:
     assert not writing._may_go_again(InputError("x"))
 
 
-async def test_a_place_that_becomes_free_is_taken(slot: MemorySlot, adapter: Moody) -> None:
+async def test_a_place_that_becomes_free_is_taken(slot: MemorySlot, adapter: Obedient) -> None:
     gate = anyio.Event()
-    adapter.writes = [gate.wait]
+    adapter.next_write = [gate.wait]
     policy = TurnPolicy(queue_size=1, queue_wait_s=30, on_failure="raise")
     async with TurnMemory(slot, policy) as memory:
         assert await memory.record(event(1))
@@ -402,10 +411,10 @@ async def test_a_place_that_becomes_free_is_taken(slot: MemorySlot, adapter: Moo
 
 
 async def test_an_event_whose_turn_was_cancelled_in_the_queue_is_taken_back(
-    slot: MemorySlot, adapter: Moody
+    slot: MemorySlot, adapter: Obedient
 ) -> None:
     gate = anyio.Event()
-    adapter.writes = [gate.wait]
+    adapter.next_write = [gate.wait]
     async with TurnMemory(slot, TurnPolicy(queue_size=1, queue_wait_s=30)) as memory:
         await memory.record(event(1))
         with anyio.move_on_after(0.01):
@@ -417,31 +426,33 @@ async def test_an_event_whose_turn_was_cancelled_in_the_queue_is_taken_back(
     assert [row.event_id for row in adapter.rows] == ["e1", "e2"]
 
 
-async def test_writes_wait_while_the_circuit_is_open(slot: MemorySlot, adapter: Moody, clock: Clock) -> None:
+async def test_writes_wait_while_the_circuit_is_open(
+    slot: MemorySlot, adapter: Obedient, clock: Clock
+) -> None:
     adapter.always = DOWN
     async with TurnMemory(slot, TurnPolicy(open_after=1, pause_s=0.2)) as memory:
         await memory.record(event(1))
         await until(lambda: memory.status()["write_circuit"] == "open")
-        tried = len(adapter.tried)
+        tried = len(adapter.calls)
         await memory.record(event(2, BOB))
         await anyio.sleep(0.6)  # longer than the pauses between attempts
-        assert len(adapter.tried) == tried
+        assert len(adapter.calls) == tried
         adapter.always = None
         clock.now = 1
         assert await memory.drain(20)
     assert sorted(row.event_id for row in adapter.rows) == ["e1", "e2"]
 
 
-async def test_closing_sends_what_waits_for_a_pause(slot: MemorySlot, adapter: Moody) -> None:
-    adapter.writes = [DOWN]
+async def test_closing_sends_what_waits_for_a_pause(slot: MemorySlot, adapter: Obedient) -> None:
+    adapter.next_write = [DOWN]
     async with TurnMemory(slot, TurnPolicy(open_after=5, pause_s=1000)) as memory:
         await memory.record(event(1))
-        await until(lambda: adapter.tried == ["e1"])
+        await until(lambda: adapter.calls == ["e1"])
     assert [row.event_id for row in adapter.rows] == ["e1"]
 
 
 async def test_closing_ends_although_the_memory_hangs_and_says_what_was_left(
-    slot: MemorySlot, adapter: Moody, caplog: pytest.LogCaptureFixture
+    slot: MemorySlot, adapter: Obedient, caplog: pytest.LogCaptureFixture
 ) -> None:
     adapter.always = forever
     memory = TurnMemory(slot, TurnPolicy(drain_s=0.05))
@@ -456,7 +467,7 @@ async def test_closing_ends_although_the_memory_hangs_and_says_what_was_left(
         await memory.record(event(9))
 
 
-async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adapter: Moody) -> None:
+async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adapter: Obedient) -> None:
     """The writers are nobody's children: what ends the host does not end them half-way."""
     adapter.always = lambda: anyio.sleep(0.01)
     async with anyio.create_task_group() as tasks:
@@ -472,7 +483,7 @@ async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adap
     assert [row.event_id for row in adapter.rows] == [f"e{number}" for number in range(5)]
 
 
-async def test_two_close_at_once(slot: MemorySlot, adapter: Moody) -> None:
+async def test_two_close_at_once(slot: MemorySlot, adapter: Obedient) -> None:
     adapter.always = lambda: anyio.sleep(0.01)
     memory = TurnMemory(slot)
     await memory.record(event(1))
@@ -482,7 +493,7 @@ async def test_two_close_at_once(slot: MemorySlot, adapter: Moody) -> None:
     assert len(adapter.rows) == 1
 
 
-async def test_read_only_is_counted_as_skipped(slot: MemorySlot, adapter: Moody) -> None:
+async def test_read_only_is_counted_as_skipped(slot: MemorySlot, adapter: Obedient) -> None:
     await slot.set_mode(AdapterMode(read_only=True))
     async with TurnMemory(slot) as memory:
         await memory.record(event(1))
@@ -492,7 +503,7 @@ async def test_read_only_is_counted_as_skipped(slot: MemorySlot, adapter: Moody)
 
 
 async def test_no_user_text_stands_in_status_or_log(
-    slot: MemorySlot, adapter: Moody, caplog: pytest.LogCaptureFixture
+    slot: MemorySlot, adapter: Obedient, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = "sk-planted-sentence"
     adapter.always = RuntimeError(secret)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from signet_support import BASE, PAIRS, Daemon, daemon, pair
-from turn_support import Moody, forever, until
+from slot_support import Obedient, forever, until
 
 from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, NativeMutationRequest
 from memory.adapter import BackendRejected, NativeMutationReceipt
@@ -545,8 +545,8 @@ async def test_a_body_that_never_ends_is_given_up() -> None:
 
 
 async def test_more_at_once_than_allowed_are_told_to_come_again() -> None:
-    backend = Moody()
-    backend.reads = [forever, forever]
+    backend = Obedient()
+    backend.next_read = [forever, forever]
     policy = TurnPolicy(recall_s=20, drain_s=5)
     async with daemon(backend, policy, limits=Limits(at_once=2)) as signet:
         body = {"harness": "t", "userMessage": "x"}
@@ -560,8 +560,8 @@ async def test_more_at_once_than_allowed_are_told_to_come_again() -> None:
 
 
 async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so() -> None:
-    backend = Moody()
-    backend.reads = [ConnectionRefusedError("down")]
+    backend = Obedient()
+    backend.next_read = [ConnectionRefusedError("down")]
     async with daemon(backend) as signet:
         answer = await signet.hook("user-prompt-submit", userMessage="tea?")
         assert (answer["inject"], answer["memoryCount"]) == ("", 0)
@@ -576,7 +576,7 @@ async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so() -> Non
 
 
 async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
-    async with daemon(Moody()) as plain:
+    async with daemon(Obedient()) as plain:
         _, stored = await plain.post("/api/memory/remember", {"content": "tea"})
         path = f"/api/memory/{stored['id']}"
         assert (await plain.send("GET", path))[1]["content"] == "tea"

@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from turn_support import ADA, BOB, Moody
+from slot_support import Obedient
+from turn_support import ADA, BOB
 
 from memory import AdapterMode, CapabilityNotSupported, ConfigError, MemorySlot
 from memory.adapter import Operation
@@ -151,7 +152,7 @@ async def test_another_scope_has_none_of_it(slot: MemorySlot) -> None:
 
 
 async def test_a_tool_is_offered_only_where_the_backend_has_it(slot: MemorySlot) -> None:
-    async with MemorySlot(Moody(), scope=ADA) as plain:
+    async with MemorySlot(Obedient(), scope=ADA) as plain:
         assert [tool.name for tool in memory_tools(plain)] == ["memory_search", "memory_store"]
     assert len(memory_tools(slot)) == 5
 

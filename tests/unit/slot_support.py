@@ -20,9 +20,12 @@ QUICK = Deadlines(write_s=0.05, retrieve_s=0.05, health_s=0.05, query_s=0.05, cl
 
 
 class Obedient(BaseAdapter):
-    """Stores rows in a list; ``next_write`` and ``next_read`` are raised, awaited or answered first."""
+    """Stores rows in a list. What ``next_write``, ``next_read`` and ``next_setup`` hold is raised or awaited first,
+    one for each call; then ``always``, where there is one.
+    """
 
     backend_name = "obedient"
+    names_sessions = False
 
     def __init__(self, **traits):
         self.traits = AdapterTraits(**traits)
@@ -30,17 +33,24 @@ class Obedient(BaseAdapter):
         self.calls = []
         self.next_write = []
         self.next_read = []
-        self.closed = 0
+        self.next_setup = []
+        self.always = None
+        self.set_up = []
+        self.asked = self.closed = 0
 
     def native_scope(self, scope):
         return {"id": scope.label}
 
     async def _obey(self, orders):
-        if orders:
-            order = orders.pop(0)
-            if isinstance(order, BaseException):
-                raise order
+        order = orders.pop(0) if orders else self.always
+        if isinstance(order, BaseException):
+            raise order
+        if order is not None:
             await order()
+
+    async def setup_scope(self, scope):
+        await self._obey(self.next_setup)
+        self.set_up.append(scope.persona_id)
 
     async def record_event(self, event):
         self.calls.append(event.event_id)
@@ -54,9 +64,15 @@ class Obedient(BaseAdapter):
         )
 
     async def retrieve(self, request):
+        self.asked += 1
         await self._obey(self.next_read)
         entries = tuple(
-            ContextEntry(message.content, native_id=event.event_id, scope_ids={"id": event.scope.label})
+            ContextEntry(
+                message.content,
+                native_id=event.event_id,
+                session_id=event.session_id if self.names_sessions else None,
+                scope_ids={"id": event.scope.label},
+            )
             for event in self.rows
             if event.scope == request.scope
             for message in event.messages
@@ -103,3 +119,10 @@ def ask(scope=ALICE, **fields):
 
 async def forever():
     await anyio.sleep_forever()
+
+
+async def until(true):
+    """Let others run until something holds; a test that never gets there fails by this limit."""
+    with anyio.fail_after(30):
+        while not true():  # noqa: ASYNC110
+            await anyio.sleep(0.001)
