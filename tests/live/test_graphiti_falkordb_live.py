@@ -33,6 +33,7 @@ from graphiti_support import (
     listed,
     mutate,
     opened,
+    reset_leaves_the_bystander,
     sources,
 )
 
@@ -244,14 +245,7 @@ async def test_custom_types(tmp_path: Path, llm: ScriptedLLM, server: dict[str, 
 
 async def test_reset_leaves_the_bystander(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server) as slot:
-        for scope in (ALICE, BOB):
-            await slot.record_event(event("I keep my passport in the drawer.", scope=scope))
-        before = await listed(slot, "count", BOB)
-        receipt = await slot.reset_scope(ALICE)
-        assert (receipt.verified, receipt.removed) == (True, 4)
-        assert set((await listed(slot, "count")).values()) == {0}
-        assert await listed(slot, "count", BOB) == before
-        assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
+        await reset_leaves_the_bystander(slot)
 
 
 async def test_removing_an_episode(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:

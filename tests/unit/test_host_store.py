@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_journal import other_database, spoil_page, spoil_version
+from test_journal import each_spoilt
 
 from memory import MemoryScope
 from memory.contract.errors import StoreError
@@ -91,17 +91,7 @@ def test_what_was_kept_outlives_a_kill(tmp_path: Path) -> None:
         store.close()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (spoil_version, "version 99"),
-        (spoil_page, "damaged"),
-        (lambda path: path.write_bytes(b"\0" * 8192), "damaged"),
-        (lambda path: path.write_bytes(b""), "emptied"),
-        (other_database, "no host store"),
-    ],
-    ids=["version", "torn", "zeros", "emptied", "other"],
-)
+@each_spoilt("host store")
 def test_a_spoilt_file_is_never_an_empty_store(tmp_path: Path, spoil, said: str, monkeypatch) -> None:
     monkeypatch.setattr("memory.slot.sqlite_file._BUSY_S", 0.05)
     path = tmp_path / "hosts.db"

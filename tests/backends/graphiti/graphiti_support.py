@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,10 @@ from memory.testing import FAKE_KEY, ScriptedLLM
 
 ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")
-START = datetime(2024, 1, 1, 12, tzinfo=UTC)
 NEEDS_GRAPHITI = pytest.mark.skipif(
     find_spec("graphiti_core") is None or find_spec("kuzu") is None,
     reason="graphiti-core[kuzu] is not installed",
 )
-_COUNT = itertools.count(1)
 
 
 def config(
@@ -102,6 +99,19 @@ async def sources(slot: MemorySlot, **fields: Any) -> Any:
     capability = slot.capability(SupportsProvenance)
     assert capability is not None
     return await capability.provenance(ProvenanceRequest(**{"scope": ALICE, **fields}))
+
+
+async def reset_leaves_the_bystander(slot: MemorySlot) -> None:
+    """Alice's scope is reset, Bob's stays; both are set up and empty."""
+    for scope in (ALICE, BOB):
+        await slot.record_event(event("I keep my passport in the drawer.", scope=scope))
+    before = await listed(slot, "count", BOB)
+    receipt = await slot.reset_scope(ALICE)
+    assert (receipt.verified, receipt.removed) == (True, 4)
+    assert set((await listed(slot, "count")).values()) == {0}
+    assert (await listed(slot, "edges"))["edges"] == []
+    assert await listed(slot, "count", BOB) == before
+    assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
 
 
 def faults_of(owner: str) -> Callable[[str], AbstractContextManager[None]]:

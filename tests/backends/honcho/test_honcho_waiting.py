@@ -94,13 +94,19 @@ async def test_a_session_that_is_held_back_is_pending_and_says_why() -> None:
             assert (await _wait(slot)).state == "ready"
 
 
-async def test_work_that_goes_on_is_pending(double: HonchoDouble) -> None:
-    double.model.derive_s = NEVER
-    async with slot_on(double, quiet_period_s=0.0) as slot:
+@pytest.mark.parametrize(
+    ("slow", "quiet_s", "said"),
+    [("derive_s", 0.0, "1 in progress"), ("enqueue_s", 0.01, "not in the queue yet")],
+)
+async def test_work_that_goes_on_is_pending_and_so_are_rows_that_are_late_whatever_the_quiet(
+    double: HonchoDouble, slow: str, quiet_s: float, said: str
+) -> None:
+    setattr(double.model, slow, NEVER)
+    async with slot_on(double, quiet_period_s=quiet_s) as slot:
         await slot.record_event(event(1))
         answer = await _wait(slot, 0.2)
         assert (answer.state, answer.pending_count) == ("pending", 1)
-        assert "1 in progress" in answer.detail
+        assert said in answer.detail
         assert "DERIVER" not in answer.detail
 
 
@@ -154,15 +160,6 @@ async def test_rows_purged_while_nothing_was_expected_are_no_doubt(
         monkeypatch.setattr("memory.backends.honcho.readiness._STALE_S", 0.0)
         await slot.record_event(event(2, "I like tea."))
         assert (await _wait(slot)).state == "ready"
-
-
-async def test_rows_that_are_late_are_pending_whatever_the_quiet(double: HonchoDouble) -> None:
-    double.model.enqueue_s = NEVER
-    async with slot_on(double, quiet_period_s=0.01) as slot:
-        await slot.record_event(event(1))
-        answer = await _wait(slot, 0.2)
-        assert (answer.state, answer.pending_count) == ("pending", 1)
-        assert "not in the queue yet" in answer.detail
 
 
 async def test_messages_that_never_entered_the_queue_are_never_ready(

@@ -5,7 +5,6 @@ No test imports mem0 before our factory has: what is imported first decides abou
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -14,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from said import said, wanted
 
@@ -33,7 +33,6 @@ ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")
 START = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 NEEDS_MEM0 = pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
-_COUNT = itertools.count(1)
 
 
 def config(data_dir: Path, *, deadlines: dict[str, float] | None = None, **options: Any) -> dict[str, Any]:
@@ -76,6 +75,25 @@ async def stored(slot: MemorySlot, scope: MemoryScope = ALICE) -> list[dict[str,
         await query.native_query(NativeQueryRequest(scope=scope, operation="list"))
     ).raw["results"]
     return rows
+
+
+PEOPLE = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
+
+
+async def lose_nothing(slot: MemorySlot, count: int) -> None:
+    """Write and read so many times at once, for all of ``PEOPLE``, and look for what each was told."""
+
+    async def one(number: int) -> None:
+        scope = PEOPLE[number % len(PEOPLE)]
+        await slot.record_event(event(f"I have {number} cats.", scope=scope))
+        await slot.retrieve(ask("cats", scope=scope))
+
+    async with anyio.create_task_group() as group:
+        for number in range(count):
+            group.start_soon(one, number)
+    for index, scope in enumerate(PEOPLE):
+        numbers = {int(row["memory"].split()[2]) for row in await stored(slot, scope)}
+        assert numbers == set(range(index, count, len(PEOPLE)))
 
 
 COLOURS = {"red": 1, "green": 2, "blue": 3}

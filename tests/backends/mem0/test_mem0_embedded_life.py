@@ -15,17 +15,18 @@ import anyio
 import pytest
 from mem0_support import (
     NEEDS_MEM0,
-    ask,
+    PEOPLE,
     config,
     event,
     found,
+    lose_nothing,
     mutate,
     native,
     opened,
     stored,
 )
 
-from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, open_memory
+from memory import BackendUnavailable, ConfigError, MemoryEvent, open_memory
 from memory.plugins.opening import build_slot
 
 pytestmark = NEEDS_MEM0
@@ -36,20 +37,8 @@ pytestmark = NEEDS_MEM0
 
 async def test_64_at_a_time_lose_nothing(tmp_path: Path) -> None:
     """Embedded Qdrant itself fails at this: 15 of 200 concurrent adds raised."""
-    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
-    async with opened(tmp_path, *scopes) as slot:
-
-        async def one(number: int) -> None:
-            scope = scopes[number % len(scopes)]
-            await slot.record_event(event(f"tea number {number}", scope=scope))
-            await slot.retrieve(ask("tea", scope=scope))
-
-        async with anyio.create_task_group() as group:
-            for number in range(64):
-                group.start_soon(one, number)
-        for index, scope in enumerate(scopes):
-            numbers = {int(row["memory"].split()[-1]) for row in await stored(slot, scope)}
-            assert numbers == set(range(index, 64, 8))
+    async with opened(tmp_path, *PEOPLE) as slot:
+        await lose_nothing(slot, 64)
 
 
 # -- life ---------------------------------------------------------------------------------------------------

@@ -9,13 +9,25 @@ from typing import Any
 
 import anyio
 import pytest
-from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, native, opened, stored
+from mem0_support import (
+    ALICE,
+    BOB,
+    NEEDS_MEM0,
+    PEOPLE,
+    START,
+    ask,
+    event,
+    found,
+    lose_nothing,
+    native,
+    opened,
+    stored,
+)
 
 from memory import (
     BackendError,
     BackendTimeout,
     BackendUnavailable,
-    MemoryScope,
     MemorySlot,
     Message,
     SupportsBulkIngest,
@@ -235,20 +247,8 @@ async def test_others_read_while_a_model_is_asked(tmp_path: Path, llm: ScriptedL
 
 
 async def test_many_at_a_time_lose_nothing_on_the_embedded_store(tmp_path: Path, llm: ScriptedLLM) -> None:
-    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
-    async with inferring(tmp_path, llm, *scopes, workers=8) as slot:
-
-        async def one(number: int) -> None:
-            scope = scopes[number % len(scopes)]
-            await slot.record_event(event(f"I have {number} cats.", scope=scope))
-            await slot.retrieve(ask("cats", scope=scope))
-
-        async with anyio.create_task_group() as group:
-            for number in range(32):
-                group.start_soon(one, number)
-        for index, scope in enumerate(scopes):
-            numbers = {int(row["memory"].split()[2]) for row in await stored(slot, scope)}
-            assert numbers == set(range(index, 32, 8))
+    async with inferring(tmp_path, llm, *PEOPLE, workers=8) as slot:
+        await lose_nothing(slot, 32)
 
 
 async def test_reset_forgets_the_recent_messages_too(tmp_path: Path, llm: ScriptedLLM) -> None:

@@ -16,7 +16,20 @@ from typing import Any
 
 import anyio
 import pytest
-from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, config, event, found, native, opened, stored
+from mem0_support import (
+    ALICE,
+    BOB,
+    NEEDS_MEM0,
+    PEOPLE,
+    START,
+    config,
+    event,
+    found,
+    lose_nothing,
+    native,
+    opened,
+    stored,
+)
 
 from memory import BackendUnavailable, InputError, MemoryScope, open_memory
 from memory.adapter import MemoryAdapter
@@ -188,20 +201,8 @@ async def test_iso_ranges_are_refused_with_another_way(tmp_path: Path, block: di
 
 
 async def test_64_at_a_time_lose_nothing(tmp_path: Path, block: dict[str, Any]) -> None:
-    scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(8)]
-    async with opened(tmp_path, *scopes, **block) as slot:
-
-        async def one(number: int) -> None:
-            scope = scopes[number % len(scopes)]
-            await slot.record_event(event(f"tea number {number}", scope=scope))
-            await slot.retrieve(ask("tea", scope=scope))
-
-        async with anyio.create_task_group() as group:
-            for number in range(64):
-                group.start_soon(one, number)
-        for index, scope in enumerate(scopes):
-            numbers = {int(row["memory"].split()[-1]) for row in await stored(slot, scope)}
-            assert numbers == set(range(index, 64, 8))
+    async with opened(tmp_path, *PEOPLE, **block) as slot:
+        await lose_nothing(slot, 64)
 
 
 async def test_several_processes_may_share_the_server(tmp_path: Path, block: dict[str, Any]) -> None:

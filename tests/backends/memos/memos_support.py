@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ from memory.backends.memos.translate import Requests
 ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")
 START = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
-_COUNT = itertools.count(1)
 
 
 def config(url: str, **block: Any) -> dict[str, Any]:
