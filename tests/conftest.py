@@ -75,10 +75,13 @@ def has_room(directory: Path) -> bool:
 
 
 def is_thorough(item: pytest.Item) -> bool:
-    """It is marked so, or runs on a second event loop, which the slot's own tests in ``unit`` show."""
+    """It is marked so, or named by its class, or runs on a second event loop, which ``unit`` shows."""
     call = getattr(item, "callspec", None)
     second_loop = call is not None and call.params.get("anyio_backend") == "trio"
-    return bool(item.get_closest_marker("thorough")) or (second_loop and UNIT not in item.path.parents)
+    named = getattr(item, "originalname", None) in getattr(getattr(item, "cls", None), "thorough", ())
+    return (
+        named or bool(item.get_closest_marker("thorough")) or (second_loop and UNIT not in item.path.parents)
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

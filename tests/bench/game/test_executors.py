@@ -81,6 +81,7 @@ def test_a_killed_worker_costs_its_cell_alone(here: Outcome, tmp_path: Path, kil
     assert told(again) == told(here)
 
 
+@pytest.mark.thorough
 def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
     here: Outcome, tmp_path: Path, killed_once: Path
 ) -> None:

@@ -69,15 +69,17 @@ def test_an_experiment_that_was_left_alone_agrees_with_itself(kept: Path) -> Non
     assert len(found.checked) == 6
 
 
+LONGER = {**SIZE, "sessions": 10, "tests": 2, "attributes": 4, "language": "zh"}
+
+
 @pytest.mark.parametrize(
     "more",
     [
-        {"keep_texts": False},
-        {"cs": [], "score_unknown": True},
-        {"game": {**SIZE, "sessions": 10, "tests": 2, "attributes": 4, "language": "zh"}, "replicates": 2},
-        {"memory": {"token_counter": "game_counter:count"}},
+        pytest.param({"keep_texts": False}, id="no texts"),
+        pytest.param({"memory": {"token_counter": "game_counter:count"}}, id="a counter of its own"),
+        pytest.param({"cs": [], "score_unknown": True}, id="other settings", marks=pytest.mark.thorough),
+        pytest.param({"game": LONGER, "replicates": 2}, id="Chinese, twice", marks=pytest.mark.thorough),
     ],
-    ids=["no texts", "other settings", "Chinese, twice", "a counter of its own"],
 )
 def test_other_experiments_agree_too(tmp_path: Path, more: dict[str, Any]) -> None:
     size = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
