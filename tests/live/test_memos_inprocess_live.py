@@ -42,6 +42,9 @@ async def live(drink):
     return state.state, drink in section
 
 told = [asyncio.run(live(drink)) for drink in ("oolong", "sencha")]
+for thread in threading.enumerate():  # anyio's ends just after its loop
+    if not thread.daemon and thread is not threading.main_thread():
+        thread.join(5)
 print(json.dumps({
     "told": told,
     "same": (logging.root.handlers, logging.root.level, dict(os.environ)) == before,
