@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_journal import each_spoilt
+from test_journal import each_spoilt, spoil_open
 
 from memory import MemoryScope
 from memory.contract.errors import StoreError
@@ -108,14 +107,7 @@ def test_a_file_spoilt_while_it_is_open_keeps_nothing_and_says_so(tmp_path: Path
     file = tmp_path / "hosts.db"
     store = HostStore("fake", file)
     store.put("note", ADA, [("a", {})])
-    if how == "removed":
-        file.unlink()
-    elif how == "replaced":
-        other = tmp_path / "other"
-        other.write_bytes(file.read_bytes())
-        other.replace(file)
-    else:
-        os.truncate(file, 0)
+    spoil_open(file, how)
     with pytest.raises(StoreError, match="removed, replaced or emptied while it was open"):
         store.put("note", ADA, [("b", {})])
     store.close()

@@ -215,6 +215,18 @@ def other_database(path: Path) -> None:
     db.close()
 
 
+def spoil_open(file: Path, how: str) -> None:
+    """Whoever has it open is not told."""
+    if how == "removed":
+        file.unlink()
+    elif how == "replaced":
+        other = file.with_name("other")
+        other.write_bytes(file.read_bytes())
+        other.replace(file)
+    else:
+        os.truncate(file, 0)
+
+
 def each_spoilt(what: str):
     """Parametrises by what spoils a file, and how it is refused by who looks for ``what`` in it."""
     spoilt = {
@@ -247,14 +259,7 @@ async def test_a_journal_spoilt_while_it_is_open_keeps_nothing_and_says_so(
     file = tmp_path / name
     with Journal(tmp_path / "j.db") as journal:
         await journal.append([event("a")])
-        if how == "removed":
-            file.unlink()
-        elif how == "replaced":
-            other = tmp_path / "other"
-            other.write_bytes(file.read_bytes())
-            other.replace(file)
-        else:
-            os.truncate(file, 0)
+        spoil_open(file, how)
         with pytest.raises(JournalError, match=f"{name}: removed, replaced or emptied while it was open"):
             await journal.append([event("b")])
 
