@@ -68,8 +68,6 @@ def _check_id(value: str) -> str:
 
 def is_encodable(value: str) -> bool:
     """Whether ``value`` can be encoded as UTF-8: it holds no half of a surrogate pair."""
-    if value.isascii():
-        return True
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -79,7 +77,7 @@ def is_encodable(value: str) -> bool:
 
 def check_text(value: str) -> str:
     """``value``, if it can be encoded as UTF-8; raises ValueError."""
-    if not is_encodable(value):
+    if not (value.isascii() or is_encodable(value)):
         raise ValueError("holds half of a surrogate pair; decode the text correctly first")
     return value
 

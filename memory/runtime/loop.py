@@ -156,7 +156,8 @@ class AgentSession:
         """
         started = time.perf_counter()
         said = _with_attachments(turn)
-        await self._fit(said)  # before recall, which leaves out what is still shown
+        if self._tokens([*self.history, said]) > self.settings.window_tokens:
+            await self._fit(said)  # before recall, which leaves out what is still shown
         recall, research = await self._research(turn.content)
         system = self._system(recall, research)
         before_ms = (time.perf_counter() - started) * 1000
@@ -265,8 +266,8 @@ class AgentSession:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    async def _recall(self, text: str) -> Recall:
-        return await self.memory.recall(text, session_id=self.session_id, scope=self.scope)
+    def _recall(self, text: str) -> Awaitable[Recall]:
+        return self.memory.recall(text, session_id=self.session_id, scope=self.scope)
 
     async def _research(self, text: str) -> tuple[Recall, tuple[ToolResult, ...]]:
         """Recall, and the tools that run before the model, all at once."""
@@ -336,8 +337,11 @@ class AgentSession:
 
     async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
         """What was said, without the traffic with tools, which holds what the memory itself answered."""
-        words = [one for one in answered if one.role == "assistant" and one.content.strip()]
-        spoken = [one.model_copy(update={"tool_calls": None}) if one.tool_calls else one for one in words]
+        spoken = [
+            one.model_copy(update={"tool_calls": None}) if one.tool_calls else one
+            for one in answered
+            if one.role == "assistant" and one.content.strip()
+        ]
         try:
             return await self.memory.record_turn(
                 session_id=self.session_id, scope=self.scope, messages=[said, *spoken]
@@ -346,9 +350,7 @@ class AgentSession:
             return False  # nothing but recalled context was said
 
     async def _fit(self, said: Message) -> None:
-        """Keep what is shown within the window: by a summary, else without the oldest turns."""
-        if self._tokens([*self.history, said]) <= self.settings.window_tokens:
-            return
+        """Bring what is shown back into the window: by a summary, else without the oldest turns."""
         if await self.compact() and self._tokens([*self.history, said]) <= self.settings.window_tokens:
             return
         self._epoch += 1

@@ -69,7 +69,7 @@ class Conversation:
         self.turns = len(earlier) if turns is None else turns
         self._memory = dealings.memory(script)
         identity = load_prompt("assistant").filled(
-            context=script.context or "usual", now=f"{script.start:%Y-%m-%d %H:%M}"
+            context=script.context or "usual", now=script.start.isoformat(" ", "minutes")[:16]
         )
         self._session = AgentSession(
             dealings.table.roles.assistant,

@@ -6,7 +6,6 @@ name one provider with two settings. Nothing is filled in here that a run could 
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -276,8 +275,7 @@ class Experiment:
         Raises:
             ConfigError: a block cannot be used.
         """
-        content = copy.deepcopy(self.content)
-        memory = content["memory"]
+        memory = dict(self.content["memory"])
         if variant.options:
             group = next(
                 (name for name in ("backends", "conditions") if variant.provider in (memory.get(name) or {})),
@@ -290,7 +288,7 @@ class Experiment:
                 **(memory.get("budget") or {}),
                 **variant.budget.model_dump(exclude_unset=True),
             }
-        config = load_config(content, provider=variant.provider)
+        config = load_config({**self.content, "memory": memory}, provider=variant.provider)
         return replace(config, base=self.base, problem=Problems(self.source, Lines()))
 
     def player(self, config: MemslotConfig) -> PlayerSettings:

@@ -140,5 +140,4 @@ class Seats:
 
     def spent(self) -> dict[str, dict[str, int]]:
         """Calls, tokens and answers that could not be read, by role, since it was asked last."""
-        found = {role: seat.spent() for role, seat in self._seats.items()}
-        return {role: spent for role, spent in found.items() if any(spent.values())}
+        return {role: spent for role, seat in self._seats.items() if any((spent := seat.spent()).values())}
