@@ -43,6 +43,7 @@ class SessionSettings:
         identity: who the agent is; first in the system prompt.
         soul: the content of SOUL.md; after it.
         window_tokens: of the conversation shown to the model, by the slot's counter; older turns are summarised.
+            None shows all of it.
         max_tool_rounds: completions in one turn, tools called in between.
         turn_s: seconds until an answer is cut off, with what it called tools for.
         max_tool_calls: tools called in one round; the model is told of what was left out.
@@ -51,7 +52,7 @@ class SessionSettings:
 
     identity: str = "You are a helpful assistant."
     soul: str = ""
-    window_tokens: int = 8000
+    window_tokens: int | None = 8000
     max_tool_rounds: int = 8
     turn_s: float = 600.0
     max_tool_calls: int = 16
@@ -156,8 +157,8 @@ class AgentSession:
         """
         started = time.perf_counter()
         said = _with_attachments(turn)
-        if self._tokens([*self.history, said]) > self.settings.window_tokens:
-            await self._fit(said)  # before recall, which leaves out what is still shown
+        if (window := self.settings.window_tokens) is not None:
+            await self._fit(said, window)  # before recall, which leaves out what is still shown
         recall, research = await self._research(turn.content)
         system = self._system(recall, research)
         before_ms = (time.perf_counter() - started) * 1000
@@ -349,12 +350,14 @@ class AgentSession:
         except InputError:
             return False  # nothing but recalled context was said
 
-    async def _fit(self, said: Message) -> None:
-        """Bring what is shown back into the window: by a summary, else without the oldest turns."""
-        if await self.compact() and self._tokens([*self.history, said]) <= self.settings.window_tokens:
+    async def _fit(self, said: Message, window: int) -> None:
+        """Keep what is shown within the window: by a summary, else without the oldest turns."""
+        if self._tokens([*self.history, said]) <= window:
+            return
+        if await self.compact() and self._tokens([*self.history, said]) <= window:
             return
         self._epoch += 1
-        while self.history and self._tokens([*self.history, said]) > self.settings.window_tokens:
+        while self.history and self._tokens([*self.history, said]) > window:
             del self.history[0]
             while self.history and self.history[0].role != "user":
                 del self.history[0]

@@ -128,8 +128,11 @@ class Asked(Tested):
     async def _retrieved(
         self, conversation: Conversation, probe: Probe
     ) -> tuple[RetrieveResult | None, str | None]:
-        with self._table.asking(probe.probe_id):
+        self._table.asking(probe.probe_id)
+        try:
             recall = await conversation.recall(probe.query)
+        finally:
+            self._table.asking(None)
         if recall.result is not None:
             self._note_retrieval(recall.result)
             self._keep(probe.probe_id, Exchange(probe.query, ""), recall.section)

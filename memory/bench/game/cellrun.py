@@ -11,8 +11,6 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -51,7 +49,6 @@ Tell = Callable[[str, int, int], None]
 """Called with a cell's id, its sessions and test sessions ended, and how many it has."""
 _MOST_WARNINGS = 40
 _UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
-_probe: ContextVar[str | None] = ContextVar("_probe", default=None)
 
 
 @dataclass(frozen=True)
@@ -340,6 +337,7 @@ class _Traces:
     def __init__(self, path: Path, scrub: Scrubber) -> None:
         self._path, self._scrub = path, scrub
         self._file: IO[str] | None = None
+        self._probe_id = "null"
 
     def __enter__(self) -> _Traces:
         drop_torn_line(self._path)
@@ -357,16 +355,11 @@ class _Traces:
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
         # Spliced, because to build the row and dump it again costs more than all else a line costs.
-        self._file.write(f'{trace.model_dump_json()[:-1]},"probe_id":{json.dumps(_probe.get())}}}\n')
+        self._file.write(f'{trace.model_dump_json()[:-1]},"probe_id":{self._probe_id}}}\n')
 
-    @contextmanager
-    def asking(self, probe_id: str) -> Iterator[None]:
-        """Traces of calls made within name the probe."""
-        token = _probe.set(probe_id)
-        try:
-            yield
-        finally:
-            _probe.reset(token)
+    def asking(self, probe_id: str | None) -> None:
+        """Traces of the calls that follow name the probe."""
+        self._probe_id = json.dumps(probe_id)
 
 
 class _Fingerprint:
@@ -376,15 +369,15 @@ class _Fingerprint:
         self._store = store
         self._known: dict[str, tuple[tuple[int, int, int], bytes]] = {}
 
-    def __call__(self) -> str | None:
-        """A hash; None without any file. Logs and locks beside databases are left out."""
-        digest, found = hashlib.sha256(), False
-        for path, now in sorted(_files(self._store)):
-            found, stamp = True, (now.st_ino, now.st_size, now.st_mtime_ns)
+    def __call__(self) -> dict[str, bytes] | None:
+        """Hashes by path; None without any file. Logs and locks beside databases are left out."""
+        found = {}
+        for path, now in _files(self._store):
+            stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
             if path not in self._known or self._known[path][0] != stamp:
                 self._known[path] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
-            digest.update(os.fsencode(path) + b"\0" + self._known[path][1])
-        return digest.hexdigest() if found else None
+            found[path] = self._known[path][1]
+        return found or None
 
 
 def _files(place: str | Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -26,8 +26,6 @@ from memory.slot.view import TurnFields
 
 __all__ = ["Conversation", "Said", "turn_event"]
 
-_WINDOW = 10**9  # a session is never summarised
-
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -75,7 +73,7 @@ class Conversation:
             dealings.table.roles.assistant,
             self._memory,
             scope=dealings.scope,
-            settings=SessionSettings(identity=identity, window_tokens=_WINDOW),
+            settings=SessionSettings(identity=identity, window_tokens=None),
             session_key=session_id,
         )
         self._session.history = [said for one in earlier for said in _messages(one)]

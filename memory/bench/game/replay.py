@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -50,10 +49,8 @@ class Shown(Dealings):
         self._count = {probe: len(sections) for probe, sections in self._sections.items()}
         self._probe = ""
 
-    @contextmanager
-    def _asking(self, probe_id: str) -> Iterator[None]:
-        self._probe = probe_id
-        yield
+    def _asking(self, probe_id: str | None) -> None:
+        self._probe = probe_id or self._probe
 
     def memory(self, script: Script) -> GameMemory:
         """A memory that shows it."""

@@ -6,7 +6,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
@@ -147,8 +146,8 @@ class Table:
         slot: open, in accumulation mode; left as it is with its scope.
         roles: who plays.
         journal: what was done, and where it is noted.
-        fingerprint: the native store's state, or None where it cannot be counted.
-        asking: names the probe that the traces of a retrieval belong to.
+        fingerprint: the native store's state, to be compared, or None where it cannot be counted.
+        asking: names the probe that the traces of what follows belong to, or None.
         times: called with a phase and its milliseconds.
         progress: called after each session and test session.
         spent: what the roles' models cost since it was asked last, by role.
@@ -159,8 +158,8 @@ class Table:
     slot: MemorySlot
     roles: Roles
     journal: PlayJournal
-    fingerprint: Callable[[], str | None] = lambda: None
-    asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    fingerprint: Callable[[], object] = lambda: None
+    asking: Callable[[str | None], None] = lambda _: None
     times: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[Played], None] = lambda _: None
     spent: Callable[[], Mapping[str, Mapping[str, int]]] = dict

@@ -110,7 +110,7 @@ class Tested:
         with self._table.timed("mode"):
             await self._slot.set_mode(mode)
 
-    def _fingerprint(self) -> str | None:
+    def _fingerprint(self) -> object:
         with self._table.timed("fingerprint"):
             return self._table.fingerprint()
 
@@ -186,8 +186,11 @@ class Tested:
         self, conversation: Conversation, probe_id: str, user: str, answers: str = ""
     ) -> tuple[RetrieveResult | None, str | None]:
         """One turn, which is offered to the memory: what was retrieved, or why nothing was."""
-        with self._table.asking(probe_id):
+        self._table.asking(probe_id)
+        try:
             said = await conversation.turn(user, answers=answers)
+        finally:
+            self._table.asking(None)
         if self._settings.read_only:
             await self._offer("turn", said.event)
         error = self._dealings.outcome(said.recall)
