@@ -315,7 +315,7 @@ class _Cell:
     # -- time -------------------------------------------------------------------------------------------
 
     def _time(self, phase: str, ms: float) -> None:
-        self.spent[phase].append(round(ms, 3))
+        self.spent[phase].append(ms)
 
     def _progress(self, played: Played) -> None:
         self._note_times()
@@ -327,7 +327,9 @@ class _Cell:
         """Times stand apart from everything that a resumed cell must have the same."""
         if self.spent:
             with contextlib.suppress(OSError):
-                self.times.append(self.spent)
+                self.times.append(
+                    {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}
+                )
             self.spent.clear()
 
 
@@ -337,7 +339,7 @@ class _Traces:
     def __init__(self, path: Path, scrub: Scrubber) -> None:
         self._path, self._scrub = path, scrub
         self._file: IO[str] | None = None
-        self._probe_id = "null"
+        self._probe_id: str | None = None
 
     def __enter__(self) -> _Traces:
         drop_torn_line(self._path)
@@ -355,11 +357,11 @@ class _Traces:
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
         # Spliced, because to build the row and dump it again costs more than all else a line costs.
-        self._file.write(f'{trace.model_dump_json()[:-1]},"probe_id":{self._probe_id}}}\n')
+        self._file.write(f'{trace.model_dump_json()[:-1]},"probe_id":{json.dumps(self._probe_id)}}}\n')
 
     def asking(self, probe_id: str | None) -> None:
         """Traces of the calls that follow name the probe."""
-        self._probe_id = json.dumps(probe_id)
+        self._probe_id = probe_id
 
 
 class _Fingerprint:

@@ -196,7 +196,7 @@ class Tested:
         error = self._dealings.outcome(said.recall)
         if error:
             return None, error
-        self._earlier.append(Exchange("\n".join(filter(None, (user, answers))), said.reply).shown())
+        self._earlier.append(Exchange(f"{user}\n{answers}" if answers else user, said.reply).shown())
         if said.recall.result is not None:
             self._note_retrieval(said.recall.result)
         self._keep(probe_id, self._earlier[-1], said.recall.section)
