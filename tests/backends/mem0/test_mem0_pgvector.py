@@ -277,7 +277,7 @@ async def test_closing_leaves_no_thread(tmp_path: Path, block: dict[str, Any]) -
         await slot.record_event(event("tea"))
         await slot.reset_scope(ALICE)
         assert len(running() - before) > 4
-    assert running() == before
+    assert running() <= before, "others may end meanwhile"
 
 
 async def test_a_server_that_is_down_is_one_clear_error(
@@ -299,4 +299,4 @@ async def test_a_server_that_is_down_is_one_clear_error(
     async with open_memory(config(tmp_path, **down)) as slot:
         health = await slot.health()
     assert health.status == "unavailable"
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
