@@ -201,6 +201,14 @@ async def test_without_a_summary_the_oldest_turns_go(memory: TurnMemory) -> None
     assert [one.role for one in asked(now)[-1][0]] == ["user"]
 
 
+async def test_without_a_window_all_of_it_is_shown(memory: TurnMemory) -> None:
+    now = session(memory, "ok", "fine", settings=SessionSettings(window_tokens=None))
+    long = "oolong " * 3000
+    await say(now, long)
+    await say(now, "and now?")
+    assert [one.content for one in asked(now)[-1][0]] == [long, "ok", "and now?"]
+
+
 async def test_a_session_is_resumed_from_its_checkpoint(memory: TurnMemory) -> None:
     first = session(memory, "Hello Ada.")
     await say(first, "I am Ada.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
@@ -207,12 +207,12 @@ class GameMemory(TurnMemory):
     def __init__(self, slot: MemorySlot) -> None:
         super().__init__(slot, _POLICY)
 
-    async def recall(
+    def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
-    ) -> Recall:
+    ) -> Coroutine[Any, Any, Recall]:
         """As any host recalls, by the matrix's budget and CS fields."""
         fields.update(self.asked)
-        return await super().recall(user, session_id=session_id, scope=scope, **fields)
+        return super().recall(user, session_id=session_id, scope=scope, **fields)
 
     async def record_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
