@@ -137,7 +137,7 @@ def surfaces(name: str) -> None:
             began = time.perf_counter()
             surface[number % len(surface)](CALLS + number)
             flood.append(time.perf_counter() - began)
-            most = max(most, abi._queue.queued_facts)
+            most = max(most, abi.queued_facts)
         report = abi.report()
         began = time.perf_counter()
         ended = abi.close(0.5)
