@@ -352,10 +352,10 @@ class Journal:
     def _record(self, key: str, rows: Sequence[tuple[str, str, str]]) -> None:
         with self._db:
             self._db.executemany(
-                "UPDATE events SET status = ?1, receipt = ?2, attempts = attempts + (?1 = 'unknown') "
-                "WHERE scope = ?3 AND event_id = ?4 AND status != 'reset' "
+                "UPDATE events SET status = ?, receipt = ?, attempts = attempts + ? "
+                "WHERE scope = ? AND event_id = ? AND status != 'reset' "
                 f"AND (status = 'rejected' OR {_OPEN})",
-                [(status, receipt, key, event_id) for status, receipt, event_id in rows],
+                [(status, receipt, status == "unknown", key, event_id) for status, receipt, event_id in rows],
             )
         self._count(key)
 
