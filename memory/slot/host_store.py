@@ -119,9 +119,9 @@ class HostStore:
                 )
                 self._puts += 1
                 if self._puts % _PRUNED_EVERY == 0:
-                    last = "SELECT seq FROM kept WHERE kind = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2"
+                    last = "SELECT seq FROM kept WHERE kind = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
                     self._db.execute(
-                        f"DELETE FROM kept WHERE kind = ?1 AND seq <= ({last})", (kind, self._most)
+                        f"DELETE FROM kept WHERE kind = ? AND seq <= ({last})", (kind, kind, self._most)
                     )
 
         if values:
@@ -133,7 +133,8 @@ class HostStore:
 
     def reset(self, scope: MemoryScope) -> None:
         """The scope was reset: nothing that goes with it is kept any more, nor left on the disk."""
-        self._erase("scope = ?1 OR owner = ?1", self._key(scope))
+        key = self._key(scope)
+        self._erase("scope = ? OR owner = ?", key, key)
 
     # -- inside -----------------------------------------------------------------------------------------
 
