@@ -51,10 +51,11 @@ class Frozen(BaseModel, metaclass=_Meta):
     def __copy__(self) -> Self:
         """As pydantic's, which asks the module copy four times; every call of a slot makes several copies."""
         made, put = type(self).__new__(type(self)), object.__setattr__
+        extra, private = self.__pydantic_extra__, self.__pydantic_private__
         put(made, "__dict__", self.__dict__.copy())
         put(made, "__pydantic_fields_set__", self.__pydantic_fields_set__.copy())
-        put(made, "__pydantic_extra__", None)
-        put(made, "__pydantic_private__", None)
+        put(made, "__pydantic_extra__", None if extra is None else extra.copy())
+        put(made, "__pydantic_private__", None if private is None else private.copy())
         return made
 
 
