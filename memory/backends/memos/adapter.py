@@ -221,9 +221,8 @@ class MemosAdapter(SequentialBulk):
 
         async def apply() -> tuple[str, ...]:
             known: tuple[str, ...] = ()
-            if (
-                feedback.native_ids
-            ):  # one that is not there, and MemOS drops the whole feedback without a word
+            if feedback.native_ids:
+                # One that is not there, and MemOS drops the whole feedback without a word.
                 stored = await self._native.listing(home)
                 known = tuple(one for one in feedback.native_ids if one in stored)
             if len(known) < len(feedback.native_ids):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from memory.bench.game.conversation import Conversation
-from memory.bench.game.record import BeatRecord, Shown
+from memory.bench.game.record import BeatRecord, BeatStatus, Shown
 from memory.bench.game.roles import Exchange, Verdict
 from memory.bench.game.table import Dealings, Stopped
 from memory.bench.timeline import Beat, PreferenceTruth, TestSession
@@ -152,7 +152,7 @@ class Tested:
                 break
         if beat.truth is None:
             return
-        read = not verdicts or verdicts[0].fit is not None
+        answered: BeatStatus = "unreadable" if verdicts and verdicts[0].fit is None else "scored"
         self._records.append(
             BeatRecord(
                 probe_id=probe_id,
@@ -161,13 +161,7 @@ class Tested:
                 beat_id=beat.beat_id,
                 kind=beat.kind,
                 after=self._test.after,
-                status="failed"
-                if error
-                else "not_ready"
-                if not known
-                else "scored"
-                if read
-                else "unreadable",
+                status="failed" if error else answered if known else "not_ready",
                 context=script.context,
                 attribute=beat.attribute,
                 change=beat.truth.change,
