@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +28,9 @@ class OwnedDirectory:
 
     def __init__(self, root: Path, owner: str) -> None:
         self._root = root
-        self._file = root / f".{owner}.lock"
         self._names = ScopeEncoder(_FILE_NAMES)
         self._lock = FileLock(
-            self._file,
+            root / f".{owner}.lock",
             what=f"the directory of memory.conditions.{owner}.path",
             instead="choose another path",
         )
@@ -58,10 +56,7 @@ class OwnedDirectory:
 
     def give_back(self) -> None:
         """Let others have it. Idempotent."""
-        if self._lock.held:
-            with contextlib.suppress(OSError):  # of no use to anyone, and none left behind
-                self._file.unlink()
-            self._lock.release()
+        self._lock.release(remove=True)
 
 
 class EventLog:

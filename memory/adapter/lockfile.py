@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from memory.contract.errors import BackendUnavailable
@@ -42,12 +43,14 @@ class FileLock:
         return self._file is not None
 
     def acquire(self) -> None:
-        """Take it, without waiting. Idempotent.
+        """Take it, without waiting; once more, where its file was removed meanwhile. Idempotent.
 
         Raises:
             BackendUnavailable: another owner has it, in this process or another.
             OSError: the file cannot be made.
         """
+        if self._file is not None and not _is_at(self._file, self._path):
+            self.release()
         while self._file is None:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
@@ -67,11 +70,14 @@ class FileLock:
             f"{self._what} is open elsewhere{where}; close the other user, or {self._instead}", sent=False
         )
 
-    def release(self) -> None:
-        """Give it back. Idempotent."""
+    def release(self, *, remove: bool = False) -> None:
+        """Give it back; with ``remove`` its file goes as well, unless it is another's by now. Idempotent."""
         if self._file is not None:
             file, self._file = self._file, None
             _HELD.discard(self)
+            if remove and _is_at(file, self._path):
+                with suppress(OSError):  # Windows keeps what is open
+                    self._path.unlink()
             _write(file, b"")
             os.close(file)
 

@@ -168,7 +168,6 @@ class Database:
         """
         self._tables.update(tables)
         self._let_go()
-        self._lock.release()  # should the directory have been removed, this is no longer its lock
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
         self._refuse_foreign()

@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from graphiti_support import (
 )
 
 from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIngest, open_memory
+from memory.adapter import FileLock
 from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM
 
@@ -98,6 +101,34 @@ async def test_a_slot_may_reset_what_another_one_of_the_process_has_open(
         assert await kept(second) == set()
         await second.record_event(keeps("violin"))
         assert await kept(first) == {"violin"}
+
+
+@pytest.mark.parametrize("left", ["as it is", "removed"])
+async def test_a_reset_lets_nobody_in_between(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """Another process that waits for the graph took it in the middle of a reset."""
+    release, let_in = FileLock.release, []
+
+    def released(lock: FileLock) -> None:
+        release(lock)
+        if left == "as it is":  # else it was nobody's
+            with suppress(BackendUnavailable):
+                rival.acquire()
+                let_in.append(lock)
+
+    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        directory = graph_file(tmp_path, slot).parent
+        rival = FileLock(directory / "lock", what="it", instead="wait")
+        if left == "removed":
+            shutil.rmtree(directory)
+        with monkeypatch.context() as patched:
+            patched.setattr(FileLock, "release", released)
+            assert (await slot.reset_scope(ALICE)).verified
+        assert not let_in
+        assert in_another_process(tmp_path).startswith("BackendUnavailable"), "it is still this slot's"
+        assert await kept(slot) == set()
 
 
 async def test_another_event_loop_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:

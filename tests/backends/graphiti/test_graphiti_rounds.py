@@ -83,7 +83,7 @@ class Rounds:
         made = []
         for _ in range(chance.choice((1, 2, 2, 3)) if at % ROUNDS_OF_A_SCOPE else 2):
             steps = [
-                (chance.choices(("write", "give_up", "reset"), (6, 4, 0.4))[0], self._word(chance))
+                (chance.choices(("write", "give_up", "reset"), (6, 4, 0.8))[0], self._word(chance))
                 for _ in range(chance.randint(1, 4))
             ]
             job = {"steps": steps, "slots": chance.choice((1, 1, 2)), "seed": chance.random()}
