@@ -31,14 +31,26 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if "TMPDIR" not in os.environ and has_room(SHARED_MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(SHARED_MEMORY)
-    if config.getoption("--fast") and config.pluginmanager.hasplugin("hypothesispytest"):
-        from hypothesis import settings
-
-        settings.register_profile("fast", max_examples=30)
-        settings.load_profile("fast")
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        choose_examples(config)
     shared = [str(config.rootpath / one) for one in config.getini("pythonpath")]
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
+
+
+def choose_examples(config: pytest.Config) -> None:
+    """A run fails by what was changed, never by the examples it happens on or by what else the machine does.
+
+    ``--hypothesis-profile=exploring`` makes up others at every run.
+    """
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("repeatable", settings.get_profile("exploring"), derandomize=True)
+    settings.load_profile("repeatable")
+    if config.getoption("--fast"):
+        settings.register_profile("fast", max_examples=30)
+        settings.load_profile("fast")
 
 
 @pytest.fixture

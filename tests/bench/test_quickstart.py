@@ -60,7 +60,7 @@ def test_names_belong_to_one_persona_alone():
 seeds = st.integers(min_value=0, max_value=2**40)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seeds, st.integers(1, 6), st.integers(8, 30))
 def test_every_game_is_sound(seed, users, sessions):
     game = make_quickstart(seed=seed, users=users, sessions=sessions)

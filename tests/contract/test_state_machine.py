@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -158,7 +158,5 @@ class SlotOverNativeStore(RuleBasedStateMachine):
         assert self.store.clients == 0
 
 
-SlotOverNativeStore.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+SlotOverNativeStore.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestSlotOverNativeStore = SlotOverNativeStore.TestCase

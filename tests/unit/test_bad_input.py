@@ -180,9 +180,7 @@ PLAIN: dict[type, dict[str, Any]] = {
 }
 
 
-@settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_whatever_a_host_hands_over_is_taken_or_refused(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from(list(PLAIN)))
@@ -370,7 +368,7 @@ GRAMMAR = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=GRAMMAR, head=st.sampled_from(["", HEAD, BLOCK]))
 @example(text="", head=HEAD)
 def test_no_file_escapes_as_another_error(tmp_path, text: str, head: str) -> None:
@@ -383,9 +381,7 @@ def test_no_file_escapes_as_another_error(tmp_path, text: str, head: str) -> Non
         one_line(error)
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     source=st.fixed_dictionaries(
         {},

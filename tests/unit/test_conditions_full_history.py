@@ -195,7 +195,7 @@ async def test_scopes_are_apart_and_reset_clears_one() -> None:
 WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     said=st.lists(
         st.tuples(st.integers(0, 5), st.text(min_size=1, max_size=60).filter(str.strip)), max_size=25

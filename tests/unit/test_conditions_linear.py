@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 import pytest
 from growth_support import RUNS, Run, assert_growth, assert_linear
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from rolling_support import ALICE, COUNTER, START, Host, event
 
 from conditions import _extractive, full_history
@@ -84,7 +84,7 @@ def test_a_models_answer_of_many_lines() -> None:
 
 @pytest.mark.thorough
 @given(run=RUNS)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 def test_any_message(run: Run) -> None:
     def work(text: str) -> None:
         draft = ExtractiveSummariser(10_000_000, COUNTER).draft("", {}, [line(1, text)])

@@ -305,7 +305,7 @@ async def test_a_cancelled_append_is_whole_or_not_at_all(journal: Journal) -> No
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     texts=st.lists(
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip), max_size=5

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from growth_support import PIECES, RUNS, Run, assert_linear
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 
 import conditions
 import memory
@@ -53,7 +53,7 @@ HANDLERS = {
 @example(run=Run("<memory-context>< ", (" ",), "x"))
 @example(run=Run("a", ("\u0300\u0316",), ""))
 @example(run=Run("a", ("\uff9e\u0316",), ""))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 def test_doubling_a_text_at_most_triples_the_time(handler, run):
     assert_linear(HANDLERS[handler], run)
 

@@ -67,7 +67,7 @@ class Asked(Server):
 
 
 @LOOPS
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(attempts=ATTEMPTS, looks=st.none() | LOOKS, retries=st.integers(0, 3))
 def test_a_receipt_is_true_whatever_the_server_does(loop, attempts, looks, retries):
     adapter = Server(attempts, retries) if looks is None else Asked(attempts, retries, looks)
@@ -131,7 +131,7 @@ class Slow(Obedient):
 
 
 @LOOPS
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps=STEPS)
 def test_any_schedule_keeps_order_and_mode(loop, steps):
     anyio.run(play, steps, backend=loop)

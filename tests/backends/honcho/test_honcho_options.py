@@ -140,7 +140,7 @@ _TEXTS = st.lists(
 @example("x" * 25_000 + " " * 30_000)
 @example("x" * 25_000 + " " * 20_000)
 @example(" " * 24_999 + "é" + " " * 24_999)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_parts_are_the_text_again_and_each_is_one_that_honcho_takes(text: str) -> None:
     try:
         pieces = split_text(text)

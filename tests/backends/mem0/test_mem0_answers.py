@@ -118,7 +118,7 @@ QUERY = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 @given(st.sampled_from(sorted(SCOPES)), QUERY, FILTERS, CS, st.integers(1, 60))
 @example("agent", "drinks kettle", {}, {}, 36)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_the_same_rows_as_the_plain_library_finds(
     both: tuple[Any, Any], name: str, query: str, filters: dict[str, Any], cs: dict[str, str], top_k: int
 ) -> None:

@@ -5,7 +5,7 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from intent_samples import AGENT, BOSS, ENVELOPES, READER, SENDER, fields, full
 
@@ -30,7 +30,6 @@ BUDGET = {"kind": "budget", "limit": {"type": "number", "v": 5}}
 QUIET = {"kind": "quiet", "value": {"type": "boolean", "v": True}, "weight": 1}
 HANDOFF = {"summary": "s", "fact_refs": [AGENT + "f"]}
 NOW = datetime.now(UTC)
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_the_least_envelope_gets_an_id_and_a_time():
@@ -108,7 +107,6 @@ def test_what_section_4_requires_is_required(missing):
         IntentEnvelope(**told)
 
 
-@UNTIMED
 @given(st.floats() | st.integers(-2, 2))
 @example(math.nextafter(1.0, 2.0))
 @example(math.nextafter(0.0, -1.0))
@@ -170,7 +168,6 @@ def record_of(envelope):
     return IntentRecord(**envelope.body())
 
 
-@UNTIMED
 @given(ENVELOPES, st.randoms(use_true_random=False))
 def test_an_envelope_comes_back_from_its_facts_in_any_order(envelope, chance):
     rows = stored(envelope_write(envelope, "node.example"))
@@ -178,7 +175,6 @@ def test_an_envelope_comes_back_from_its_facts_in_any_order(envelope, chance):
     assert from_facts(rows) == record_of(envelope)
 
 
-@UNTIMED
 @given(ENVELOPES)
 def test_an_envelope_comes_back_from_the_nodes_own_body(envelope):
     answer = json.loads(json.dumps({**native_body(envelope), "created_at": envelope.created_at.isoformat()}))

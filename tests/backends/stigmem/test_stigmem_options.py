@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import ConfigError, MemoryEvent, MemoryScope, Message, ScopeError
@@ -149,7 +149,6 @@ def test_what_was_said_comes_back_as_it_was(text: str) -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(texts, min_size=1, max_size=3), st.booleans())
 def test_no_question_is_an_error_or_reaches_another_mark(asked: list[str], marked: bool) -> None:
     """The node answers a malformed expression with a LIKE search, which knows neither rank nor mark."""
