@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime.items import Item
 from memory.slot.host_store import HostStore
 
-__all__ = ["Book", "Note", "labelled", "tags_of"]
+__all__ = ["Book", "Filters", "Note", "importance_of", "labelled", "tags_of"]
 
 _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
 
@@ -79,19 +79,43 @@ class Note:
             "version": self.version,
         }
 
-    def matches(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether it passes recall's filters."""
-        tags = set(filter(None, (self.tags or "").split(",")))
-        since, until = _moment(wanted.get("since")), _moment(wanted.get("until"))
-        least = wanted.get("importance_min")
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a recall asks of its memories beside the words."""
+
+    asked: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Filters:
+        """Those of a request; what is blank is absent.
+
+        Raises:
+            ValueError: one cannot be read. It would let everything pass, and be forgotten by ``memory/forget``.
+        """
+        asked = {}
+        for name, (what, read) in _FILTERS.items():
+            if (given := body.get(name)) in (None, "", []):
+                continue
+            asked[name] = read(given)
+            if asked[name] is None:
+                raise ValueError(f"{name} must be {what}")
+        return cls(asked)
+
+    def __bool__(self) -> bool:
+        return bool(self.asked)
+
+    def fit(self, note: Note, score: float | None) -> bool:
+        """Whether a memory has what is asked for; one without a score has any."""
+        asked, made = self.asked, note.created_at
+        since, until = asked.get("since"), asked.get("until")
         return (
-            wanted.get("type") in (None, self.type)
-            and wanted.get("who") in (None, self.who)
-            and wanted.get("pinned") in (None, self.pinned)
-            and set((tags_of(wanted.get("tags")) or "").split(",")) <= tags | {""}
-            and (not isinstance(least, (int, float)) or self.importance >= least)
-            and (since is None or (self.created_at is not None and self.created_at >= since))
-            and (until is None or (self.created_at is not None and self.created_at <= until))
+            all(asked.get(name) in (None, getattr(note, name)) for name in ("type", "who", "pinned"))
+            and set(_parts(asked.get("tags"))) <= set(_parts(note.tags))
+            and note.importance >= asked.get("importance_min", note.importance)
+            and (score is None or score >= asked.get("min_score", score))
+            and (since is None or (made is not None and made >= since))
+            and (until is None or (made is not None and made <= until))
         )
 
 
@@ -161,12 +185,42 @@ def labelled(content: str) -> tuple[str, bool, str | None]:
     return content, critical, tags_of(tags)
 
 
+def importance_of(given: Any) -> float | None:
+    """A number, brought within 0 and 1; None for anything else."""
+    number = _number(given)
+    return None if number is None else float(min(max(number, 0), 1))
+
+
+def _number(given: Any) -> int | float | None:
+    return given if isinstance(given, (int, float)) and not isinstance(given, bool) else None
+
+
+def _parts(tags: str | None) -> list[str]:
+    return tags.split(",") if tags else []
+
+
 def _moment(given: Any) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(str(given)) if given else None
-    except ValueError:
+        moment = datetime.fromisoformat(given)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
         return None
-    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
+
+
+def _kind(kind: type) -> Callable[[Any], Any]:
+    return lambda given: given if isinstance(given, kind) else None
+
+
+_FILTERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "type": ("a text", _kind(str)),
+    "who": ("a text", _kind(str)),
+    "pinned": ("true or false", _kind(bool)),
+    "tags": ("a text or a list", tags_of),
+    "importance_min": ("a number", _number),
+    "min_score": ("a number", _number),
+    "since": ("a time by ISO 8601", _moment),
+    "until": ("a time by ISO 8601", _moment),
+}
 
 
 def _note(kept: dict[str, Any] | None) -> Note | None:

@@ -5,24 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakValueDictionary
 
-import anyio
 import anyio.to_thread
 
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
 from memory.contract.receipts import NativeMutationReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime.items import MemoryItems
-from memory.runtime.signet.book import Note, tags_of
-from memory.runtime.signet.service import Refused, SignetService
+from memory.runtime.signet.book import Note, importance_of, tags_of
+from memory.runtime.signet.service import Refused, SignetService, text_of
 from memory.runtime.signet.sessions import Caller
 
 __all__ = ["Changes"]
 
 _ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
 _READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}
-_LABELS = ("type", "tags", "importance", "pinned")
 
 
 class Changes:
@@ -36,7 +33,6 @@ class Changes:
         self._service = service
         self._book = service.book
         self._slot = service.memory.slot
-        self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
 
     async def get(self, caller: Caller, item_id: str) -> dict[str, Any]:
         """``GET /api/memory/:id``"""
@@ -71,9 +67,9 @@ class Changes:
             raise Refused(400, "patches[] is required")
         if len(patches) > 100:
             raise Refused(400, "patches[] holds more than 100; send fewer at a time")
-        scope = self._service.sessions.scope(caller, _text(body, "project"), _text(body, "agentId"))
-        reason = _text(body, "reason")
-        results = [await self.patched(scope, _text(one, "id"), one, reason) for one in patches]
+        scope = self._service.sessions.scope(caller, text_of(body, "project"), text_of(body, "agentId"))
+        reason = text_of(body, "reason")
+        results = [await self.patched(scope, text_of(one, "id"), one, reason) for one in patches]
         updated = sum(one["status"] == "updated" for one in results)
         return {"total": len(results), "updated": updated, "results": results}
 
@@ -83,30 +79,39 @@ class Changes:
         """One patch; what went wrong stands in ``status``, never in an exception."""
         if not item_id or not isinstance(patch, Mapping):
             return {"id": None, "status": "invalid_request", "error": "Patch id is required"}
-        if not (_text(patch, "reason") or reason):
+        if not (text_of(patch, "reason") or reason):
             return {"id": item_id, "status": "invalid_request", "error": "reason is required"}
-        content = _text(patch, "content")
-        if content is None and not any(patch.get(name) is not None for name in _LABELS):
+        try:
+            content, labels = self._service.checked(patch.get("content")), _labels(patch)
+        except Refused as refused:
+            return {"id": item_id, "status": "invalid_request", "error": str(refused)}
+        if content is None and not labels:
             return {"id": item_id, "status": "invalid_request", "error": "there is nothing to change"}
         if self._slot.read_only:
             return _READ_ONLY | {"id": item_id}
-        async with self._alone(scope, item_id):
-            return await self._patched(scope, item_id, patch, content)
+        async with self._service.alone(scope, item_id):
+            return await self._patched(scope, item_id, patch.get("if_version"), content, labels)
 
     async def _patched(
-        self, scope: MemoryScope, item_id: str, patch: Mapping[str, Any], content: str | None
+        self,
+        scope: MemoryScope,
+        item_id: str,
+        if_version: Any,
+        content: str | None,
+        labels: Mapping[str, Any],
     ) -> dict[str, Any]:
         note = await self._known(scope, item_id)
         if note is None:
             return {"id": item_id, "status": "not_found"}
-        if patch.get("if_version") not in (None, note.version):
+        if if_version not in (None, note.version):
             return {"id": item_id, "status": "version_conflict", "currentVersion": note.version}
         if content is not None:
             failed = await self._natively(scope, note, "modify", content)
             if failed:
                 return failed
             note.content = content
-        self._relabel(note, patch)
+        for name, value in labels.items():
+            setattr(note, name, value)
         note.version += 1
         self._book.put(scope, note)
         return {
@@ -119,7 +124,7 @@ class Changes:
 
     async def forgotten(self, scope: MemoryScope, item_id: str, *, force: bool) -> dict[str, Any]:
         """One memory deleted; what went wrong stands in ``status``."""
-        async with self._alone(scope, item_id):
+        async with self._service.alone(scope, item_id):
             return await self._deleted(scope, item_id, force)
 
     async def _deleted(self, scope: MemoryScope, item_id: str, force: bool) -> dict[str, Any]:
@@ -146,9 +151,9 @@ class Changes:
         mode = body.get("mode", "preview")
         if mode not in ("preview", "execute"):
             raise Refused(400, "mode must be preview or execute")
-        if mode == "execute" and not _text(body, "reason"):
+        if mode == "execute" and not text_of(body, "reason"):
             raise Refused(400, "reason is required for execute mode")
-        scope = self._service.sessions.scope(caller, _text(body, "project"), _text(body, "agentId"))
+        scope = self._service.sessions.scope(caller, text_of(body, "project"), text_of(body, "agentId"))
         candidates = await self._candidates(caller, scope, body)
         token = hashlib.sha256("\n".join(str(one["id"]) for one in candidates).encode()).hexdigest()[:32]
         confirm = len(candidates) > _ASK_FIRST
@@ -169,10 +174,6 @@ class Changes:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _alone(self, scope: MemoryScope, item_id: str) -> anyio.Lock:
-        """Of two changes of one memory the second sees what the first has made of it."""
-        return self._locks.setdefault((scope, item_id), anyio.Lock())
-
     async def _candidates(
         self, caller: Caller, scope: MemoryScope, body: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
@@ -189,7 +190,7 @@ class Changes:
                 }
                 for one, note in ((one, self._book.get(scope, one)) for one in dict.fromkeys(ids))
             ]
-        if not _text(body, "query"):
+        if not text_of(body, "query"):
             raise Refused(400, "ids or query is required")
         rows = await self._service.recall(caller, body)
         notes = ((row, self._book.get(scope, row["id"])) for row in rows)
@@ -231,15 +232,14 @@ class Changes:
             return {"id": note.id, "status": "unknown", "error": "the backend did not answer"}
         return None
 
-    def _relabel(self, note: Note, patch: Mapping[str, Any]) -> None:
-        note.type = _text(patch, "type") or note.type
-        note.tags = tags_of(patch["tags"]) if patch.get("tags") is not None else note.tags
-        if isinstance(patch.get("importance"), (int, float)):
-            note.importance = float(patch["importance"])
-        if isinstance(patch.get("pinned"), bool):
-            note.pinned = patch["pinned"]
 
-
-def _text(body: Any, name: str) -> str | None:
-    value = body.get(name) if isinstance(body, Mapping) else None
-    return value if isinstance(value, str) and value.strip() else None
+def _labels(patch: Mapping[str, Any]) -> dict[str, Any]:
+    """What a patch changes beside the text, by the names of :class:`Note`."""
+    pinned, tags = patch.get("pinned"), patch.get("tags")
+    labels = {
+        "type": text_of(patch, "type"),
+        "importance": importance_of(patch.get("importance")),
+        "pinned": pinned if isinstance(pinned, bool) else None,
+    }
+    labels = {name: one for name, one in labels.items() if one is not None}
+    return labels | ({"tags": tags_of(tags)} if isinstance(tags, (str, list)) else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -87,7 +88,7 @@ class Callers:
             Refused: nobody this server knows, or a web page of somewhere else.
         """
         origin = request.headers.get("origin")
-        if origin and not is_loopback(urlsplit(origin).hostname or ""):
+        if origin and not _of_this_machine(origin):
             raise Refused(403, "requests of web pages are not answered")
         path = request.headers.get("x-signet-runtime-path")
         if path not in _PATHS:
@@ -95,7 +96,7 @@ class Callers:
         client = request.headers.get("x-signet-actor", "")[:200]
         if not self.by_token:
             # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
-            if not is_loopback(request.url.hostname or ""):
+            if not _of_this_machine(str(request.url)):
                 raise Refused(403, "without tokens only requests to a loopback address are answered")
             assert self._own is not None
             return Caller(self._own, client, path)
@@ -122,11 +123,11 @@ async def body_of(request: Request, limits: Limits) -> Body:
     if waiting.cancelled_caught:
         raise Refused(408, f"the body did not arrive within {limits.body_s:g} s")
     try:
-        body = json.loads(bytes(raw).decode("utf-8"), parse_constant=_no_constant)
+        body = json.loads(bytes(raw).decode("utf-8"), parse_constant=_finite, parse_float=_finite)
         if b"\\u" in raw:
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise Refused(400, "the body must be a JSON object in UTF-8") from None
+        raise Refused(400, "the body must be a JSON object in UTF-8, with finite numbers") from None
     if not isinstance(body, dict):
         raise Refused(400, "the body must be a JSON object")
     return body
@@ -168,5 +169,15 @@ def error_answer(status: int, why: str, headers: Mapping[str, str] | None = None
     return JSONResponse({"error": why}, status, dict(headers or {}))
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+def _finite(number: str) -> float:
+    """No answer could hold another."""
+    if not math.isfinite(found := float(number)):
+        raise ValueError("not finite")
+    return found
+
+
+def _of_this_machine(url: str) -> bool:
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
+    except ValueError:  # it is none
+        return False

@@ -45,7 +45,7 @@ from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Body, Callers, Limits, Mounted, body_of, error_answer
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
-from memory.runtime.signet.service import Refused, ServiceSettings, SignetService
+from memory.runtime.signet.service import Refused, ServiceSettings, SignetService, text_of
 from memory.runtime.signet.sessions import Caller, Sessions
 from memory.slot.host_store import HOST_FILE, HostStore
 
@@ -188,7 +188,7 @@ class RuntimeAdapterServer:
             ("DELETE", "/api/memory/{item_id:path}", self._delete),
             ("GET", "/api/memories", self._list),
             ("GET", "/api/sessions", self._sessions),
-            ("POST", "/api/sessions/{key}/bypass", self._bypass),
+            ("POST", "/api/sessions/{key:path}/bypass", self._bypass),
             ("POST", "/api/secrets/exec", self._secrets),
             ("POST", "/api/chat", self._chat),
             ("GET", "/api/auth/whoami", self._whoami),
@@ -353,8 +353,8 @@ class RuntimeAdapterServer:
 def _named(hook: Callable[[Caller, Body], Awaitable[dict[str, Any]]], name: str) -> Handler:
     async def handler(caller: Caller, body: Body, _: Request) -> dict[str, Any]:
         # The prompt and the summary have a sentence of their own for what is missing.
-        if name not in ("user-prompt-submit", "compaction-complete", "pre-compaction") and not isinstance(
-            body.get("harness"), str
+        if name not in ("user-prompt-submit", "compaction-complete", "pre-compaction") and not text_of(
+            body, "harness"
         ):
             raise Refused(400, "harness is required")
         return await hook(caller, body)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
+import anyio
 from pydantic.alias_generators import to_camel
 
 from memory.contract._model import MAX_ID_LENGTH
@@ -17,7 +20,7 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime.items import Item, MemoryItems
 from memory.runtime.policy import Recall, TurnMemory
-from memory.runtime.signet.book import Book, Note, labelled, tags_of
+from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, tags_of
 from memory.runtime.signet.sessions import Caller, Conflict, Session, Sessions
 from memory.runtime.signet.transcripts import transcript_in, turns_of
 from memory.runtime.signet.types import (
@@ -37,7 +40,7 @@ from memory.runtime.signet.types import (
 from memory.slot.host_store import HostStore
 from memory.slot.view import RecallFields
 
-__all__ = ["Refused", "ServiceSettings", "SignetService"]
+__all__ = ["Refused", "ServiceSettings", "SignetService", "text_of"]
 
 GUIDELINES = """Summarize this session focusing on:
 - decisions that were made, and why
@@ -104,6 +107,7 @@ class SignetService:
         self.sessions = sessions
         self.settings = settings or ServiceSettings()
         self.book = Book(store)
+        self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
 
     async def session_start(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
@@ -201,11 +205,12 @@ class SignetService:
             metadata={"type": "session_summary"},
         )
         session.epoch += 1
-        note = Note(_id_of(receipt), summary, "session_summary", importance=0.8)
-        self.book.put(session.scope, note)
-        session.summary, session.words = note.id, []
+        written = receipt.status in _WRITTEN
+        if written:
+            session.summary, session.words = _id_of(receipt), []
+            self.book.put(session.scope, Note(session.summary, summary, "session_summary", importance=0.8))
         self.sessions.keep(caller, session)
-        return CompactionResult(success=receipt.status in _WRITTEN, memory_id=note.id).to_wire()
+        return CompactionResult(success=written, memory_id=session.summary if written else None).to_wire()
 
     def bypass(self, caller: Caller, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again."""
@@ -222,30 +227,38 @@ class SignetService:
     async def remember(self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False) -> Note:
         """Store one memory; of two calls with one ``idempotencyKey`` the second answers as the first."""
         content = self.checked(body.get("content"))
-        if not content or (needs_harness and not isinstance(body.get("harness"), str)):
+        if not content or (needs_harness and not text_of(body, "harness")):
             raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
-        scope = self.scope_of(caller, body)
-        key = body.get("idempotencyKey") if isinstance(body.get("idempotencyKey"), str) else None
-        if key and (known := self.book.by_key(scope, key)):
-            return known
+        scope, key = self.scope_of(caller, body), text_of(body, "idempotencyKey")
+        if key is None:
+            return await self._remember(scope, content, body)
+        async with self.alone(scope, key):  # a client that waited too long asks again
+            known = self.book.by_key(scope, key)
+            return known or await self._remember(scope, content, body, key)
+
+    async def _remember(
+        self, scope: MemoryScope, content: str, body: Mapping[str, Any], key: str | None = None
+    ) -> Note:
         content, critical, tags = labelled(content)
         if not content.strip():
             raise Refused(400, "content is required: there is nothing behind its labels")
-        importance = body.get("importance")
+        importance = importance_of(body.get("importance"))
         note = Note(
             id="",
             content=content,
-            type=body["type"] if isinstance(body.get("type"), str) else "rule" if critical else "fact",
+            type=text_of(body, "type") or ("rule" if critical else "fact"),
             tags=tags_of(body.get("tags")) or tags,
-            importance=1.0 if critical else importance if isinstance(importance, (int, float)) else 0.5,
+            importance=1.0 if critical else 0.5 if importance is None else importance,
             pinned=critical or body.get("pinned") is True,
-            who=body.get("who") if isinstance(body.get("who"), str) else None,
-            project=body.get("project") if isinstance(body.get("project"), str) else None,
+            who=text_of(body, "who"),
+            project=text_of(body, "project"),
         )
         kept = {"type": note.type, "tags": note.tags, "who": note.who}
         self.book.store.check()  # before there is a memory whose labels could not be kept
         receipt = await MemoryItems(self.memory.slot, scope).store(
-            content, metadata={name: one for name, one in kept.items() if one}
+            content,
+            event_id=None if key is None else f"signet-{sha256(key.encode()).hexdigest()}",
+            metadata={name: one for name, one in kept.items() if one},
         )
         if receipt.status == "skipped_read_only":
             raise Refused(403, "this memory is read-only; nothing was stored")
@@ -263,22 +276,23 @@ class SignetService:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= 1000:
             raise Refused(400, "limit must be a number from 1 to 1000")
         scope = self.scope_of(caller, body)
-        filters = {
-            name: body[name]
-            for name in ("type", "tags", "who", "pinned", "importance_min", "since", "until")
-            if body.get(name) is not None
-        }
+        try:
+            filters = Filters.of(body)
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
         # Filters are ours, so there must be enough to choose from.
         found = await MemoryItems(self.memory.slot, scope).search(query, limit * 5 if filters else limit)
         rows: list[dict[str, Any]] = []
-        least = body.get("min_score")
         for item, note in zip(found, self.book.of_items(scope, found), strict=True):
-            low = isinstance(least, (int, float)) and item.score is not None and item.score < least
-            if not note.deleted and not low and note.matches(filters):
+            if not note.deleted and filters.fit(note, item.score):
                 rows.append(note.found(item.score))
         return rows[:limit]
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def alone(self, scope: MemoryScope, name: str) -> anyio.Lock:
+        """Of two changes of one memory, or stores by one key, the second sees what the first has made of it."""
+        return self._locks.setdefault((scope, name), anyio.Lock())
 
     def _entered(self, caller: Caller, params: SessionParams) -> Session:
         try:
@@ -371,6 +385,12 @@ class SignetService:
             )
         except InputError:  # nothing but recalled context was said
             return True
+
+
+def text_of(body: Any, name: str) -> str | None:
+    """A field that is a text and not blank, else None."""
+    value = body.get(name) if isinstance(body, Mapping) else None
+    return value if isinstance(value, str) and value.strip() else None
 
 
 def _id_of(receipt: WriteReceipt) -> str:

@@ -54,7 +54,10 @@ def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
         return model.model_validate(data)
     except ValidationError as error:
         wrong = {problem["loc"][0] for problem in error.errors(include_input=False, include_url=False)}
-        return model.model_validate({key: one for key, one in data.items() if key not in wrong})
+        # A field may stand there by both its names.
+        return model.model_validate(
+            {key: one for key, one in data.items() if not {key, to_camel(key)} & wrong}
+        )
 
 
 class SessionParams(Wire):
@@ -178,7 +181,7 @@ BODIES: Mapping[str, dict[str, Any]] = {
     "/api/memory/remember": _object(content=_TEXT),
     "/api/memory/modify": _object(patches={"type": "array", "items": _object(id=_TEXT, reason=_TEXT)}),
     "/api/memory/{item_id:path}": _object(reason=_TEXT),
-    "/api/sessions/{key}/bypass": _object(enabled={"type": "boolean"}),
+    "/api/sessions/{key:path}/bypass": _object(enabled={"type": "boolean"}),
     "/api/secrets/exec": _object(command=_TEXT, secrets={"type": "object"}),
     "/api/chat": _object(content=_TEXT),
 }

@@ -1,0 +1,319 @@
+"""The Signet endpoints under attack: malformed, oversized and hostile requests, and a memory that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from signet_support import Daemon, daemon
+from slot_support import Obedient, forever, until
+
+from memory import (
+    AdapterMode,
+    MemoryEvent,
+    NativeMutationRequest,
+    WriteReceipt,
+)
+from memory.adapter import BackendRejected, NativeMutationReceipt
+from memory.runtime.policy import TurnPolicy
+from memory.runtime.signet.server import Limits
+from memory.runtime.signet.service import ServiceSettings
+from memory.testing import FakeBackend
+
+
+@pytest.fixture
+async def signet() -> AsyncIterator[Daemon]:
+    async with daemon() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"harness": NaN}', b'{"a": "\\ud800"}',
+        b'{"harness": "t"', b"1e999", "{“harness”: 1}".encode(),
+    ],
+)  # fmt: skip
+async def test_a_malformed_body_is_one_clear_400(signet: Daemon, body: bytes) -> None:
+    for path in ("/api/hooks/session-start", "/api/hooks/pre-compaction", "/api/memory/modify"):
+        status, answer = await signet.post(path, body)
+        assert status == 400
+        assert set(answer) == {"error"}
+
+
+async def test_fields_of_the_wrong_kind_are_refused_or_ignored(signet: Daemon) -> None:
+    for wrong in (1, [], {}, None, True, 1e308):
+        for path, body in (
+            ("/api/hooks/session-start", {"harness": wrong}),
+            ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": wrong}),
+            ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "x", "sessionKey": wrong}),
+            ("/api/hooks/session-end", {"harness": "t", "transcript": wrong, "transcriptPath": wrong}),
+            ("/api/hooks/compaction-complete", {"harness": "t", "summary": wrong}),
+            ("/api/hooks/session-checkpoint-extract", {"harness": "t", "sessionKey": wrong}),
+            (
+                "/api/hooks/session-checkpoint-extract",
+                {"harness": "t", "sessionKey": "s", "transcript": wrong},
+            ),
+            ("/api/sessions/s/bypass", {"enabled": "yes"}),
+            ("/api/hooks/remember", {"harness": "t", "content": wrong, "tags": wrong}),
+            ("/api/memory/remember", {"content": "x", "importance": wrong, "type": wrong, "tags": wrong}),
+            ("/api/memory/recall", {"query": wrong, "limit": wrong}),
+            ("/api/memory/recall", {"query": "x", "since": wrong, "importance_min": wrong, "tags": wrong}),
+            ("/api/memory/modify", {"patches": wrong}),
+            ("/api/memory/modify", {"patches": [wrong]}),
+            ("/api/memory/forget", {"ids": wrong, "mode": wrong}),
+            ("/api/memory/forget", {"ids": [wrong], "mode": "execute", "reason": "r"}),
+        ):
+            status, answer = await signet.post(path, body)
+            assert status in (200, 400), (path, body, answer)
+
+
+HOSTILE = ["", " ", "*", "a" * 513, "../../etc/passwd", "\0", "‮evil", "💥" * 300, "a\nb", "|", "~", "%"]
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+async def test_hostile_ids_are_kept_apart_or_refused(signet: Daemon, key: str) -> None:
+    await signet.hook("session-start", sessionKey="honest", project="/p")
+    for field in ("sessionKey", "project", "agentId"):
+        body = {"harness": "t", field: key, "userMessage": "the iguana Rex"}
+        status, answer = await signet.post("/api/hooks/user-prompt-submit", body)
+        assert status in (200, 400)
+        assert not answer.get("warnings")
+    await signet.settled()
+    assert signet.memory.status()["not_recorded"] == 0
+    status, _ = await signet.send("GET", f"/api/memory/{key.encode().hex() or 'x'}")
+    assert status == 404
+
+
+async def test_what_is_too_large_is_refused() -> None:
+    limits, settings = Limits(body_bytes=1000), ServiceSettings(longest_prompt=50)
+    async with daemon(limits=limits, settings=settings) as signet:
+        status, answer = await signet.post("/api/memory/remember", {"content": "x" * 1000})
+        assert (status, "1000 bytes" in answer["error"]) == (413, True)
+        for path, body in (
+            ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "x" * 51}),
+            ("/api/memory/remember", {"content": "x" * 51}),
+        ):
+            status, answer = await signet.post(path, body)
+            assert (status, "50 characters" in answer["error"]) == (413, True)
+
+
+async def test_a_body_that_never_ends_is_given_up() -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"{"
+        await anyio.sleep_forever()
+
+    async with daemon(limits=Limits(body_s=0.05)) as signet:
+        with anyio.fail_after(20):
+            answer = await signet.http.post("/api/memory/remember", content=trickle())
+        assert answer.status_code == 408
+
+
+async def test_more_at_once_than_allowed_are_told_to_come_again() -> None:
+    backend = Obedient()
+    backend.next_read = [forever, forever]
+    policy = TurnPolicy(recall_s=20, drain_s=5)
+    async with daemon(backend, policy, limits=Limits(at_once=2)) as signet:
+        body = {"harness": "t", "userMessage": "x"}
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(signet.post, "/api/hooks/user-prompt-submit", body)
+            await until(lambda: backend.asked == 2)
+            assert (await signet.post("/api/hooks/user-prompt-submit", body))[0] == 503
+            assert (await signet.send("GET", "/health"))[0] == 200
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so() -> None:
+    backend = Obedient()
+    backend.next_read = [ConnectionRefusedError("down")]
+    async with daemon(backend) as signet:
+        answer = await signet.hook("user-prompt-submit", userMessage="tea?")
+        assert (answer["inject"], answer["memoryCount"]) == ("", 0)
+        assert answer["warnings"][0].startswith("recall failed: BackendUnavailable")
+        backend.always = ConnectionRefusedError("down")
+        assert (await signet.post("/api/memory/recall", {"query": "tea"}))[0] == 503
+        assert (await signet.post("/api/memory/remember", {"content": "tea"}))[0] == 503
+        backend.always = ConnectionResetError("lost")
+        status, answer = await signet.post("/api/memory/remember", {"content": "tea"})
+        assert (status, "may or may not" in answer["error"]) == (503, True)
+        backend.always = None
+
+
+async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
+    async with daemon(Obedient()) as plain:
+        _, stored = await plain.post("/api/memory/remember", {"content": "tea"})
+        path = f"/api/memory/{stored['id']}"
+        assert (await plain.send("GET", path))[1]["content"] == "tea"
+        status, answer = await plain.send("PATCH", path, {"content": "x", "reason": "r"})
+        assert (status, answer["status"]) == (501, "not_supported")
+        patch = {"patches": [{"id": stored["id"], "content": "x", "reason": "r"}]}
+        _, answer = await plain.post("/api/memory/modify", patch)
+        assert answer["results"][0]["status"] == "not_supported"
+    assert (await signet.post("/api/secrets/exec", {"command": "id", "secrets": {}}))[0] == 403
+
+
+async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet: Daemon) -> None:
+    """Honcho deletes what it concluded, and no message."""
+
+    class Keeps(FakeBackend):
+        async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+            raise BackendRejected("no conclusion has this id", diagnostics={"status": 404})
+
+    async with daemon(Keeps()) as keeping:
+        _, stored = await keeping.post("/api/memory/remember", {"content": "tea"})
+        path = f"/api/memory/{stored['id']}"
+        status, answer = await keeping.send("DELETE", f"{path}?reason=r")
+        assert (status, answer["status"]) == (501, "not_supported")
+        assert "keeps this memory as it is" in answer["error"]
+        status, answer = await keeping.send("PATCH", path, {"content": "x", "reason": "r"})
+        assert (status, answer["status"]) == (501, "not_supported")
+        assert (await keeping.send("GET", path))[1]["content"] == "tea"
+        assert (await keeping.send("DELETE", "/api/memory/none?reason=r"))[0] == 404
+
+
+async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
+    await signet.memory.slot.set_mode(AdapterMode(read_only=True))
+    before = signet.backend.store.fingerprint()  # type: ignore[attr-defined]
+    path = f"/api/memory/{stored['id']}"
+    assert (await signet.post("/api/memory/remember", {"content": "x"}))[0] == 403
+    assert (await signet.send("PATCH", path, {"content": "x", "reason": "r"}))[0] == 403
+    assert (await signet.send("DELETE", f"{path}?reason=r"))[0] == 403
+    answer = await signet.hook("user-prompt-submit", userMessage="tea?")
+    assert answer["memoryCount"] == 1
+    await signet.settled()
+    assert signet.backend.store.fingerprint() == before  # type: ignore[attr-defined]
+
+
+async def test_no_error_or_log_holds_what_was_said(signet: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    secret = "planted-sentence"
+    told = []
+    for path, body in (
+        ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": secret, "sessionKey": secret * 60}),
+        ("/api/memory/modify", {"patches": [{"id": "x", "content": secret, "reason": secret}]}),
+        ("/api/memory/recall", {"query": secret, "limit": secret}),
+        ("/api/memory/forget", {"mode": secret}),
+    ):
+        told.append(await signet.post(path, body))
+    assert secret not in json.dumps([answer for _, answer in told])
+    assert secret not in caplog.text
+
+
+async def test_a_number_without_end_spoils_no_later_answer(signet: Daemon) -> None:
+    for importance in (b"1e999", b"-1e999"):
+        body = b'{"content": "the tea is green", "importance": %s}' % importance
+        assert (await signet.post("/api/memory/remember", body))[0] == 400
+    for importance, kept in (
+        (b"1" + b"0" * 400, 1),
+        (b"-5", 0),
+        (b"true", 0.5),
+        (b'"high"', 0.5),
+        (b"0.75", 0.75),
+    ):
+        body = b'{"content": "the tea is green", "importance": %s}' % importance
+        status, answer = await signet.post("/api/memory/remember", body)
+        assert (status, answer["importance"]) == (200, kept)
+    assert (await signet.post("/api/memory/recall", {"query": "tea"}))[0] == 200
+    assert (await signet.send("GET", "/api/memories"))[0] == 200
+
+
+async def test_one_field_under_both_its_names_is_read_or_ignored(signet: Daemon) -> None:
+    said = {"harness": "t", "userMessage": "tea", "summary": "tea"}
+    for name in (
+        "session-start",
+        "user-prompt-submit",
+        "session-end",
+        "pre-compaction",
+        "compaction-complete",
+    ):
+        for wrong in (
+            {"sessionKey": 5, "session_key": []},
+            {"session_key": 5},
+            {"runtimePath": 1, "runtime_path": 2},
+        ):
+            assert (await signet.post(f"/api/hooks/{name}", {**said, **wrong}))[0] == 200
+
+
+async def test_an_address_that_is_none_is_refused(signet: Daemon) -> None:
+    for headers in ({"origin": "http://[evil"}, {"origin": "http://]"}, {"host": "[evil"}):
+        status, answer = await signet.send("GET", "/api/memories", None, headers)
+        assert status == 403, (headers, answer)
+
+
+async def test_labels_of_the_wrong_kind_change_nothing(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "tea", "importance": 0.25})
+    path = f"/api/memory/{stored['id']}"
+    for wrong in ({"importance": "high"}, {"pinned": "yes"}, {"type": 5}, {"tags": 5}, {"importance": True}):
+        status, answer = await signet.send("PATCH", path, {**wrong, "reason": "r"})
+        assert (status, answer["status"]) == (400, "invalid_request"), wrong
+    status, _ = await signet.send("PATCH", path, b'{"reason": "r", "importance": 1%s}' % (b"0" * 400))
+    assert status == 200
+    row = (await signet.send("GET", path))[1]
+    assert (row["version"], row["importance"]) == (2, 1)
+
+
+async def test_a_text_too_long_is_one_by_every_way_in() -> None:
+    async with daemon(settings=ServiceSettings(longest_prompt=10)) as signet:
+        _, stored = await signet.post("/api/memory/remember", {"content": "tea"})
+        long = {"content": "x" * 11, "reason": "r"}
+        assert (await signet.send("PATCH", f"/api/memory/{stored['id']}", long))[0] == 400
+        _, answer = await signet.post("/api/memory/modify", {"patches": [{"id": stored["id"], **long}]})
+        assert answer["results"][0]["status"] == "invalid_request"
+
+
+async def test_a_filter_that_cannot_be_read_finds_and_deletes_nothing(signet: Daemon) -> None:
+    await signet.post("/api/memory/remember", {"content": "the tea is green"})
+    for wrong in (
+        {"since": "yesterday"}, {"until": 5}, {"since": "9999-12-31T23:59:59-23:00"}, {"importance_min": "x"},
+        {"importance_min": True}, {"tags": 5}, {"tags": {}}, {"pinned": "true"}, {"type": 5}, {"who": [5]},
+        {"min_score": "x"},
+    ):  # fmt: skip
+        for path, more in (
+            ("/api/memory/recall", {}),
+            ("/api/memory/forget", {"mode": "execute", "reason": "r"}),
+        ):
+            status, answer = await signet.post(path, {"query": "tea", **wrong, **more})
+            assert (status, next(iter(wrong)) in answer["error"]) == (400, True), (path, wrong, answer)
+    assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
+
+
+async def test_a_session_key_may_hold_a_slash(signet: Daemon) -> None:
+    await signet.hook("session-start", sessionKey="agent/main")
+    status, answer = await signet.post("/api/sessions/agent%2Fmain/bypass", {"enabled": True})
+    assert (status, answer) == (200, {"key": "agent/main", "bypassed": True})
+
+
+async def test_a_blank_harness_is_none(signet: Daemon) -> None:
+    for name in ("session-start", "session-end", "session-checkpoint-extract", "remember"):
+        body = {"harness": " ", "sessionKey": "s", "content": "tea"}
+        assert (await signet.post(f"/api/hooks/{name}", body))[0] == 400
+
+
+async def test_one_key_sent_twice_at_once_stores_once() -> None:
+    class Slow(FakeBackend):
+        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+            await anyio.sleep(0.05)
+            return await super().record_event(event)
+
+    async with daemon(Slow()) as signet:
+        answers = []
+
+        async def remember() -> None:
+            body = {"harness": "t", "content": "tea", "idempotencyKey": "k"}
+            answers.append(await signet.post("/api/hooks/remember", body))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(remember)
+        assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
+        assert len({answer["id"] for _, answer in answers}) == 1
+
+
+async def test_a_summary_that_was_not_stored_is_listed_nowhere(signet: Daemon) -> None:
+    await signet.memory.slot.set_mode(AdapterMode(read_only=True))
+    answer = await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of tea.")
+    assert answer == {"success": False}
+    assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
