@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, ValidationError
@@ -12,18 +13,26 @@ from memory.contract.errors import InputError, MemslotError
 
 MAX_ID_LENGTH = 512
 _LONGEST_NAME = 40
+_DEEPEST = 6
 
 
 def first_problem(error: ValidationError) -> str:
-    """``field: what is wrong`` of a pydantic error's first problem, without the offending value."""
+    """``field: what is wrong`` of a pydantic error's first problem, without the offending value.
+
+    The path to it ends before what looks like user text, and where JSON is nested deep.
+    """
     problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    where = ".".join(str(part) for part in problem["loc"])
+    where = ".".join(map(str, takewhile(_is_name, problem["loc"][:_DEEPEST])))
     what = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
         what = "is required"
     elif problem["type"] == "extra_forbidden":
         what = "is not a known field"
     return f"{where}: {what}" if where else what
+
+
+def _is_name(part: int | str) -> bool:
+    return isinstance(part, int) or (part.isidentifier() and len(part) <= _LONGEST_NAME)
 
 
 if TYPE_CHECKING:
@@ -104,8 +113,8 @@ def check_aware(value: datetime) -> datetime:
 
 def _check_json(value: dict[str, Any]) -> dict[str, Any]:
     if value and not _is_json(value):
-        wrong = next((key for key, item in value.items() if not _is_json(item) and key.isidentifier()), "")
-        mend = f"; mend {wrong}" if wrong and len(wrong) <= _LONGEST_NAME else ""
+        wrong = next((key for key, item in value.items() if not _is_json(item) and _is_name(key)), "")
+        mend = f"; mend {wrong}" if wrong else ""
         raise ValueError(f"must be JSON: strings, finite numbers, booleans, null, lists, objects{mend}")
     return value
 

@@ -348,7 +348,7 @@ class AgentSession:
                 session_id=self.session_id, scope=self.scope, messages=[said, *spoken]
             )
         except InputError:
-            return False  # nothing but recalled context was said
+            return False  # nothing was said
 
     async def _fit(self, said: Message, window: int) -> None:
         """Keep what is shown within the window: by a summary, else without the oldest turns."""

@@ -17,7 +17,7 @@ import anyio
 from pydantic import BeforeValidator, Field
 
 from memory.contract._model import Frozen, check_number
-from memory.contract.errors import BackendTimeout, BackendUnavailable, MemslotError
+from memory.contract.errors import BackendTimeout, BackendUnavailable, InputError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
@@ -27,6 +27,7 @@ from memory.runtime.circuit import Background, Circuit, CircuitOpen
 from memory.runtime.writing import WriteBehind
 from memory.slot.rules import Seconds
 from memory.slot.slot import MemorySlot
+from memory.slot.stripping import without_recalled_context
 from memory.slot.turns import event_of, request_of
 from memory.slot.view import RecallFields, TurnFields
 
@@ -164,15 +165,18 @@ class TurnMemory:
         """Hand an event to the writer behind; returns at once unless ``queue_size`` events wait.
 
         Returns:
-            False where nothing was handed over: an event of this id and scope was before, or, where ``on_failure``
-            is ``empty``, no place became free in time. That is counted in :meth:`status`, and logged.
+            False where nothing was handed over: an event of this id and scope was before, nothing but recalled
+            context is in it, or, where ``on_failure`` is ``empty``, no place became free in time. That last is
+            counted in :meth:`status`, and logged.
 
         Raises:
             LifecycleError: this is closed.
             BackendUnavailable: no place became free in time, where ``on_failure`` is ``raise``.
         """
         try:
-            return await self._writes.add(event)
+            return await self._writes.add(without_recalled_context(event))
+        except InputError:
+            return False
         except BackendUnavailable:
             if self.policy.on_failure == "raise":
                 raise

@@ -71,6 +71,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 # -- recall ---------------------------------------------------------------------------------------------
 
 
+async def test_recalled_context_alone_is_nothing_to_record_and_no_failure(slot: MemorySlot) -> None:
+    section = '<memory-context backend="fake" scope="r:ada">\n- tea\n</memory-context>'
+    async with TurnMemory(slot, TurnPolicy(on_failure="raise")) as memory:
+        assert not await memory.record_turn(session_id="s", user=section)
+        assert await memory.record_turn(session_id="s", user=f"{section} And tea?")
+    assert (memory.status()["recorded"], memory.status()["not_recorded"]) == (1, 0)
+
+
 async def test_a_turn_is_recorded_and_recalled(slot: MemorySlot) -> None:
     async with TurnMemory(slot) as memory:
         assert await memory.record_turn(user="I like oolong.", assistant="Noted.", session_id="s1")

@@ -286,6 +286,15 @@ async def test_a_session_key_may_hold_a_slash(signet: Daemon) -> None:
     assert (status, answer) == (200, {"key": "agent/main", "bypassed": True})
 
 
+async def test_a_prompt_of_recalled_context_alone_is_no_failure(signet: Daemon) -> None:
+    section = '<memory-context backend="fake" scope="r:ada">\n- tea\n</memory-context>'
+    answer = await signet.hook("user-prompt-submit", sessionKey="s", userMessage=section)
+    assert answer["warnings"] == []
+    await signet.settled()
+    assert signet.memory.status()["not_recorded"] == 0
+    assert (await signet.send("GET", "/health/ready"))[1]["status"] == "ok"
+
+
 async def test_a_blank_harness_is_none(signet: Daemon) -> None:
     for name in ("session-start", "session-end", "session-checkpoint-extract", "remember"):
         body = {"harness": " ", "sessionKey": "s", "content": "tea"}

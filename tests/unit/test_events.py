@@ -61,6 +61,8 @@ def test_time_is_kept_in_utc():
         ({"metadata": {"when": object(), "note": SECRET}}, "MemoryEvent.metadata.when"),
         ({"metadata": {"score": float("nan"), "note": SECRET}}, "MemoryEvent.metadata: must be JSON"),
         ({"metadata": {SECRET: "\ud800"}}, "MemoryEvent.metadata: must be JSON"),
+        ({"metadata": {SECRET: object()}}, "MemoryEvent.metadata: "),
+        ({"metadata": {"a": {SECRET: object()}}}, "MemoryEvent.metadata.a"),
         ({"mood": SECRET}, "MemoryEvent.mood: is not a known field"),
     ],
 )

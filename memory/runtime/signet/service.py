@@ -13,9 +13,9 @@ import anyio
 from pydantic.alias_generators import to_camel
 
 from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import InputError, MemslotError
+from memory.contract.errors import MemslotError
 from memory.contract.events import Message
-from memory.contract.formatting import clean_text, wrap_section
+from memory.contract.formatting import clean_text, strip_context, wrap_section
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime.items import Item, MemoryItems
@@ -379,12 +379,10 @@ class SignetService:
 
     async def _write(self, session: Session, messages: list[Message]) -> bool:
         session.said(messages)
-        try:
-            return await self.memory.record_turn(
-                session_id=session.session_id, scope=session.scope, messages=messages
-            )
-        except InputError:  # nothing but recalled context was said
-            return True
+        said = [one for one in messages if strip_context(one.content).strip()]
+        return not said or await self.memory.record_turn(
+            session_id=session.session_id, scope=session.scope, messages=said
+        )
 
 
 def text_of(body: Any, name: str) -> str | None:
