@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from slot_support import ALICE, Obedient, event
+from slot_support import ALICE, Obedient, event, given_up
 
 from memory import BackendTimeout, Deadlines, MemorySlot, WriteReceipt
 from memory.adapter import NativeWorker, ShieldedCalls, pause
@@ -12,8 +12,7 @@ from memory.contract.admission import Admission, queued
 async def test_a_call_given_up_while_it_waits_for_its_second_place_gives_the_first_back():
     scope, everywhere = anyio.Semaphore(1), anyio.Semaphore(0)
     admission = Admission([scope, everywhere])
-    with anyio.move_on_after(0.005):
-        await admission.enter()
+    await given_up(admission.enter)
     assert scope.value == 1
     assert not admission.leave()
     everywhere.release()
@@ -89,8 +88,7 @@ async def test_what_was_given_up_in_a_queue_was_sent_only_if_something_had_begun
 
     third = Admission()
     for admission, call in ((first, wait), (second, begin_then_wait), (third, wait_twice)):
-        with anyio.move_on_after(0.005):
-            await admission.run(call)
+        await given_up(admission.run, call)
     assert (first.sent, second.sent, third.sent) == (False, True, False)
 
 
@@ -134,7 +132,7 @@ async def test_a_write_given_up_between_two_native_calls_may_be_stored(queue):
 
 async def test_a_write_given_up_before_its_only_native_call_is_not_stored():
     adapter = TwoCalls("shielded")
-    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.05))
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(write_s=0.3))
     async with slot, anyio.create_task_group() as group:
         group.start_soon(adapter.shielded.run, "first", adapter.hold)
         await adapter.holding.wait()

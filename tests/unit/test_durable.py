@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
 
 from memory import AdapterMode, Deadlines, MemorySlot, MemslotError, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import BackendRejected, PluginLoadError, SequentialBulk
@@ -333,16 +333,25 @@ async def test_what_waited_is_delivered_after_a_failed_reset_only_where_nothing_
         async def reset_scope(self, scope):
             if how == "refused":
                 raise ConnectionRefusedError("down")
+            begun.set()
             await forever()
 
     adapter = Resets()
-    deadlines = QUICK.model_copy(update={"reset_s": 0.02 if how == "no answer" else 30.0})
-    journal = Journal(tmp_path / "j.db")
+    deadlines = QUICK.model_copy(update={"reset_s": 0.3 if how == "no answer" else 30.0})
+    begun, journal = anyio.Event(), Journal(tmp_path / "j.db")
+
+    async def reset():
+        with suppress(MemslotError):
+            await slot.reset_scope(ALICE)
+
     async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=journal) as slot:
         await slot.record_event(event(1))
         await slot.record_event(event(2))
-        with anyio.move_on_after(0.05), suppress(MemslotError):
-            await slot.reset_scope(ALICE)
+        async with anyio.create_task_group() as group:
+            group.start_soon(reset)
+            if how == "given up":
+                await begun.wait()
+                group.cancel_scope.cancel()
         adapter.down = False
         await slot.record_event(event(3))
         assert slot._delivery.waiting() == 0
@@ -360,8 +369,10 @@ async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
 
     adapter = Slow()
     async with journaled(adapter, tmp_path, deadlines=QUICK) as slot:
-        with anyio.move_on_after(0.02):
-            await slot.record_event(event(1))
+        async with anyio.create_task_group() as group:
+            group.start_soon(slot.record_event, event(1))
+            await until(lambda: stored(adapter))
+            group.cancel_scope.cancel()
         receipt = await slot.record_event(event(1))
     assert (receipt.status, stored(adapter)) == ("committed", ["e1"])
 

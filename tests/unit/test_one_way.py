@@ -5,7 +5,7 @@ import threading
 import anyio
 import pytest
 from everything_support import ALICE, NAMES, READS, STRANGER, WRITES, Everything, calls, feedback
-from slot_support import BOB, Lookup, Obedient, Sink, ask, event
+from slot_support import BOB, Lookup, Obedient, Sink, ask, event, given_up
 
 from memory import (
     AdapterMode,
@@ -83,8 +83,8 @@ class Held(Everything):
 
 async def test_a_deadline_starts_when_the_call_is_admitted():
     """Searches that wait longer than their deadline, for a write that may take its time."""
-    adapter, waited_s = Held("record_event", max_concurrency=1), 0.7
-    deadlines = Deadlines(retrieve_s=0.6)
+    adapter, waited_s = Held("record_event", max_concurrency=1), 1.5
+    deadlines = Deadlines(retrieve_s=1.2)
     slot = MemorySlot(adapter, scope=ALICE, deadlines=deadlines, trace_sink=(sink := Sink()))
     async with slot, anyio.create_task_group() as group:
         group.start_soon(slot.record_event, event())
@@ -96,7 +96,7 @@ async def test_a_deadline_starts_when_the_call_is_admitted():
     told = {trace.operation: trace for trace in sink}
     assert [trace.error for trace in sink] == [None] * 6
     assert told["record_event"].latency_ms >= waited_s * 990
-    assert told["retrieve"].latency_ms < waited_s * 500, "waiting for a turn is no latency of the backend"
+    assert told["retrieve"].latency_ms < waited_s * 900, "waiting for a turn is no latency of the backend"
 
 
 async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
@@ -107,7 +107,7 @@ async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
         await anyio.sleep(0.02)
 
     adapter.native = native
-    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(retrieve_s=0.5)) as slot:
+    async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(retrieve_s=20)) as slot:
         await slot.setup_scope(BOB)
         order.clear()
         bulk = slot.capability(SupportsBulkIngest)
@@ -237,8 +237,7 @@ async def test_a_call_given_up_in_the_queue_says_that_nothing_was_sent(name):
         group.start_soon(slot.retrieve, ask(BOB))
         await settle()
         adapter.seen.clear()
-        with anyio.move_on_after(0.005):
-            await calls(slot)[name]()
+        await given_up(calls(slot)[name])
         assert adapter.seen == []
         assert (sink[-1].operation, sink[-1].attempts) == (name, 0)
         assert sink[-1].warnings == ("given up before it was sent",)
@@ -261,8 +260,7 @@ async def test_a_bulk_write_leaves_one_trace_for_each_scope():
 async def test_a_call_given_up_after_it_was_sent_says_so():
     adapter, sink = Held("record_event"), Sink()
     async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
-        with anyio.move_on_after(0.005):
-            await slot.record_event(event())
+        await given_up(slot.record_event, event())
     assert (sink[-1].attempts, sink[-1].warnings) == (1, ("given up after it was sent",))
 
 
@@ -277,7 +275,7 @@ class OnWorker(Lookup):
     async def record_event(self, event):
         def write():
             self.rows.append(event)
-            self.go_on.wait(5)
+            self.go_on.wait(60)
 
         await self.worker.run(write)
         return WriteReceipt(event_id=event.event_id, status="committed")
@@ -322,7 +320,7 @@ async def test_a_write_that_waited_inside_the_adapter_was_not_sent(kind):
                 await anyio.sleep(0.001)
             group.cancel_scope.cancel()
         assert sink[-1].warnings == ("given up after it was sent",)
-        slot._rules.deadlines = Deadlines(write_s=0.05)
+        slot._rules.deadlines = Deadlines(write_s=0.3)
         with pytest.raises(BackendTimeout) as raised:
             await slot.record_event(event(2))
         assert not raised.value.ambiguous
@@ -363,7 +361,7 @@ async def test_a_wait_for_readiness_gives_others_its_place_between_two_looks():
         answers = []
 
         async def wait():
-            answers.append(await slot.capability(SupportsReadiness).wait_until_ready(ALICE, 5))
+            answers.append(await slot.capability(SupportsReadiness).wait_until_ready(ALICE, 60))
 
         group.start_soon(wait)
         await looked_twice.wait()
@@ -376,11 +374,11 @@ async def test_a_wait_for_readiness_gives_others_its_place_between_two_looks():
 
 async def test_a_switch_does_not_wait_for_ever_and_leaves_the_mode_as_it_was():
     adapter = Held("record_event")
-    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(drain_s=0.02))
+    slot = MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(drain_s=0.3))
     async with slot, anyio.create_task_group() as group:
         group.start_soon(slot.record_event, event(1))
         await settle()
-        with pytest.raises(BackendTimeout, match=r"1 writes are still under way after 0\.02 s") as raised:
+        with pytest.raises(BackendTimeout, match=r"1 writes are still under way after 0\.3 s") as raised:
             await slot.set_mode(AdapterMode(read_only=True))
         assert not raised.value.ambiguous
         assert not slot.read_only
@@ -389,8 +387,8 @@ async def test_a_switch_does_not_wait_for_ever_and_leaves_the_mode_as_it_was():
         assert (await slot.set_mode(AdapterMode(read_only=True))).read_only
 
 
-@pytest.mark.parametrize("given_up", [False, True])
-async def test_writes_that_wait_for_a_switch_keep_their_order(given_up):
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_writes_that_wait_for_a_switch_keep_their_order(at_once):
     """trio wakes tasks in any order, so twenty times."""
     for _ in range(20):
         adapter = Held("record_event")
@@ -399,11 +397,11 @@ async def test_writes_that_wait_for_a_switch_keep_their_order(given_up):
             await settle()
 
             async def switch():
-                with anyio.move_on_after(0 if given_up else 5):
+                with anyio.move_on_after(0 if at_once else 30):
                     await slot.set_mode(AdapterMode(read_only=False))
 
             group.start_soon(switch)
-            if not given_up:
+            if not at_once:
                 await settle()
             for number in range(1, 8):
                 group.start_soon(slot.record_event, event(number))
@@ -444,8 +442,7 @@ async def test_a_switch_waits_for_writes_that_an_earlier_one_was_given_up_over()
     async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
         group.start_soon(noted, "written", slot.record_event, event())
         await settle()
-        with anyio.move_on_after(0.005):
-            await slot.set_mode(AdapterMode(read_only=True))
+        await given_up(slot.set_mode, AdapterMode(read_only=True))
         group.start_soon(noted, "switched", slot.set_mode, AdapterMode(read_only=True))
         await settle()
         adapter.release.set()

@@ -11,6 +11,7 @@ from slot_support import (
     ask,
     event,
     forever,
+    given_up,
 )
 
 from memory import (
@@ -146,8 +147,7 @@ async def test_a_switch_given_up_while_draining_changes_nothing(slot, adapter):
     async with anyio.create_task_group() as group:
         group.start_soon(slot.record_event, event(1))
         await anyio.wait_all_tasks_blocked()
-        with anyio.move_on_after(0.005):
-            await slot.set_mode(AdapterMode(read_only=True))
+        await given_up(slot.set_mode, AdapterMode(read_only=True))
         assert not slot.read_only
         release.set()
     assert (await slot.record_event(event(2))).status == "committed"
@@ -220,7 +220,7 @@ async def test_a_filter_that_would_widen_never_reaches_the_adapter(slot, adapter
 async def test_a_failed_retrieval_never_looks_empty(slot, adapter, sink):
     assert (await slot.retrieve(ask())).formatted_context == ""
     adapter.next_read = [forever, RuntimeError("user text")]
-    with pytest.raises(BackendTimeout, match=r"retrieve did not answer within 0\.05 s"):
+    with pytest.raises(BackendTimeout, match=r"retrieve did not answer within 0\.3 s"):
         await slot.retrieve(ask())
     with pytest.raises(BackendError) as caught:
         await slot.retrieve(ask())
@@ -348,8 +348,7 @@ async def test_a_start_that_fails_opens_no_slot(sink):
 
 async def test_a_cancelled_call_leaves_the_slot_usable(slot, adapter):
     adapter.next_write = [forever]
-    with anyio.move_on_after(0.01):
-        await slot.record_event(event(1))
+    await given_up(slot.record_event, event(1))
     assert (await slot.record_event(event(2))).status == "committed"
     assert (await slot.set_mode(AdapterMode(read_only=True))).drained == 0
 
@@ -362,7 +361,7 @@ async def test_health_tells_instead_of_raising(slot, adapter):
     refused, silent = await slot.health(), await slot.health()
     assert (refused.status, refused.details["status"]) == ("unavailable", 401)
     assert silent.status == "unavailable"
-    assert "0.05 s" in silent.warnings[0]
+    assert "0.3 s" in silent.warnings[0]
 
 
 async def test_closing_is_idempotent_and_final(adapter):

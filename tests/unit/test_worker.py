@@ -38,7 +38,7 @@ async def test_an_abandoned_call_keeps_its_worker():
     def abandoned():
         begun.set()
         order.append("begun")
-        go_on.wait(10)
+        go_on.wait(60)
         order.append("ended")
 
     async with anyio.create_task_group() as group:
@@ -74,7 +74,7 @@ async def test_idle_waits_for_abandoned_calls():
 
     def call():
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         order.append("ended")
 
     async def wait():
@@ -126,7 +126,7 @@ async def test_a_failing_last_call_still_ends_the_threads():
 
 async def test_several_threads_run_at_a_time():
     worker = NativeWorker(threads=2)
-    meeting = threading.Barrier(2, timeout=5)
+    meeting = threading.Barrier(2, timeout=60)
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run, meeting.wait)
         group.start_soon(worker.run, meeting.wait)
@@ -145,7 +145,7 @@ async def test_idle_waits_for_earlier_calls_alone():
         tasks.start_soon(restless)
         tasks.start_soon(restless)
         await anyio.sleep(0.02)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await worker.idle()
         tasks.cancel_scope.cancel()
     assert await worker.aclose()
