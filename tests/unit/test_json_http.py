@@ -27,7 +27,7 @@ def server():
 
 @pytest.fixture
 async def http(server):
-    client = JsonHttp(server.url, backend="notes", timeout_s=5)
+    client = JsonHttp(server.url, backend="notes", timeout_s=60)
     yield client
     await client.aclose()
 
