@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
 import anyio
 import pytest
+from fastapi.responses import JSONResponse
 from signet_support import Daemon, daemon
 from slot_support import Obedient, forever, until
 
@@ -326,3 +329,39 @@ async def test_a_summary_that_was_not_stored_is_listed_nowhere(signet: Daemon) -
     answer = await signet.hook("compaction-complete", sessionKey="s", summary="We spoke of tea.")
     assert answer == {"success": False}
     assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
+
+
+async def test_what_is_mounted_beside_has_the_same_limits() -> None:
+    heard: list[bytes] = []
+    go = anyio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        heard.append(message["body"])
+        if message["body"] == b"wait":
+            await go.wait()
+        await JSONResponse({})(scope, receive, send)
+
+    async def pieces(count: int) -> AsyncIterator[bytes]:
+        for _ in range(count):
+            yield b"x" * 100
+
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"{"
+        await anyio.sleep_forever()
+
+    async with daemon(limits=Limits(body_bytes=1000, body_s=0.05, at_once=1)) as signet:
+        signet.server.mount("/beside", lambda scope: app)
+        with anyio.fail_after(20):
+            assert (await signet.http.post("/beside", content=pieces(10))).status_code == 200
+            assert (await signet.http.post("/beside", content=pieces(11))).status_code == 413
+            assert (await signet.http.post("/beside", content=trickle())).status_code == 408
+        assert heard == [b"x" * 1000]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(signet.http.post, "/beside", content=b"wait"))
+            await until(lambda: b"wait" in heard)
+            busy = await signet.http.post("/beside", content=b"one more")
+            assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
+            assert (await signet.send("GET", "/api/memories"))[0] == 503
+            go.set()
+        assert (await signet.send("GET", "/api/memories"))[0] == 200

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hmac
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -14,13 +15,14 @@ from urllib.parse import urlsplit
 import anyio
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from memory.adapter.address import is_loopback
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.service import Refused
 from memory.runtime.signet.sessions import Caller
 
-__all__ = ["Body", "Callers", "Limits", "Mounted", "body_of", "error_answer"]
+__all__ = ["Body", "Callers", "Limits", "Mounted", "Work", "body_of", "error_answer", "refused_answer"]
 
 Body = Mapping[str, Any]
 _PATHS = (None, "plugin", "legacy")
@@ -33,7 +35,8 @@ class Limits:
     Attributes:
         body_bytes: of one request.
         body_s: seconds for a body to arrive.
-        at_once: requests in work; more are answered 503 with ``Retry-After``.
+        at_once: requests in work, those for what is mounted beside included; more are answered 503 with
+            ``Retry-After``.
     """
 
     body_bytes: int = 2_000_000
@@ -114,16 +117,9 @@ async def body_of(request: Request, limits: Limits) -> Body:
     """
     if request.method not in ("POST", "PATCH", "PUT"):
         return {}
-    raw = bytearray()
-    with anyio.move_on_after(limits.body_s) as waiting:
-        async for piece in request.stream():
-            raw += piece
-            if len(raw) > limits.body_bytes:
-                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
-    if waiting.cancelled_caught:
-        raise Refused(408, f"the body did not arrive within {limits.body_s:g} s")
+    raw = await _bytes_of(request, limits)
     try:
-        body = json.loads(bytes(raw).decode("utf-8"), parse_constant=_finite, parse_float=_finite)
+        body = json.loads(raw.decode("utf-8"), parse_constant=_finite, parse_float=_finite)
         if b"\\u" in raw:
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -133,40 +129,102 @@ async def body_of(request: Request, limits: Limits) -> Body:
     return body
 
 
+async def _bytes_of(request: Request, limits: Limits) -> bytes:
+    raw = bytearray()
+    with anyio.move_on_after(limits.body_s) as waiting:
+        async for piece in request.stream():
+            raw += piece
+            if len(raw) > limits.body_bytes:
+                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
+    if waiting.cancelled_caught:
+        raise Refused(408, f"the body did not arrive within {limits.body_s:g} s")
+    return bytes(raw)
+
+
+class Work:
+    """The requests in work.
+
+    Args:
+        most: at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._now = 0
+
+    @contextmanager
+    def one(self, *, admitted: bool = False) -> Iterator[None]:
+        """Around a request; one that was ``admitted`` before is no more than counted.
+
+        Raises:
+            Busy: there are too many.
+        """
+        if self._now >= self._most and not admitted:
+            raise Busy(503, "too many requests at once; try again")
+        self._now += 1
+        try:
+            yield
+        finally:
+            self._now -= 1
+
+
+class Busy(Refused):
+    """A request is welcome a second later."""
+
+
 class Mounted:
-    """An ASGI application for known callers, each answered by that of their scope, within the limits."""
+    """An ASGI application for known callers, each answered by that of their scope, within the limits.
+
+    Args:
+        caller: who sent a request.
+        limits: of a POST; what a client merely listens to has none.
+        work: the requests in work.
+        of_scope: a scope's application.
+    """
 
     def __init__(
-        self, caller: Callable[[Request], Caller], limits: Limits, of_scope: Callable[[MemoryScope], Any]
+        self,
+        caller: Callable[[Request], Caller],
+        limits: Limits,
+        work: Work,
+        of_scope: Callable[[MemoryScope], Any],
     ) -> None:
         self._caller = caller
         self._limits = limits
+        self._work = work
         self._of_scope = of_scope
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        limits, taken = self._limits, 0
-
-        async def bounded() -> Any:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > limits.body_bytes:
-                return {"type": "http.disconnect"}
-            return message
-
+        request = Request(scope, receive)
         try:
-            caller = self._caller(Request(scope))
-            if int(Request(scope).headers.get("content-length", 0)) > limits.body_bytes:
-                raise Refused(413, f"the body is longer than {limits.body_bytes} bytes")
+            app = self._of_scope(self._caller(request).scope)
+            if request.method != "POST":
+                await app(scope, receive, send)
+                return
+            with self._work.one():
+                unread = [await _bytes_of(request, self._limits)]
+
+                async def read() -> Any:
+                    if unread:
+                        return {"type": "http.request", "body": unread.pop(), "more_body": False}
+                    return await receive()
+
+                await app(scope, read, send)
         except Refused as refused:
-            await error_answer(refused.status, str(refused))(scope, receive, send)
+            await refused_answer(refused)(scope, receive, send)
+        except ClientDisconnect:
             return
-        await self._of_scope(caller.scope)(scope, bounded, send)
 
 
-def error_answer(status: int, why: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def refused_answer(refused: Refused) -> JSONResponse:
+    """A request that was refused, as its client is told."""
+    headers = {"retry-after": "1"} if isinstance(refused, Busy) else {}
+    return JSONResponse({**refused.more, "error": str(refused)}, refused.status, headers)
+
+
+def error_answer(status: int, why: str) -> JSONResponse:
     """An error as the daemon words it: a status, and one sentence under ``error``."""
-    return JSONResponse({"error": why}, status, dict(headers or {}))
+    return JSONResponse({"error": why}, status)
 
 
 def _finite(number: str) -> float:

@@ -43,7 +43,16 @@ from memory.runtime.conversations import Conversations
 from memory.runtime.policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
-from memory.runtime.signet.http import Body, Callers, Limits, Mounted, body_of, error_answer
+from memory.runtime.signet.http import (
+    Body,
+    Callers,
+    Limits,
+    Mounted,
+    Work,
+    body_of,
+    error_answer,
+    refused_answer,
+)
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import Refused, ServiceSettings, SignetService, text_of
 from memory.runtime.signet.sessions import Caller, Sessions
@@ -111,7 +120,7 @@ class RuntimeAdapterServer:
         self._changes = Changes(self.service)
         self._callers = Callers(tokens or {}, memory.slot.scope)
         self._started = time.monotonic()
-        self._in_work = 0
+        self._work = Work(self.limits.at_once)
         self._looking = anyio.Lock()
         self._looked: tuple[float, BackendHealth] | None = None
         self.port: int | None = None
@@ -131,22 +140,22 @@ class RuntimeAdapterServer:
     def mount(self, path: str, of_scope: Callable[[MemoryScope], Any] | None) -> None:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
         if of_scope is not None:
-            self.app.router.routes.append(Route(path, endpoint=Mounted(self.caller, self.limits, of_scope)))
+            self.app.router.routes.append(
+                Route(path, endpoint=Mounted(self.caller, self.limits, self._work, of_scope))
+            )
 
     async def _answer(self, handler: Handler, request: Request) -> Response:
         """One request from its caller to its answer."""
-        if self._in_work >= self.limits.at_once:
-            return error_answer(503, "too many requests at once; try again", {"retry-after": "1"})
-        self._in_work += 1
         try:
-            caller = self.caller(request)
-            body = await body_of(request, self.limits)
-            if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
-                return JSONResponse({"inject": "", "memories": []})
-            told = await handler(caller, body, request)
-            return told if isinstance(told, Response) else JSONResponse(told)
+            with self._work.one():
+                caller = self.caller(request)
+                body = await body_of(request, self.limits)
+                if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
+                    return JSONResponse({"inject": "", "memories": []})
+                told = await handler(caller, body, request)
+                return told if isinstance(told, Response) else JSONResponse(told)
         except Refused as refused:
-            return JSONResponse({**refused.more, "error": str(refused)}, refused.status)
+            return refused_answer(refused)
         except MemslotError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
             log.warning("%s: %s", request.url.path, error)
@@ -156,8 +165,6 @@ class RuntimeAdapterServer:
         except Exception as error:
             log.error("%s: unexpected %s", request.url.path, type(error).__name__)
             return error_answer(500, "internal error")
-        finally:
-            self._in_work -= 1
 
     # -- the endpoints ----------------------------------------------------------------------------------
 
@@ -303,13 +310,10 @@ class RuntimeAdapterServer:
 
     async def _counted(self, events: AsyncGenerator[str]) -> AsyncIterator[str]:
         """An answer that is being streamed is a request in work."""
-        self._in_work += 1
-        try:
+        with self._work.one(admitted=True):
             async with aclosing(events):
                 async for event in events:
                     yield event
-        finally:
-            self._in_work -= 1
 
     async def _whoami(self, caller: Caller, _: Body, request: Request) -> dict[str, Any]:
         asked = self._callers.by_token
