@@ -90,7 +90,8 @@ class _Teller:
 
 
 def _show(outcome: Outcome) -> None:
-    from memory.bench.game.report import problems_of, summary, unequal
+    from memory.bench.game.fairness import problems_of, unequal
+    from memory.bench.game.report import summary
 
     columns, rows = summary(outcome.metrics)
     print_table(columns, rows)

@@ -178,7 +178,8 @@ def load_beats(directory: Path, cells: Sequence[CellRecord]) -> list[Scored]:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
             try:
                 beat = BeatRecord.load(json.loads(line))
-                found.append(Scored(f"{cell.seed}/{cell.persona_id}", beat, cell.replicate))
+                ended = cell.status == "completed"
+                found.append(Scored(f"{cell.seed}/{cell.persona_id}", beat, cell.replicate, ended))
             except (ValueError, TypeError):
                 raise ConfigError(f"{file}, line {number}, is damaged") from None
     return found

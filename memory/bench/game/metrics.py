@@ -22,6 +22,7 @@ from memory.bench.intervals import difference, estimate
 from memory.bench.metrics import percentile
 
 __all__ = [
+    "MEANINGS",
     "Better",
     "Curve",
     "GameMetrics",
@@ -33,7 +34,7 @@ __all__ = [
     "variant_metrics",
 ]
 
-Group = Literal["CS", "PET", "IQI", "over-personalisation", "retrieval"]
+Group = Literal["CS", "PET", "IQI", "over-personalisation", "questions", "retrieval"]
 Better = Literal["higher", "lower"]
 _Unit = tuple[str, str, float]
 """Cluster, id within it, and value, of what a share is over."""
@@ -46,11 +47,14 @@ class Scored(NamedTuple):
         cluster: one persona of one seed.
         beat: how it went.
         replicate: which time the persona was played.
+        ended: its cell was played to the end. Of one that was not, the late requests are missing, which are not
+            as hard as the early ones; so none of it counts.
     """
 
     cluster: str
     beat: BeatRecord
     replicate: int = 1
+    ended: bool = True
 
 
 class _Figures(BaseModel):
@@ -107,6 +111,8 @@ class VariantMetrics(_Figures):
     """Played while the memory could not say that it is ready; not counted."""
     failed: int
     """Whose retrieval failed; not counted."""
+    unended: int = 0
+    """Of cells that were not played to their end; not counted, whatever their status."""
     unreadable: int
     """Whose judgement could not be read; not counted."""
     agreement: float | None
@@ -170,13 +176,14 @@ def variant_metrics(label: str, beats: Sequence[Scored], shown: str | None = Non
         beats=len(beats),
         scored=len(scored),
         **{
-            status: sum(one.beat.status == status for one in beats)
+            status: sum(one.beat.status == status and one.ended for one in beats)
             for status in ("not_ready", "failed", "unreadable")
         },
+        unended=sum(not one.ended for one in beats),
         agreement=fmean(judged) if judged else None,
         measures=tuple(
             Measure(name=name, group=group, better=better, estimate=_tell(units(sorted_out)))
-            for name, group, better, units in _MEASURES
+            for name, group, better, _, units in _MEASURES
         ),
         turns=_spread(one.beat.turns for one in own),
         latency=_spread(latencies),
@@ -202,34 +209,51 @@ class _Beats:
     Attributes:
         scored: those that count.
         own: of them, those that tell of the memory. What was met before in its session tells of the assistant.
-        changes: cluster, id and latency of each change that was tested; None where no test shows it.
+        changes: cluster, id and latency of each change all of whose tests count; None where no test shows it.
         later: beats after their change was noticed.
+        whole: sessions all of whose beats count.
     """
 
     def __init__(self, beats: Sequence[Scored]) -> None:
-        self.scored = [one for one in beats if one.beat.status == "scored"]
-        self.own = [one for one in self.scored if one.beat.kind != "neutral" and one.beat.coherent is None]
+        self.scored = [one for one in beats if one.ended and one.beat.status == "scored"]
+        self.own = [one for one in self.scored if _tells(one.beat)]
         self.changes: list[tuple[str, str, int | None]] = []
         self.later: list[Scored] = []
-        by_change: dict[tuple[str, int, str], list[Scored]] = {}
+        left_out = [one for one in beats if not one.ended or one.beat.status != "scored"]
+        self.whole = {_session(one) for one in self.scored} - {_session(one) for one in left_out}
+        partly = {_change(one) for one in left_out if _tells(one.beat)}
+        by_change: dict[tuple[str, int, str | None], list[Scored]] = {}
         for one in self.own:
             if one.beat.change is not None and one.beat.since is not None:
-                by_change.setdefault((one.cluster, one.replicate, one.beat.change), []).append(one)
-        for (cluster, _, change), found in by_change.items():
+                by_change.setdefault(_change(one), []).append(one)
+        for key, found in by_change.items():
             found.sort(key=lambda one: (one.beat.after, one.beat.probe_id))
             place = next((at for at, one in enumerate(found) if one.beat.fit_first), None)
-            noticed = None if place is None else found[place].beat.after - (found[place].beat.since or 0)
-            self.changes.append((cluster, change, noticed))
             self.later += [] if place is None else found[place + 1 :]
+            # With a test missing, nobody knows whether that one would have shown it, and how early.
+            if key not in partly:
+                noticed = None if place is None else found[place].beat.after - (found[place].beat.since or 0)
+                self.changes.append((key[0], str(key[2]), noticed))
 
     def sessions(self) -> Iterable[_Unit]:
-        """Of each test session with a verdict, whether every first reply suited."""
+        """Of each whole test session with a verdict, whether every first reply suited."""
         fits: dict[tuple[str, int, str], bool] = {}
         for one in self.scored:
-            if one.beat.fit_first is not None:
-                key = (one.cluster, one.replicate, one.beat.session_id)
-                fits[key] = fits.get(key, True) and one.beat.fit_first
+            if one.beat.fit_first is not None and one.beat.kind != "other" and _session(one) in self.whole:
+                fits[_session(one)] = fits.get(_session(one), True) and one.beat.fit_first
         return ((cluster, session, float(fit)) for (cluster, _, session), fit in fits.items())
+
+
+def _tells(beat: BeatRecord) -> bool:
+    return beat.kind != "neutral" and beat.coherent is None
+
+
+def _session(one: Scored) -> tuple[str, int, str]:
+    return one.cluster, one.replicate, one.beat.session_id
+
+
+def _change(one: Scored) -> tuple[str, int, str | None]:
+    return one.cluster, one.replicate, one.beat.change
 
 
 def _each(beats: Iterable[Scored], value: Callable[[BeatRecord], float | None]) -> Iterable[_Unit]:
@@ -279,43 +303,48 @@ def _all(value: Callable[[BeatRecord], float | None]) -> Callable[[_Beats], Iter
     return lambda of: _each(of.scored, value)
 
 
-_MEASURES: tuple[tuple[str, Group, Better, Callable[[_Beats], Iterable[_Unit]]], ...] = (
-    # First replies that suit; of questions, that are right.
-    ("style fit", "CS", "higher", lambda of: _fit(of.own)),
-    # Of those whose attribute differs in the other context and that show one of the two: they show this one's.
+_MEASURES: tuple[tuple[str, Group, Better, str, Callable[[_Beats], Iterable[_Unit]]], ...] = (
+    ("style fit", "CS", "higher", "First replies that suit. Attributes met again in a session are left out.",
+     _own(lambda one: one.fit_first if one.kind != "other" else None)),
     ("discrimination", "CS", "higher",
+     "Of the first replies that show this context's setting or the other's, where these differ: this one's.",
      _own(lambda one: one.first == "current" if one.has_other and one.first in ("current", "other") else None)),
-    # Of all whose attribute differs: they show the other's.
-    ("contamination", "CS", "lower", _own(lambda one: one.first == "other" if one.has_other else None)),
-    # Changes that some test shows; how fast is ``latency``.
-    ("detection", "PET", "higher",
+    ("contamination", "CS", "lower",
+     "Of all first replies where the settings of the contexts differ: they show the other's.",
+     _own(lambda one: one.first == "other" if one.has_other else None)),
+    ("detection", "PET", "higher", "Changes that some test shows, of those all of whose tests are scored.",
      lambda of: ((cluster, change, float(late is not None)) for cluster, change, late in of.changes)),
-    # Of the first replies after a change was noticed: they show an older setting again.
-    ("reversion", "PET", "lower", lambda of: _each(of.later, lambda one: one.first == "stale")),
-    # Requests that took more than one reply.
-    ("felt effort", "IQI", "lower", _all(lambda one: one.turns > 1 if one.kind != "other" else None)),
-    # Of the attributes met again in a session: they are shown as before.
-    ("coherence", "IQI", "higher", _all(lambda one: one.coherent)),
-    # Test sessions in which every first reply suited.
-    ("overall", "IQI", "higher", _Beats.sessions),
-    # Of the requests in which no preference of the user's belongs: one is shown.
+    ("reversion", "PET", "lower",
+     "Of the first replies after a change was noticed: they show an older setting again.",
+     lambda of: _each(of.later, lambda one: one.first == "stale")),
+    ("felt effort", "IQI", "lower", "Requests that took more than one reply.",
+     _all(lambda one: one.turns > 1 if one.kind != "other" else None)),
+    ("coherence", "IQI", "higher", "Of the attributes met again in a session: they are shown as before.",
+     _all(lambda one: one.coherent)),
+    ("overall", "IQI", "higher", "Test sessions in which every first reply suited, all of them being scored.",
+     _Beats.sessions),
     ("over-personalisation", "over-personalisation", "lower",
+     "Of the requests in which no preference of the user's belongs: one is shown.",
      _all(lambda one: not one.fit_first if one.kind == "neutral" and one.fit_first is not None else None)),
-    # The rest is of the section of each first reply. It holds the setting in force.
-    ("shown", "retrieval", "higher", _own(lambda one: one.shows_current)),
-    # Of the changed ones: it holds an older setting and not the one in force.
+    ("right answers", "questions", "higher", "Questions whose answer is right.",
+     _own(lambda one: one.fit_first if one.kind == "other" else None)),
+    ("shown", "retrieval", "higher", "Sections that hold the setting in force.",
+     _own(lambda one: one.shows_current)),
     ("stale rate", "retrieval", "lower",
+     "Of the sections for a setting that has changed: they hold an older one and not the one in force.",
      _own(lambda one: bool(one.shows_stale and not one.shows_current) if one.has_stale else None)),
-    # Share of the turns that told it which the section names.
-    ("evidence recall", "retrieval", "higher",
+    ("evidence recall", "retrieval", "higher", "Share of the turns that told it which the section names.",
      _own(lambda one: one.found / one.gold if one.gold and one.found is not None else None)),
-    # Over its items, those that tell being relevant.
-    ("precision", "retrieval", "higher",
+    ("precision", "retrieval", "higher", "Of the items of a section, those that tell it; an empty one has none.",
      _own(lambda one: fmean(one.relevant) if one.relevant and _is_ranked(one) else None)),
-    ("MRR", "retrieval", "higher", _own(lambda one: _reciprocal(one.relevant) if _is_ranked(one) else None)),
+    ("MRR", "retrieval", "higher", "One over the place of the first item that tells it; 0 without any.",
+     _own(lambda one: _reciprocal(one.relevant) if _is_ranked(one) else None)),
     ("nDCG", "retrieval", "higher",
+     "Items that tell it by place, against all turns that told it standing first; each is worth the same.",
      _own(lambda one: _ndcg(one.relevant, one.gold) if one.gold and _is_ranked(one) else None)),
 )  # fmt: skip
+MEANINGS = {name: meaning for name, _, _, meaning, _ in _MEASURES}
+"""What each figure counts."""
 
 
 def _rows(own: Sequence[Scored]) -> Iterable[Row]:
@@ -360,7 +389,7 @@ def _differences(
     variants: Sequence[tuple[str, Sequence[Scored]]], groups: Mapping[str, str | None]
 ) -> Iterable[Difference]:
     sorted_out = [(label, _Beats(beats)) for label, beats in variants]
-    for name, _, _, units in _MEASURES:
+    for name, *_, units in _MEASURES:
         found = [(label, _means(units(beats))) for label, beats in sorted_out]
         for place, (second, others) in enumerate(found):
             for first, values in found[:place]:

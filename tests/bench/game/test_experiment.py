@@ -14,11 +14,11 @@ from game_support import CONDITIONS, SIZE, lines, matrix, play, scores
 
 from memory import ConfigError
 from memory.bench.game.experiment import At, Outcome, begin, load_beats, measure
+from memory.bench.game.fairness import problems_of, unequal
 from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.manifest import read_experiment
 from memory.bench.game.matrix import load_experiment
 from memory.bench.game.metrics import GameMetrics
-from memory.bench.game.report import problems_of, unequal
 from memory.bench.verify import verify
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry

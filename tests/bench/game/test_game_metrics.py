@@ -237,3 +237,48 @@ def test_figures_are_those_worked_out_by_hand() -> None:
     assert (mixed.value, mixed.n) == (-1 / 8, 8)
     (whole,) = [each for each in metrics.differences if each.figure == "overall"]
     assert (whole.value, whole.n) == (1 / 4, 4)
+
+
+# -- nothing may look better because something is broken -----------------------------------------------------
+
+
+def test_a_session_of_which_a_reply_is_not_scored_is_no_good_session() -> None:
+    variant = of(
+        [beat(session_id="one"), beat(session_id="one", status="failed", first=None, fit_first=None)]
+    )
+    assert told(variant, "overall") == (None, 0)
+    assert told(variant, "style fit") == (1.0, 1)
+
+
+def test_a_change_of_which_a_test_is_not_scored_is_neither_noticed_nor_missed() -> None:
+    def at(after: int, change: str, **more: Any) -> Scored:
+        return beat(after=after, change=change, since=10, **more)
+
+    variant = of(
+        [
+            at(11, "c1", first="stale"),
+            at(14, "c1", status="not_ready", first=None, fit_first=None),
+            at(11, "c2"),
+            at(14, "c2", status="failed", first=None, fit_first=None),
+            at(11, "c3"),
+            at(14, "c3", first="stale"),
+        ]
+    )
+    assert told(variant, "detection") == (1.0, 1)
+    assert (variant.changes, variant.noticed, variant.latency.mean) == (1, 1, 1.0)
+    assert told(variant, "reversion") == (1.0, 1), "what was seen of c3 after it was noticed"
+
+
+def test_a_cell_that_broke_off_is_not_measured_by_its_easy_beginning() -> None:
+    whole, broken = [beat(), beat(first="unknown")], [beat("bob")._replace(ended=False)]
+    variant = of([*whole, *broken])
+    assert told(variant, "style fit") == (0.5, 2)
+    assert (variant.beats, variant.scored, variant.unended) == (3, 2, 1)
+    unready = of([beat(status="not_ready")._replace(ended=False)])
+    assert (unready.not_ready, unready.unended) == (0, 1), "counted once"
+
+
+def test_questions_have_a_figure_of_their_own() -> None:
+    variant = of([beat(kind="other"), beat(kind="other", first="unknown", session_id="question")])
+    assert told(variant, "right answers") == (0.5, 2)
+    assert told(variant, "style fit") == told(variant, "overall") == (None, 0)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from game_support import lines, play
 
 from memory.bench.figures import Estimate
+from memory.bench.game.cost_pages import cost_blocks
+from memory.bench.game.experiment import Outcome
+from memory.bench.game.fairness import played_lines
 from memory.bench.game.manifest import CellRecord, PhaseRecord
-from memory.bench.game.metrics import Curve, GameMetrics, Scored, variant_metrics
+from memory.bench.game.metrics import MEANINGS, Curve, GameMetrics, Scored, variant_metrics
 from memory.bench.game.record import BeatRecord
-from memory.bench.game.report import _costs, _learning, _lost, _pools, _price
+from memory.bench.game.report import _learning, _lost, _pools, _price, summary
 from memory.bench.game.table import Played
+from memory.bench.intervals import METHOD
 from memory.bench.page import Block
+from memory.bench.personamem import _NEEDED as _PERSONAMEM
 
 
 def _beat(number: int, after: int, fit: bool, **more: object) -> BeatRecord:
@@ -179,7 +186,7 @@ def test_costs_are_summed_by_provider_and_what_was_not_told_is_unknown() -> None
         _cell("two", [_written(7, [3, 9]), _written(7, [1, None])], 1.0),
     ]
     variants = [SimpleNamespace(label=label, shown=label.upper()) for label in ("one", "two")]
-    cost, time = _costs(SimpleNamespace(cells=cells, variants=variants))  # type: ignore[arg-type]
+    cost, time = cost_blocks(SimpleNamespace(cells=cells, variants=variants))  # type: ignore[arg-type]
     assert cost.rows == [
         ["ONE", "3 of 3", "2", "30", "15", "120", "3", "150", "0"],
         ["TWO", "1 of 1", "2", "14", "0", "0", "4", "unknown", "0"],
@@ -195,3 +202,59 @@ def test_questions_are_counted_as_the_slot_counts_them(tmp_path: Path) -> None:
     turns = [row for row in lines(journal) if row["kind"] == "turn"]
     assert cell.counts["asked_tokens"] == sum(-(-len(row["user"].encode()) // 4) for row in turns) > 0
     assert (cell.counts["llm_calls"], "llm_calls_unknown" in cell.counts) == (0, False)
+
+
+# -- what must be known before figures are compared ------------------------------------------------------------
+
+
+def _page_of(outcome: Outcome) -> str:
+    return unescape(re.sub(r"<[^>]+>", " ", outcome.report.read_text("utf-8")))
+
+
+def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path: Path) -> None:
+    page = _page_of(play(tmp_path, "no_memory", "full_history"))
+    for one in (METHOD, *MEANINGS.values()):
+        assert (one in page) == (one != MEANINGS["right answers"])
+    assert "game of seed 7, 1 personas, 2 cells" in page
+    assert "Sections: at most 600 tokens, any number of items, as utf8-bytes/4 counts." in page
+    assert "full_history control none dated not_offered 5 same 5" in re.sub(r"\s+", " ", page)
+
+
+def test_what_was_left_out_stands_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOWHERE", raising=False)
+    page = _page_of(play(tmp_path, "no_memory", {"provider": "full_history", "needs": "NOWHERE"}))
+    assert "Left out: full_history needs NOWHERE." in page
+
+
+@pytest.mark.parametrize(
+    ("state", "consistency", "said"),
+    [("unknown", "immediate", True), ("not_offered", "eventual", True), ("not_offered", "immediate", False)],
+)
+def test_scores_of_a_memory_that_cannot_say_whether_it_is_ready_are_marked(
+    tmp_path: Path, state: str, consistency: str, said: bool
+) -> None:
+    manifest = play(tmp_path, "no_memory", score_unknown=True).manifest
+    (variant,), (cell,) = manifest.variants, manifest.cells
+    traits = variant.traits.model_copy(update={"consistency": consistency})
+    changed = manifest.model_copy(
+        update={
+            "variants": (variant.model_copy(update={"traits": traits}),),
+            "cells": (cell.model_copy(update={"readiness": {state: 5}}),),
+        }
+    )
+    told = [line for line in played_lines(changed) if "5 test sessions are scored although" in line]
+    assert len(told) == said
+
+
+def test_a_page_of_questions_shows_right_answers_and_no_behaviour(tmp_path: Path) -> None:
+    options = str(["(a) tea, green", "(b) coffee"])
+    said = [{"role": "user", "content": "I like green tea."}, {"role": "assistant", "content": "Noted."}]
+    rows = [",".join(_PERSONAMEM), f'q,recall,Which drink?,(a),"{options}",c,2']
+    (tmp_path / "questions_x.csv").write_text("\n".join(rows), "utf-8")
+    (tmp_path / "shared_contexts_x.jsonl").write_text(json.dumps({"c": said}), "utf-8")
+    outcome = play(tmp_path, "full_history", timeline="personamem", data=tmp_path)
+    page = _page_of(outcome)
+    assert summary(outcome.metrics)[0] == ["provider", "right answers", "tokens", "not scored"]
+    assert "Right answers by category" in page
+    assert "style fit" not in page.lower()
+    assert "overall" not in page

@@ -12,8 +12,8 @@ from stigmem_double import ADMIN_KEY, StigmemDouble
 
 from memory import ConfigError
 from memory.bench.game.experiment import Outcome, begin
+from memory.bench.game.fairness import problems_of
 from memory.bench.game.matrix import load_experiment
-from memory.bench.game.report import problems_of
 from memory.bench.verify import verify
 from memory.testing import ScriptedLLM
 
