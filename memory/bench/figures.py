@@ -158,7 +158,7 @@ class DetectionScores(_Figures):
     """Whether a change of mind is noticed, and stays noticed."""
 
     changes: int
-    """Changes that were probed after they were said."""
+    """Changes that were probed after they were said, all of whose probes are scored."""
     detected: int
     """Changes whose new value was shown by some probe."""
     latency: Spread

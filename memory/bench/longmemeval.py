@@ -104,12 +104,18 @@ def _timeline(question: Node, name: str) -> Timeline:
                 truth=EvidenceTruth(
                     turns=tuple(marked or whole),
                     unresolved=len(answers - known),
-                    answer=str(question.get("answer").value),
+                    answer=_answer(question.get("answer")),
                 ),
                 session_id="question",
             ),
         ),
     )
+
+
+def _answer(given: Node) -> str:
+    if isinstance(given.value, bool) or not isinstance(given.value, str | int | float) or given.value == "":
+        raise given.wrong("", f"must be text or a number; is this {_WHAT}?")
+    return str(given.value)
 
 
 def _turns(session: Node, prefix: str, start: datetime) -> Iterator[tuple[Turn, bool]]:

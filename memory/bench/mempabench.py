@@ -293,7 +293,7 @@ class _User:
     def _tests(self) -> Iterator[TestSession]:
         node = self.files.node(self.files.schedule)
         node.fields("sessions")
-        found = []
+        found: list[TestSession] = []
         for number, one in enumerate(node.get("sessions").items(), start=1):
             one.fields("id", "after", *_SCRIPT)
             after = self._after(one)
@@ -304,6 +304,8 @@ class _User:
             )
             start = (self.starts[self.order[place - 1]] if place else _START) + timedelta(hours=2)
             name = one.text("id", empty=True) or f"test_{number:02}"
+            if name in {*self.order, *(test.session_id for test in found)}:
+                raise one.wrong(f"has the id {name}, which another session has")
             found.append(TestSession(place, name, self._script(one, start, place, tested=True)))
         yield from sorted(found, key=lambda test: test.after)
 

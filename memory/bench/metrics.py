@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -190,7 +190,7 @@ def preference_scores(records: Sequence[ProbeRecord]) -> PreferenceScores | None
             *rows(lambda record: "changed" if record.change else "steady"),
         ),
         attributes=rows(lambda record: record.attribute),
-        detection=_detection(asked),
+        detection=_detection(asked, {record.change for record in records if record.preference is None}),
         leaks=sum(record.preference.leak for record in asked if record.preference),
     )
 
@@ -215,7 +215,8 @@ def _preference_row(label: str, records: Sequence[ProbeRecord]) -> PreferenceRow
     )
 
 
-def _detection(records: Sequence[ProbeRecord]) -> DetectionScores:
+def _detection(records: Sequence[ProbeRecord], partly: Collection[str | None]) -> DetectionScores:
+    """Detection, of changes all of whose probes are scored: nobody knows what the others would have shown."""
     by_change: dict[str, list[tuple[int, str, PreferenceHit]]] = {}
     by_age: dict[int, list[PreferenceHit]] = {}
     for record in records:
@@ -225,14 +226,14 @@ def _detection(records: Sequence[ProbeRecord]) -> DetectionScores:
             by_age.setdefault(age, []).append(record.preference)
     latencies: list[float] = []
     lost: list[tuple[str, bool]] = []
-    for probes in by_change.values():
+    for change, probes in by_change.items():
         probes.sort(key=lambda probe: probe[0])
         first = next((place for place, (_, _, hit) in enumerate(probes) if hit.current), None)
         if first is not None:
-            latencies.append(probes[first][0])
+            latencies += [] if change in partly else [probes[first][0]]
             lost.extend((persona, not hit.current) for _, persona, hit in probes[first + 1 :])
     return DetectionScores(
-        changes=len(by_change),
+        changes=len(by_change.keys() - partly),
         detected=len(latencies),
         latency=_spread(latencies),
         reversion=estimate(lost),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from memory.contract._model import is_encodable
 from memory.contract.errors import ConfigError
 
 __all__ = ["Node", "parse_json", "read_json", "read_text"]
@@ -86,6 +87,8 @@ class Node:
         # bool is an int in Python, but not in JSON.
         if not isinstance(self.value, kind) or isinstance(self.value, bool):
             raise self.wrong("", f"must be {_JSON_NAMES[kind]}; is this {self.kind}?")
+        if isinstance(self.value, str) and not (self.value.isascii() or is_encodable(self.value)):
+            raise self.wrong("", "holds half of a surrogate pair; decode the text correctly first")
         return self.value
 
     def get(self, name: str) -> Self:

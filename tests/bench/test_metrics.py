@@ -1,5 +1,7 @@
 """The figures, on records small enough to count by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +117,14 @@ def test_detection_latency_reversion_and_the_curve():
         (2, 1, 0.0),
         (3, 1, 1.0),
     ]
+
+
+def test_a_change_of_which_a_probe_is_not_scored_is_neither_detected_nor_missed():
+    """Else a memory that was not ready, or failed, would be spared what it cannot do."""
+    unscored = replace(played(4, current=False), preference=None, status="not_ready")
+    detection = preference_scores([unscored, played(5, current=True), played(6, current=False)]).detection
+    assert (detection.changes, detection.detected, detection.latency.mean) == (0, 0, None)
+    assert (detection.reversion.value, detection.reversion.n) == (1.0, 1)
 
 
 def test_leaks_are_counted():

@@ -80,7 +80,8 @@ def models_block(manifest: ExperimentManifest, metrics: GameMetrics) -> Block:
             for counts in cell.models.values() if cell.label == one.label else ():
                 spent.update(counts)
         agreed = share(one.agreement)
-        rows.append([one.shown, *(f"{spent[name]:,}" for name in ("calls", "tokens", "unread")), agreed])
+        tokens = "unknown" if spent["unmetered"] else f"{spent['tokens']:,}"
+        rows.append([one.shown, f"{spent['calls']:,}", tokens, f"{spent['unread']:,}", agreed])
     asked = [
         f"{role.role}: {role.model or role.provider}, temperature {_given(role.temperature)}, "
         f"seed {_given(role.seed)}" + (f", {role.votes} votes" if role.votes > 1 else "")

@@ -108,7 +108,8 @@ class CellRecord(Record):
     """What retrievals really told of change over time, beside what the adapter's traits declare; null where nothing
     was retrieved."""
     models: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """Of the roles' models, by role: ``calls``, ``tokens`` as far as they say, and ``unread`` answers."""
+    """Of the roles' models, by role: ``calls``, ``tokens`` as far as they say, answers ``unread``, and answers
+    ``unmetered`` of which they do not say."""
     warnings: tuple[str, ...] = ()
     """What a reader of the scores must know, each once."""
     resumed: int = 0
@@ -181,6 +182,8 @@ class RoleRecord(Record):
     none was sent."""
     votes: int = 1
     """Judgements taken of each reply."""
+    options_hash: str | None = None
+    """Hash of all options of its provider but credentials, time-outs and retries; null for rules."""
 
 
 class RunRecord(Record):
@@ -241,7 +244,12 @@ class ExperimentManifest(Record):
         return {
             "bench": canonical_hash(decisive),
             "data": canonical_hash({seed: one.sha256 for seed, one in self.data.items()}),
-            "roles": canonical_hash([role.model_dump(mode="json") for role in self.roles]),
+            "roles": canonical_hash(
+                [
+                    role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
+                    for role in self.roles
+                ]
+            ),
             "providers": canonical_hash([variant.label for variant in self.variants]),
             **{f"provider {variant.label}": variant.config_hash for variant in self.variants},
         }

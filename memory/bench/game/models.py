@@ -6,6 +6,7 @@ with another one. What a judge says that cannot be read is counted and never gue
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -18,10 +19,11 @@ from pathlib import Path
 
 from memory.bench.game.pace import Pace
 from memory.bench.game.roles import Exchange, RoleName, Verdict
+from memory.bench.game.table import Stopped
 from memory.bench.timeline import Beat, Script
-from memory.contract.errors import BackendRateLimited, MemslotError
+from memory.contract.errors import BackendRateLimited, ConfigError, MemslotError
 from memory.contract.events import Message, Role
-from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
+from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
 
 __all__ = [
     "CeilingReached",
@@ -33,7 +35,6 @@ __all__ = [
     "load_prompt",
 ]
 
-_ENTRY = 16
 _PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
 """After refusals in a row for a rate limit, where the server does not say how long."""
 _LONGEST_S = 900.0
@@ -70,8 +71,8 @@ def load_prompt(role: RoleName) -> Prompt:
 class Meter:
     """Counts calls and tokens of models over all cells of an experiment, whatever processes they live in.
 
-    A file to which every call appends one entry of fixed length; appending is atomic, so nobody waits. Calls that
-    are under way at the same time may each see the last place free: one for each cell that is being played.
+    A file to which every call appends one line; appending is atomic, so nobody waits. Calls that are under way at
+    the same time may each see the last place free: one for each cell that is being played.
 
     Args:
         file: the experiment's.
@@ -79,7 +80,7 @@ class Meter:
     """
 
     def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
-        self._file, self._max_calls, self._max_tokens = file, max_calls, max_tokens
+        self._file, self._max_calls, self.max_tokens = file, max_calls, max_tokens
         self._read = 0
         self.calls = self.tokens = 0
 
@@ -92,18 +93,24 @@ class Meter:
         self._catch_up()
         for name, limit, spent in (
             ("max_calls", self._max_calls, self.calls),
-            ("max_tokens", self._max_tokens, self.tokens),
+            ("max_tokens", self.max_tokens, self.tokens),
         ):
             if limit is not None and spent >= limit:
                 raise CeilingReached(f"bench.limits.{name}: {limit} is reached; set it higher and resume")
 
     def add(self, tokens: int) -> None:
-        """Note one call."""
-        file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        """Note one call.
+
+        Raises:
+            Stopped: it cannot be noted.
+        """
+        line = b" %d\n" % tokens  # apart from one that a full disk has torn
         try:
-            os.write(file, f"{min(tokens, 10**14):>{_ENTRY - 1}}\n".encode())
-        finally:
-            os.close(file)
+            with open(self._file, "ab", buffering=0) as file:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise Stopped.full(self._file.name, error) from error
 
     def _catch_up(self) -> None:
         if not self._file.exists():
@@ -111,10 +118,11 @@ class Meter:
         with open(self._file, "rb") as file:
             file.seek(self._read)
             new = file.read()
-        for start in range(0, len(new) - _ENTRY + 1, _ENTRY):
-            self.calls += 1
-            self.tokens += int(new[start : start + _ENTRY])
-            self._read += _ENTRY
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        spent = [int(tokens) for tokens in whole.split() if tokens.isdigit()]
+        self.calls += len(spent)
+        self.tokens += sum(spent)
 
 
 @dataclass
@@ -127,7 +135,8 @@ class Seat:
         temperature: what it is asked with; None leaves it to the model.
         seed: what it is asked with; None is none.
         pace: how fast.
-        calls, tokens, unread: calls, tokens as far as the model says, and answers that could not be read.
+        calls, tokens, unread, unmetered: calls, tokens as far as the model says, answers that could not be read,
+            and answers of which it does not say what they took.
     """
 
     provider: Provider
@@ -138,6 +147,7 @@ class Seat:
     calls: int = 0
     tokens: int = 0
     unread: int = 0
+    unmetered: int = 0
 
     def __post_init__(self) -> None:
         self.id = self.provider.id
@@ -149,6 +159,7 @@ class Seat:
 
         Raises:
             CeilingReached: a limit is reached; nothing was asked.
+            ConfigError: tokens are limited, and the model does not say what it takes.
             BackendError: the model does not answer, or refuses again and again for its rate limit.
         """
         asked = options or CompletionOptions()
@@ -161,6 +172,13 @@ class Seat:
         self.calls += 1
         self.tokens += tokens
         self.meter.add(tokens)
+        if result.usage == Usage():
+            self.unmetered += 1
+            if self.meter.max_tokens is not None or self.pace.limits_tokens:
+                raise ConfigError(
+                    f"bench.limits: the model of {self.provider.id} does not say how many tokens it takes, so they "
+                    "cannot be limited; limit max_calls and requests_per_minute"
+                )
         said = result.content.strip()
         self.unread += not said
         return result.model_copy(update={"content": said})
@@ -199,8 +217,9 @@ class Seat:
 
     def spent(self) -> dict[str, int]:
         """What it counted since it was asked last."""
-        found = {"calls": self.calls, "tokens": self.tokens, "unread": self.unread}
-        self.calls = self.tokens = self.unread = 0
+        counted = ("calls", "tokens", "unread", "unmetered")
+        found = {name: getattr(self, name) for name in counted}
+        self.calls = self.tokens = self.unread = self.unmetered = 0
         return found
 
 

@@ -24,6 +24,11 @@ class Pace:
         self._lock = threading.Lock()  # a dask worker may play cells in several threads
         self._next_request = self._next_token = 0.0
 
+    @property
+    def limits_tokens(self) -> bool:
+        """Whether tokens are limited."""
+        return self._token_s > 0
+
     async def wait(self) -> None:
         """Until the next call may be made."""
         with self._lock:

@@ -25,6 +25,7 @@ from memory.bench.game.roles import (
 )
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError
+from memory.plugins.redaction import is_credential, slow_hash
 from memory.plugins.variables import Problems, Resolver
 from memory.plugins.yaml import Lines
 from memory.runtime.provider import Provider
@@ -33,6 +34,7 @@ from memory.runtime.providers import create_provider, takes_seed
 __all__ = ["METER_FILE", "Seats", "role_records"]
 
 METER_FILE = "calls.log"
+_TRANSPORT = ("timeout_s", "max_retries")
 
 
 def role_records(settings: BenchSettings) -> tuple[RoleRecord, ...]:
@@ -43,7 +45,8 @@ def role_records(settings: BenchSettings) -> tuple[RoleRecord, ...]:
         if chosen.provider is None:
             found.append(RoleRecord(role=role, kind="rules"))
             continue
-        prompt, model = load_prompt(role), chosen.options.get("model")
+        prompt, options = load_prompt(role), _filled(role, chosen)
+        model = options.get("model")
         found.append(
             RoleRecord(
                 role=role,
@@ -55,9 +58,29 @@ def role_records(settings: BenchSettings) -> tuple[RoleRecord, ...]:
                 temperature=_temperature(chosen),
                 seed=_seed(role, chosen),
                 votes=chosen.votes,
+                options_hash=slow_hash(_decisive(options)),
             )
         )
     return tuple(found)
+
+
+def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
+    """The options of a role's model, variables filled in from the environment."""
+    fill: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(
+        chosen.options, ("bench", "roles", role, "options")
+    )
+    return fill
+
+
+def _decisive(options: Any) -> Any:
+    """Of options what a model's answers may depend on."""
+    if isinstance(options, dict):
+        return {
+            name: _decisive(value)
+            for name, value in options.items()
+            if not is_credential(str(name)) and name not in _TRANSPORT
+        }
+    return [_decisive(one) for one in options] if isinstance(options, list) else options
 
 
 def _seed(role: RoleName, chosen: RoleSettings) -> int | None:
@@ -116,11 +139,8 @@ class Seats:
             return None
         provider, address = self._given.get(role), None
         if provider is None:
-            where = ("bench", "roles", role, "options")
-            options: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(
-                chosen.options, where
-            )
-            provider = create_provider(chosen.provider, options, ".".join(where))
+            options = _filled(role, chosen)
+            provider = create_provider(chosen.provider, options, f"bench.roles.{role}.options")
             self._own.append(provider)
             address = options.get("base_url")
         limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)

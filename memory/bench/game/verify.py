@@ -27,7 +27,7 @@ from memory.bench.game.manifest import (
     read_cell,
     read_experiment,
 )
-from memory.bench.game.matrix import BenchSettings, load_timelines
+from memory.bench.game.matrix import BenchSettings, CellSpec, load_timelines
 from memory.bench.game.metrics import GameMetrics
 from memory.bench.game.record import BeatRecord, PlayJournal
 from memory.bench.game.replay import Row, Shown, told_before
@@ -102,6 +102,30 @@ class _Experiment:
         for part in {**told.hashes, **computed}:
             yield from _same(f"{EXPERIMENT_FILE}: hashes.{part}", told.hashes.get(part), computed.get(part))
         yield from _same(f"{EXPERIMENT_FILE}: status", told.status, told.outcome())
+        yield from self._cells()
+
+    def _cells(self) -> Iterator[Deviation]:
+        """Each cell of the matrix once, in its order, and no other."""
+        told = self.manifest
+        planned = [
+            CellSpec(number, int(seed), replicate, place, "", variant.label)
+            for replicate in range(1, cast(int, told.bench.get("replicates", 1)) + 1)
+            for seed, data in told.data.items()
+            for place in range(data.personas)
+            for number, variant in enumerate(told.variants)
+        ]
+        expected = [
+            f"{one.cell_id} ({one.label}, seed {one.seed}, replicate {one.replicate})" for one in planned
+        ]
+        seen = [
+            f"{one.cell_id} ({one.label}, seed {one.seed}, replicate {one.replicate})" for one in told.cells
+        ]
+        for cell in sorted({*expected, *seen}):
+            yield from _same(f"{EXPERIMENT_FILE}: {cell}", seen.count(cell), expected.count(cell))
+        known = {one.cell_id for one in told.cells}
+        for place in sorted((self.directory / "cells").glob("*")):
+            if place.name not in known:
+                yield Deviation(f"cells/{place.name}", "present", f"no cell of {EXPERIMENT_FILE}")
 
     def _timelines(self) -> tuple[dict[int, TimelineSet], list[Deviation]]:
         """The data again, by seed: generated, or read from the path that the caller gives."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import resource
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 from game_support import SIZE, lines, matrix, scores
 from model_server import chat
 
-from memory import BackendUnavailable, ConfigError
+from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.game.experiment import begin, resume
 from memory.bench.game.language import load_language
 from memory.bench.game.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt
@@ -252,6 +255,73 @@ def test_tokens_are_limited_over_all_processes(tmp_path: Path) -> None:
         with pytest.raises(CeilingReached, match="max_tokens: 25 is reached"):
             meter.check()
     assert (first.calls, first.tokens) == (2, 25)
+
+
+def test_a_disk_that_is_full_costs_no_count(tmp_path: Path) -> None:
+    """Else every later call would be miscounted, and a run that is resumed could not be read at all."""
+    meter = Meter(tmp_path / "calls.log", None, 100)
+    meter.add(10)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6, limits[1]))
+        with pytest.raises(MemslotError, match=r"calls\.log cannot be written \(.*\); make room and resume"):
+            meter.add(7345)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    meter.add(20)
+    meter.check()
+    assert (meter.calls, meter.tokens) == (3, 37), "of the torn one as much as was written"
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 10**9}, {"tokens_per_minute": 10**9}])
+def test_tokens_that_a_model_does_not_tell_cannot_be_limited(tmp_path: Path, limits: dict[str, int]) -> None:
+    given = {
+        **models(),
+        "judge": ScriptedProvider(script=lambda *_: CompletionResult(content="?", usage=Usage())),
+    }
+    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES, limits=limits), models=given)
+    (cell,) = done.manifest.cells
+    assert cell.error is not None
+    assert "the model of scripted does not say how many tokens it takes" in cell.error.message
+    assert "limit max_calls" in cell.error.message
+    assert len(given["judge"].requests) == 1
+
+
+def test_tokens_that_a_model_does_not_tell_are_unknown(tmp_path: Path) -> None:
+    given = {
+        **models(),
+        "judge": ScriptedProvider(script=lambda *_: CompletionResult(content="?", usage=Usage())),
+    }
+    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
+    (cell,) = done.manifest.cells
+    assert cell.models["judge"]["unmetered"] == cell.models["judge"]["calls"] == len(given["judge"].requests)
+    assert re.search(r"<td>[\d,]+</td>\s*<td>unknown</td>", done.report.read_text("utf-8"))
+
+
+def test_another_model_of_the_environment_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"model": "${JUDGE_MODEL}", "max_tokens": 40, "api_key": "k1", "timeout_s": 5}
+    roles = {**ROLES, "judge": {"provider": "scripted", "options": options}}
+    monkeypatch.setenv("JUDGE_MODEL", "large")
+    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles), models=models())
+    assert [role.model for role in done.manifest.roles] == [None, None, "large"]
+
+    def again(**other: Any) -> Any:
+        changed = {**ROLES, "judge": {"provider": "scripted", "options": {**options, **other}}}
+        return resume(
+            matrix(tmp_path, "no_memory", game=SMALL, roles=changed), done.directory, models=models()
+        )
+
+    again(api_key="k2", timeout_s=9)
+    for other in ({"max_tokens": 4}, {"base_url": "http://other"}):
+        with pytest.raises(ConfigError, match="roles changed since it began"):
+            again(**other)
+    monkeypatch.setenv("JUDGE_MODEL", "small")
+    with pytest.raises(ConfigError, match="roles changed since it began"):
+        again()
 
 
 def test_another_prompt_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

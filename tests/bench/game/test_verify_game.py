@@ -228,6 +228,20 @@ def test_a_figure_a_page_and_a_manifest_that_were_changed_are_named(
     assert name in told(verify(copy))
 
 
+def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
+    """However well it is covered up: a persona less is a figure more."""
+    whole = read_experiment(copy)
+    for cells in (whole.cells[:1], (*whole.cells, whole.cells[1])):
+        write_record(whole.model_copy(update={"cells": cells}), copy / "experiment.json")
+        covered_up(copy)
+        assert "experiment.json: 02-s7-r1-p1 (full_history, seed 7, replicate 1): " in told(verify(copy))
+
+
+def test_a_directory_of_no_cell_is_named(copy: Path) -> None:
+    shutil.copytree(copy / CELL, copy / "cells" / "02-s7-r1-p2")
+    assert told(verify(copy)) == "cells/02-s7-r1-p2: present / no cell of experiment.json"
+
+
 def test_a_file_that_is_missing_is_named(copy: Path) -> None:
     for file in sorted(one for one in (copy / CELL).iterdir() if one.is_file() and one.name != ".lock"):
         content = file.read_bytes()
