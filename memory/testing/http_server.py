@@ -148,7 +148,10 @@ class HttpServer:
         self._address = ("127.0.0.1", self.port)
         self._stop()
         try:
-            yield
+            with socket.socket() as kept:  # bound and deaf, so that nobody else is given the port meanwhile
+                kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                kept.bind(self._address)
+                yield
         finally:
             self._start()
 

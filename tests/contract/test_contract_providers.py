@@ -51,6 +51,7 @@ def partitions_of(adapter: Any) -> list[Any]:
 
 
 class Mem0Contract(MemoryContract):
+    late_s = 0.5
     native_query = ("list", {})
     native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
 
@@ -94,7 +95,7 @@ class Mem0Contract(MemoryContract):
             clients = [store.client for store in stores]
             for store in stores:
                 store.client = FaultyClient(
-                    store.client, fail if kind == "500" else lambda _: time.sleep(0.5)
+                    store.client, fail if kind == "500" else lambda _: time.sleep(self.late_s)
                 )
             try:
                 yield
@@ -108,7 +109,8 @@ class Mem0Contract(MemoryContract):
         self, kit: Kit, adapter: MemoryAdapter, fault: NativeFault
     ) -> None:
         """The fingerprint is read on the thread that writes, so it alone could not show the order."""
-        slot = kit.make_slot(deadlines=Deadlines(write_s=0.05, query_s=0.05))
+        self.late_s = 2.0
+        slot = kit.make_slot(deadlines=Deadlines(write_s=0.3, query_s=0.3))
         await slot.setup_scope(kit.scope)
         with fault("late"):
             assert (await slot.record_event(kit.event(kit.fact("slow")))).status == "unknown"

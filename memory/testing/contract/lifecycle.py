@@ -99,7 +99,7 @@ class LifecycleContract(ContractBase):
                     tasks.start_soon(call, argument)
                     await anyio.sleep(delay)
                     tasks.cancel_scope.cancel()
-        with anyio.fail_after(self.ready_timeout_s):
+        with anyio.fail_after(max(60.0, self.ready_timeout_s)):
             await kit.slot.set_mode(AdapterMode(read_only=True))
             await kit.slot.set_mode(AdapterMode(read_only=False))
             await kit.tell("blue")

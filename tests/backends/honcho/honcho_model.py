@@ -204,6 +204,11 @@ class HonchoModel:
         """Do something in a while."""
         self._later.append((time.monotonic() + seconds, what))
 
+    def hasten(self, seconds: float) -> None:
+        """Do what is to come in that while at the latest."""
+        latest = time.monotonic() + seconds
+        self._later = [(min(due, latest), what) for due, what in self._later]
+
     def advance(self, *, to_the_end: bool = False) -> None:
         """Do what is due by now, or all there is to do."""
         moment = float("inf") if to_the_end else time.monotonic()

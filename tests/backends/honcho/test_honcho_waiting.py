@@ -10,6 +10,7 @@ from both_loops import anyio_backend as anyio_backend
 from honcho_double import HonchoDouble
 from honcho_model import Conclusion
 from honcho_support import ADA, BOB, FACT, adapter_of, ask, event, sent, slot_on, stored
+from waits import held, until
 
 from memory import (
     BackendReadiness,
@@ -26,7 +27,7 @@ from memory.adapter import BackendRejected, NativeMutationReceipt
 NEVER = 1e9
 
 
-async def _wait(slot: MemorySlot, timeout_s: float = 5.0) -> BackendReadiness:
+async def _wait(slot: MemorySlot, timeout_s: float = 60.0) -> BackendReadiness:
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None
     return await readiness.wait_until_ready(ADA, timeout_s)
@@ -40,21 +41,20 @@ async def _look(slot: MemorySlot) -> BackendReadiness:
 
 async def _fired(double: HonchoDouble) -> None:
     """Until the server has taken the request whose fault was ordered."""
-    with anyio.fail_after(10):
-        while not double.faults.fired:  # noqa: ASYNC110 (of another thread)
-            await anyio.sleep(0.005)
+    await until(lambda: double.faults.fired)
 
 
 # -- derivation -----------------------------------------------------------------------------------------
 
 
 async def test_an_empty_queue_after_a_write_is_not_ready(double: HonchoDouble) -> None:
-    double.model.enqueue_s = 0.15
+    double.model.enqueue_s = NEVER
     async with slot_on(double, quiet_period_s=0.02) as slot:
         await slot.record_event(event(1, FACT, Message(role="assistant", content="Noted.")))
         early = await _look(slot)
         assert (early.state, early.pending_count) == ("pending", 1)
         assert "not in the queue yet" in early.detail
+        double.model.hasten(0.15)
         answer = await _wait(slot)
         assert answer.state == "ready"
         assert answer.waited_ms is not None
@@ -256,13 +256,14 @@ async def test_a_write_under_way_is_pending_and_not_forgotten(double: HonchoDoub
     async with slot_on(double, quiet_period_s=0.0) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"
-        double.faults.add("late", endpoint="POST */messages", delay_s=0.6)
         double.model.enqueue_s = 0.4
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(slot.record_event, event(2, "I like tea."))
-            await _fired(double)
-            early = await _look(slot)
-            assert (early.state, early.detail) == ("pending", "a write is still under way")
+        with held(double, "POST */messages") as go_on:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(slot.record_event, event(2, "I like tea."))
+                await _fired(double)
+                early = await _look(slot)
+                assert (early.state, early.detail) == ("pending", "a write is still under way")
+                go_on.set()
         assert (await _wait(slot)).state == "ready"
         assert "tea" in (await ask(slot)).formatted_context
 
@@ -271,11 +272,12 @@ async def test_a_write_while_one_waits_is_expected_all_the_same(double: HonchoDo
     async with slot_on(double, quiet_period_s=0.0) as slot:
         await slot.record_event(event(1))
         double.model.enqueue_s = 0.1
-        double.faults.add("late", endpoint="POST */conclusions/list", delay_s=0.2)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_wait, slot)  # it has counted, and asks for the newest conclusion
-            await anyio.sleep(0.1)
-            await slot.record_event(event(2, "I like tea."))
+        with held(double, "POST */conclusions/list") as go_on:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_wait, slot)
+                await _fired(double)  # it has counted, and asks for the newest conclusion
+                await slot.record_event(event(2, "I like tea."))
+                go_on.set()
         assert (await _wait(slot)).state == "ready"
         assert "tea" in (await ask(slot)).formatted_context
 
@@ -359,13 +361,14 @@ async def test_readers_wait_while_sessions_are_deleted(double: HonchoDouble) -> 
 async def test_a_reset_waits_for_readers(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
-        double.faults.add("late", endpoint="GET */context", delay_s=0.8)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask, slot)
-            await _fired(double)
-            tasks.start_soon(slot.reset_scope, ADA)
-            await anyio.sleep(0.1)
-            assert not any(one.startswith("DELETE") for one in sent(double))
+        with held(double, "GET */context") as go_on:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, slot)
+                await _fired(double)
+                tasks.start_soon(slot.reset_scope, ADA)
+                await anyio.sleep(0.1)
+                assert not any(one.startswith("DELETE") for one in sent(double))
+                go_on.set()
         assert any(one.startswith("DELETE") for one in sent(double))
 
 

@@ -143,7 +143,7 @@ async def test_what_is_written_is_ready(tmp_path: Path) -> None:
         await slot.record_event(event("tea"))
         readiness = slot.capability(SupportsReadiness)
         assert readiness is not None
-        assert (await readiness.wait_until_ready(ALICE, 1.0)).state == "ready"
+        assert (await readiness.wait_until_ready(ALICE, 60.0)).state == "ready"
         assert await found(slot, "tea")
 
 

@@ -23,11 +23,13 @@ from mem0_support import (
     opened,
     stored,
 )
+from waits import held, until
 
 from memory import (
     BackendError,
     BackendTimeout,
     BackendUnavailable,
+    Deadlines,
     MemorySlot,
     Message,
     SupportsBulkIngest,
@@ -117,9 +119,11 @@ async def test_tool_messages_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> 
 async def test_a_failing_model_is_an_error_by_its_cause_and_nothing_is_stored(
     tmp_path: Path, llm: ScriptedLLM, endpoint: str, fault: Any, error: type[BackendError]
 ) -> None:
+    # The model's client gives up within the deadline that was configured; here nothing else is in a hurry.
     short = {"deadlines": {"write_s": 3.0, "retrieve_s": 2.0}} if fault == "late" else {}
     async with inferring(tmp_path, llm, **short) as slot:
-        llm.faults.add(fault, endpoint=endpoint, times=None, delay_s=3.5)
+        slot.deadlines = slot._rules.deadlines = Deadlines()
+        llm.faults.add(fault, endpoint=endpoint, times=None, delay_s=20.0)
         with pytest.raises(error) as raised:
             await slot.record_event(event(OOLONG))
         assert llm.faults.fired
@@ -231,18 +235,18 @@ async def test_others_read_while_a_model_is_asked(tmp_path: Path, llm: ScriptedL
     """Embedded Qdrant takes one call at a time, but an extraction is mostly waiting."""
     async with inferring(tmp_path, llm, BOB) as slot:
         await slot.record_event(event("I have a cat.", scope=BOB))
-        llm.faults.add("late", endpoint="chat/completions", delay_s=1.5)
         written: list[Any] = []
 
         async def write() -> None:
             written.append(await slot.record_event(event(OOLONG)))
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(write)
-            while not llm.faults.fired:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-            assert await found(slot, "cat", scope=BOB) == ["I have a cat."]
-            assert written == [], "the model has not answered yet"
+        with held(llm, "chat/completions") as go_on:
+            async with anyio.create_task_group() as group:
+                group.start_soon(write)
+                await until(lambda: llm.faults.fired)
+                assert await found(slot, "cat", scope=BOB) == ["I have a cat."]
+                assert written == [], "the model has not answered yet"
+                go_on.set()
         assert len(await stored(slot)) == 1
 
 

@@ -166,7 +166,7 @@ class Slow:
     def embed(self, text: str, action: str | None = None) -> list[float]:
         if action == self.action:
             self.asked.set()
-            self.go_on.wait(5)
+            self.go_on.wait(60)
         vector: list[float] = self.embedder.embed(text, action)
         return vector
 

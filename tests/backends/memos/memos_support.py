@@ -41,7 +41,7 @@ async def opened(
     double: MemosDouble, *scopes: MemoryScope, deadlines: dict[str, float] | None = None, **block: Any
 ) -> AsyncIterator[MemorySlot]:
     """An open slot with Alice's scope, and others, set up."""
-    block = {"graph_db": double.model.graph_db, "idle_timeout_s": 0.3, **block}
+    block = {"graph_db": double.model.graph_db, "idle_timeout_s": 20, **block}
     settings = config(double.url, **block)
     settings["memory"]["deadlines"] = deadlines or {}
     async with open_memory(settings, scope=ALICE) as slot:
@@ -89,7 +89,7 @@ async def ask(slot: MemorySlot, query: str = "Which tea?", **fields: Any) -> Ret
     return await slot.retrieve(question(query, **fields))
 
 
-async def ready(slot: MemorySlot, timeout_s: float = 5.0) -> BackendReadiness:
+async def ready(slot: MemorySlot, timeout_s: float = 60.0) -> BackendReadiness:
     """Whether Alice's memory is ready, waited for."""
     readiness = slot.capability(SupportsReadiness)
     assert readiness is not None

@@ -6,6 +6,7 @@ import anyio
 import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, ready
+from waits import held, until
 
 from memory import (
     AdapterMode,
@@ -43,13 +44,13 @@ async def test_a_task_that_is_handed_over_is_not_forgotten(double):
 
 
 async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
-    async with opened(double, deadlines={"write_s": 0.05}) as slot:
-        double.faults.add("late", endpoint="POST /product/add", delay_s=0.4)
-        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
-        asked = len(double.requests)
-        answer = await slot.capability(SupportsReadiness).readiness(ALICE)
-        assert (answer.state, "deadline" in answer.detail) == ("pending", True)
-        assert len(double.requests) == asked
+    async with opened(double, deadlines={"write_s": 0.5}) as slot:
+        with held(double, "POST /product/add"):
+            assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+            asked = len(double.requests)
+            answer = await slot.capability(SupportsReadiness).readiness(ALICE)
+            assert (answer.state, "deadline" in answer.detail) == ("pending", True)
+            assert len(double.requests) == asked
         assert (await ready(slot)).state == "ready"
         assert len((await ask(slot)).entries) == 1
 
@@ -242,8 +243,8 @@ async def test_becoming_read_only_waits_for_the_scheduler(double):
 
 
 async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
-    async with opened(double, async_mode="sync", deadlines={"write_s": 0.05}) as slot:
-        double.late_s = 0.3
+    async with opened(double, async_mode="sync", deadlines={"write_s": 0.5}) as slot:
+        double.late_s = 1.5
         assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
         await MemorySlot(slot._adapter).set_mode(AdapterMode(read_only=True))  # one with time to wait
         assert len(double.model.rows) == 2, "the canary and, before the switch, the write"
@@ -264,11 +265,12 @@ async def test_a_write_while_readiness_is_asked_for_is_waited_for_all_the_same(d
         await anyio.sleep(0.05)  # done, and nobody has asked yet
         await ask(slot)
         double.model.held = True
-        double.faults.add("late", endpoint="GET /product/scheduler/*", delay_s=0.2)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ready, slot)
-            await anyio.sleep(0.1)
-            await slot.record_event(event("I like sencha tea."))
+        with held(double, "GET /product/scheduler/*") as go_on:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ready, slot, 1.0)
+                await until(lambda: double.faults.fired)
+                await slot.record_event(event("I like sencha tea."))
+                go_on.set()
         with pytest.raises(BackendTimeout, match="scheduler"):
             await slot.set_mode(AdapterMode(read_only=True))
 

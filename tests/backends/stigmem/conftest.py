@@ -9,6 +9,12 @@ import stigmem_double_more  # noqa: F401 (registers lint, decay, synthesis, inte
 from stigmem_double import StigmemDouble
 
 
+@pytest.fixture(autouse=True)
+def no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that hangs ends its process, which here is that of the tests."""
+    monkeypatch.setattr("memory.stigmem.commands._shared._CLOSING_S", 3600.0)
+
+
 @pytest.fixture
 def double() -> Iterator[StigmemDouble]:
     """A node without auth, as a developer starts it."""

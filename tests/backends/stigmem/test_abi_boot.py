@@ -282,10 +282,10 @@ async def test_a_boot_has_a_deadline_and_keeps_what_it_has() -> None:
         await fill(node.url)
         node.planned = {len(node.requests) + 4: "late"}
         before = time.monotonic()
-        context = await agent(node, boot_timeout_s=0.5).boot(USER, [PROJECT])
-        assert time.monotonic() - before < 5
+        context = await agent(node, boot_timeout_s=2.0).boot(USER, [PROJECT])
+        assert time.monotonic() - before < 25
         assert [one.relation for one in context.facts] == ["preference:tea", "roadmap:constraint"]
-        assert context.problems == ("boot: not finished within 0.5 s",)
+        assert context.problems == ("boot: not finished within 2 s",)
 
 
 @pytest.mark.parametrize("field", ["version", "node_id", "node_url", "auth", "federation"])

@@ -36,7 +36,9 @@ every = pytest.mark.parametrize("command", ALL)
 
 def run(*arguments: str, url: str | None, stdin: str | None = None, source: str | None = AGENT) -> Any:
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
-    return invoke("stigmem", *arguments, env=env, input=stdin)
+    whole = len([one for one in arguments if not one.startswith("--")]) > 1
+    patience = ("--wait", "60") if whole and "--wait" not in arguments else ()
+    return invoke("stigmem", *arguments, *patience, env=env, input=stdin)
 
 
 def relations(node: StigmemDouble) -> list[str]:

@@ -83,7 +83,6 @@ async def test_node_answers_5xx_once() -> None:
         with agent(node, retry_pause_s=0.2) as abi:
             before = time.monotonic()
             ticket = abi.done("t")
-            assert time.monotonic() - before < 0.2
         assert time.monotonic() - before >= 0.2
         assert ticket.state == "written"
         assert node.connections == 2  # the connection of a plain-text 500 is reset

@@ -15,6 +15,7 @@ import anyio
 import pytest
 from abi_support import OTHER, FaultyNode, agent, closed_port, silent_port, surfaces
 from stigmem_double import StigmemDouble
+from waits import PATIENCE_S, held
 
 from memory import BackendError, InputError
 from memory.stigmem.abi import StigmemAbi
@@ -27,7 +28,7 @@ def threads() -> list[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -66,13 +67,15 @@ def test_a_host_on_either_event_loop_goes_on_while_the_queue_drains(
                 nonlocal ticks
                 while True:
                     ticks += 1
+                    if ticks > 5:
+                        go_on.set()
                     await anyio.sleep(0.005)
 
-            double.faults.add("late", delay_s=0.2)
-            async with agent(double) as abi:
-                events(abi)
-                group.start_soon(tick)
-                assert (await abi.aclose()).written == 3
+            with held(double, "*") as go_on:
+                async with agent(double) as abi:
+                    events(abi)
+                    group.start_soon(tick)
+                    assert (await abi.aclose(PATIENCE_S)).written == 3
             group.cancel_scope.cancel()
         return ticks
 
@@ -154,7 +157,7 @@ def test_a_ping_that_is_surely_not_stored_does_not_keep_the_next_one_back(fault:
     """One that may be stored does: two valid pings contradict each other, and a query shows neither."""
     with FaultyNode({1: fault, 2: fault}) as node, agent(node) as abi:
         first = abi.ping("t-1")
-        assert first.wait(10)
+        assert first.wait(60)
         assert (first.state, abi.ping("t-1").state) == ("failed", again)
 
 
@@ -162,7 +165,7 @@ def test_a_ping_that_found_no_room_does_not_keep_the_next_one_back() -> None:
     with FaultyNode() as node, agent(node, max_queued_facts=2) as abi:
         long = abi.handoff(OTHER, "s")
         assert abi.ping("t-1").state == "dropped"
-        assert long.wait(10)
+        assert long.wait(60)
         assert abi.ping("t-1").state == "queued"
 
 
@@ -189,7 +192,7 @@ def test_room_comes_back_as_writes_end() -> None:
     with FaultyNode({1: "500", 2: "500"}) as node, agent(node, max_queued_facts=1) as abi:
         first = abi.decide("a", "s")
         assert abi.decide("b", "s").state == "dropped"
-        assert first.wait(10)
+        assert first.wait(60)
         assert abi.decide("c", "s").state == "queued"
         report = abi.close()
         assert (report.written, report.failed, report.dropped) == (1, 1, 1)
@@ -254,9 +257,9 @@ def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: Stig
 def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
     code = (
         "import os, sys; from memory.stigmem.abi import StigmemAbi; "
-        f"abi = StigmemAbi({double.url!r}); assert abi.done('parent').wait(10); child = os.fork(); "
+        f"abi = StigmemAbi({double.url!r}); assert abi.done('parent').wait(50); child = os.fork(); "
         "ticket = abi.done('child') if not child else None; "
-        "sys.exit(0 if (ticket.wait(10) if ticket else os.waitpid(child, 0)[1] == 0) else 1)"
+        "sys.exit(0 if (ticket.wait(50) if ticket else os.waitpid(child, 0)[1] == 0) else 1)"
     )
     result = subprocess.run(
         # Newer Pythons warn of any fork beside threads, which is just what is tried here.

@@ -40,7 +40,7 @@ async def intents(request, double):
 
 
 def client(double: StigmemDouble) -> StigmemNode:
-    return StigmemNode(double.url, timeout_s=5.0, retry_pause_s=0.0)
+    return StigmemNode(double.url, timeout_s=60.0, retry_pause_s=0.0)
 
 
 def same(found: IntentRecord | None, sent: IntentEnvelope) -> bool:
@@ -230,7 +230,7 @@ class Failing(StigmemNode):
     """A client whose node begins to fail with a certain assert."""
 
     def __init__(self, double: StigmemDouble, at: int, fault: str) -> None:
-        super().__init__(double.url, timeout_s=0.2, retry_pause_s=0.0)
+        super().__init__(double.url, timeout_s=1.0, retry_pause_s=0.0)
         self._double, self._left, self._fault = double, at, fault
 
     async def assert_fact(self, fact):
