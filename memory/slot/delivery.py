@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import anyio
 
@@ -142,9 +142,14 @@ class Delivery:
         write: Callable[[Sequence[MemoryEvent]], Awaitable[list[WriteReceipt]]],
     ) -> list[WriteReceipt]:
         async def send() -> list[WriteReceipt]:
-            receipts = list(await write(events))
+            receipts: list[Any] = list(await write(events))
+            for told in receipts:
+                if not isinstance(told, WriteReceipt):
+                    raise BackendProtocolError(f"a write returned {type(told).__name__}, not WriteReceipt")
             if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
-                raise BackendProtocolError("a write did not return one receipt per event, in order")
+                raise BackendProtocolError(
+                    "a write did not return one receipt per event, in order and by its id"
+                )
             return receipts
 
         return await self._rules.call(span, deadline_s, send)

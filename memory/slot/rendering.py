@@ -18,7 +18,7 @@ from memory.contract.formatting import (
     section_overhead,
     surely_exceeds,
 )
-from memory.contract.receipts import RetrieveResult, summarise_entries
+from memory.contract.receipts import ContextEntry, RetrieveResult, summarise_entries
 from memory.contract.requests import RetrieveRequest
 from memory.contract.tokens import TokenCounter
 
@@ -69,6 +69,10 @@ class Rendering:
         """
         expected: Mapping[str, str] | None = None
         for entry in result.entries:
+            if not isinstance(entry, ContextEntry):
+                raise BackendProtocolError(
+                    f"{self._adapter.backend_name} returned an entry of {type(entry).__name__}, not ContextEntry"
+                )
             moment, scope_ids = entry.timestamp, entry.scope_ids
             if moment is not None and moment.tzinfo is not UTC and moment.utcoffset() is None:
                 raise BackendProtocolError(

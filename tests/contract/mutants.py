@@ -407,7 +407,22 @@ MUTANTS: Mapping[str, Mutant] = {
     "no_event_ids": Mutant(unseen.NoEventIds, (_IDS,)),
     "drops_rows": Mutant(unseen.DropsRows, (_ROWS,)),
     "reorders_rows": Mutant(unseen.ReordersRows, (_ROWS,)),
-    "blocks_the_loop": Mutant(unseen.BlocksTheLoop, ("test_the_event_loop_is_never_blocked",)),
+    **{
+        f"blocks_the_loop_by_{call}": Mutant(
+            unseen.blocks_the_loop(call), ("test_the_event_loop_is_never_blocked",)
+        )
+        for call in ("retrieve", "setup_scope", "reset_scope", "aclose")
+    },
+    "forgets": Mutant(unseen.Forgets, ("test_what_is_stored_outlives_the_adapter",)),
+    "truncates": Mutant(unseen.Truncates, ("test_any_script_and_length_survives",)),
+    "names_other_records": Mutant(unseen.NamesOtherRecords, ("test_a_receipt_names_records_that_there_are",)),
+    "pending_for_nothing": Mutant(
+        unseen.PendingForNothing, ("test_a_committed_write_is_retrievable_at_once",)
+    ),
+    "counts_what_it_did_not_remove": Mutant(unseen.CountsWhatItDidNotRemove, (_RESET,)),
+    "logs": Mutant(unseen.Logs, ("test_what_is_said_reaches_no_log_and_no_output",)),
+    "prints": Mutant(unseen.Prints, ("test_what_is_said_reaches_no_log_and_no_output",)),
+    "quadratic": Mutant(unseen.Quadratic, ("test_time_grows_no_faster_than_the_text",)),
     "lacks_a_capability": Mutant(unseen.LacksACapability, ("test_the_plugins_description_is_true",)),
     "ignores_soft_fields": Mutant(
         unseen.IgnoresSoftFields, ("test_soft_cs_fields_have_an_effect",), healthy=unseen.Soft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,9 @@ import anyio
 
 from memory import AdapterMode, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
 from memory.adapter import ModeReceipt, ResetReceipt
-from memory.testing import FakeBackend
+from memory.testing import FakeBackend, FakeNativeStore
 
-__all__ = ["Narrow", "Soft", "breaks_its_limit"]
+__all__ = ["Narrow", "Soft", "blocks_the_loop", "breaks_its_limit"]
 
 
 class _Entries(FakeBackend):
@@ -54,12 +55,79 @@ class ReordersRows(_Entries):
         return entries[::-1]
 
 
-class BlocksTheLoop(FakeBackend):
+def blocks_the_loop(call: str) -> type[FakeBackend]:
     """Calls a synchronous SDK where the event loop runs."""
 
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+    async def method(self: FakeBackend, *arguments: Any) -> Any:
         time.sleep(0.15)  # noqa: ASYNC251 (the mistake itself)
+        return await getattr(super(made, self), call)(*arguments)
+
+    made = type(f"BlocksTheLoopBy_{call}", (FakeBackend,), {call: method})
+    return made
+
+
+class Forgets(FakeBackend):
+    """Keeps what is written in this object alone, and calls it committed."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(FakeNativeStore(latency_s=0.001))
+
+
+class Truncates(FakeBackend):
+    """Keeps the start of a message."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        cut = [
+            one.model_copy(update={"content": one.content and one.content[:500]}) for one in event.messages
+        ]
+        return await super().record_event(event.model_copy(update={"messages": tuple(cut)}))
+
+
+class NamesOtherRecords(FakeBackend):
+    """Makes up the native ids of its receipts."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        return (await super().record_event(event)).model_copy(update={"native_ids": ("made-up",)})
+
+
+class PendingForNothing(FakeBackend):
+    """Stores at once, as its traits say, and calls every write pending."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        return (await super().record_event(event)).model_copy(update={"status": "pending"})
+
+
+class CountsWhatItDidNotRemove(FakeBackend):
+    """Says that a reset removed something where nothing was."""
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        return (await super().reset_scope(scope)).model_copy(update={"removed": 7})
+
+
+class Logs(FakeBackend):
+    """Logs what it was told."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        logging.getLogger("mine").info("stored %s", event.messages[0].content)
+        return await super().record_event(event)
+
+
+class Prints(FakeBackend):
+    """Prints what it is asked."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        print(request.query)  # noqa: T201 (the mistake itself)
         return await super().retrieve(request)
+
+
+class Quadratic(FakeBackend):
+    """Looks at all of a text for each of its characters."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        text = event.messages[0].content or ""
+        for start in range(0, len(text), 16):
+            text[start:].lower()
+        return await super().record_event(event)
 
 
 class LacksACapability(FakeBackend):

@@ -34,7 +34,7 @@ def test_the_mutants_that_every_kit_must_catch_are_there() -> None:
     required = {
         "leaky_filter", "prefix_scope", "writes_while_reading", "writes_later", "swallows_errors",
         "resets_everything", "ignores_budget", "false_ready", "forged_fence", "no_event_ids", "no_native_ids",
-        "drops_rows", "blocks_the_loop", "lacks_a_capability", "ignores_soft_fields", "ignores_ranges",
+        "drops_rows", "blocks_the_loop_by_retrieve", "lacks_a_capability", "ignores_soft_fields", "ignores_ranges",
         "unlimited_in_its_session", "hides_what_it_reset", "resets_nothing", "leaks_while_pending",
         "sends_the_last_first", "breaks_its_limit_by_record_events", "breaks_its_limit_by_health",
             }  # fmt: skip

@@ -145,6 +145,22 @@ async def test_an_answer_of_another_type_is_the_backends_error():
             await slot.retrieve(ask())
 
 
+async def test_a_write_or_an_entry_of_another_type_is_named():
+    class Wrong(Obedient):
+        async def record_event(self, event):
+            return None
+
+        async def retrieve(self, request):
+            return (await super().retrieve(request)).model_copy(update={"entries": ("tea",)})
+
+    async with MemorySlot(Wrong(), scope=ALICE) as slot:
+        receipt = await slot.record_event(event())
+        assert receipt.status == "unknown"
+        assert "a write returned NoneType, not WriteReceipt" in receipt.warnings[0]
+        with pytest.raises(BackendProtocolError, match="an entry of str, not ContextEntry"):
+            await slot.retrieve(ask())
+
+
 async def test_a_bulk_write_with_a_stranger_in_it_writes_nothing():
     adapter = Everything()
     async with MemorySlot(adapter, scope=ALICE) as slot:

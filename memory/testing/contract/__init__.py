@@ -84,7 +84,7 @@ class MemoryContract(
         anyio_backends: ``("asyncio", "trio")``; leave trio out where the SDK cannot do it.
         ready_timeout_s: seconds until a write must be retrievable.
         event_fields: fields of an event that stay traceable in the raw payload or by provenance.
-        without_ids: ids that entries cannot carry, each with the reason.
+        without_ids: ids that entries or receipts cannot carry, each with the reason.
         blocks_loop_ms: how long the event loop may stand still.
         lists_in_order: ``native_query`` lists in the order of arrival.
         limits_natively: False where the backend has no parameter for the number of results.

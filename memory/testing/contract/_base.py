@@ -56,7 +56,8 @@ class ContractBase:
     """Fields of an event that can be found again in the raw payload or by provenance (spec section 1)."""
 
     without_ids: ClassVar[Mapping[str, str]] = {}
-    """``native_id`` or ``event_ids`` -> why entries of this backend cannot carry it."""
+    """``native_id`` or ``event_ids`` -> why entries of this backend cannot carry it; ``native_ids`` -> what those
+    of receipts are, where they are not records that can be read."""
 
     blocks_loop_ms: ClassVar[float] = 50.0
     """How long the event loop may stand still; more only with the reason beside it."""

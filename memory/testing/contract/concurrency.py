@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -23,6 +24,7 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
+from memory.adapter import MemoryAdapter
 from memory.testing.conformance import not_declared, not_tested
 from memory.testing.contract._base import ContractBase, NativeFault
 from memory.testing.contract._kit import Kit, as_json, marker
@@ -140,25 +142,52 @@ class ConcurrencyContract(ContractBase):
             made.append(lambda: feedback.apply_feedback(kit.feedback(scope=scope)))
         return made
 
-    async def test_the_event_loop_is_never_blocked(self, kit: Kit, native_fault: NativeFault | None) -> None:
+    async def test_the_event_loop_is_never_blocked(
+        self, kit: Kit, native_fault: NativeFault | None, adapter_factory: Callable[[], MemoryAdapter]
+    ) -> None:
         """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn."""
         await kit.tell("blue")
-        worst = 0.0
-        for _ in range(_ROUNDS):  # a garbage collection, or a busy machine, may spoil one
+        for number in range(_ROUNDS):
+            await kit.setup(kit.scope_of(f"gone{number}"))
+        calls: dict[str, Callable[[int], Awaitable[Any]]] = {
+            "record_event": lambda _: kit.slot.record_event(kit.event(kit.fact("green"))),
+            "retrieve": lambda _: kit.slot.retrieve(kit.question("blue")),
+            "health": lambda _: kit.slot.health(),
+            "setup_scope": lambda number: kit.setup(kit.scope_of(f"new{number}")),
+            "reset_scope": lambda number: kit.slot.reset_scope(kit.scope_of(f"gone{number}")),
+        }
+        still_ms = await self._still_ms(native_fault, *calls.values())
+        if still_ms > self.blocks_loop_ms:
+            each = {name: await self._still_ms(native_fault, call) for name, call in calls.items()}
+            name = max(each, key=lambda name: each[name])
+            pytest.fail(f"{name}: the event loop stood still for {max(still_ms, each[name]):.0f} ms")
+        closing = kit
+        for number in range(_ROUNDS):
+            if number:
+                closing = Kit(adapter_factory())
+                await closing.setup(kit.scope)
             watch = LoopWatch()
-            async with watch.watching(), _slowed(native_fault), anyio.create_task_group() as tasks:
-                for call in (
-                    lambda: kit.slot.record_event(kit.event(kit.fact("green"))),
-                    lambda: kit.slot.retrieve(kit.question("blue")),
-                    kit.slot.health,
-                ):
-                    tasks.start_soon(_regardless, call)
-            worst = watch.worst_ms
-            if worst <= self.blocks_loop_ms:
+            async with watch.watching():
+                await closing.close(clean_up=self.clean_up)
+            if watch.worst_ms <= self.blocks_loop_ms:
                 break
-        assert worst <= self.blocks_loop_ms, f"the event loop stood still for {worst:.0f} ms"
+        else:
+            pytest.fail("aclose: the event loop stands still for longer than blocks_loop_ms")
         if native_fault is None:
             not_tested("override native_fault: without it no native call takes long enough to see")
+
+    async def _still_ms(
+        self, native_fault: NativeFault | None, *calls: Callable[[int], Awaitable[Any]]
+    ) -> float:
+        """How long the loop stood still while these ran, in the best of a few rounds."""
+        seen: list[float] = []
+        while len(seen) < _ROUNDS and min(seen, default=math.inf) > self.blocks_loop_ms:
+            watch = LoopWatch()
+            async with watch.watching(), _slowed(native_fault), anyio.create_task_group() as tasks:
+                for call in calls:
+                    tasks.start_soon(_regardless, partial(call, len(seen)))
+            seen.append(watch.worst_ms)
+        return min(seen)
 
 
 @asynccontextmanager

@@ -227,7 +227,9 @@ class IsolationContract(ContractBase):
         assert [entry.text for entry in after] == [entry.text for entry in kept], (
             "the reset changed another scope"
         )
-        assert (await kit.slot.reset_scope(kit.scope)).verified, "a second reset is not verified"
+        again = await kit.slot.reset_scope(kit.scope)
+        assert again.verified, "a second reset is not verified"
+        assert not again.removed, f"a second reset says that it removed {again.removed}"
         await kit.tell("new")
         await kit.assert_recalled("new", "a scope cannot be used after its reset")
         assert not await kit.recalls("old"), "what was reset came back"

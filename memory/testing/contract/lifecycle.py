@@ -15,6 +15,7 @@ import pytest
 
 from memory import AdapterMode, MemorySlot
 from memory.adapter import LifecycleError, MemoryAdapter
+from memory.testing.conformance import not_declared
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit
 from memory.testing.contract.isolation import _calls
@@ -53,6 +54,21 @@ class LifecycleContract(ContractBase):
                 counts.append(_resources())
         left = counts[1] - counts[0]  # what ended meanwhile was no provider's of these rounds
         assert not left, f"left after closing: {', '.join(sorted(left))}"
+
+    async def test_what_is_stored_outlives_the_adapter(
+        self, kit: Kit, adapter_factory: Callable[[], MemoryAdapter]
+    ) -> None:
+        """DESIGN 4: ``committed`` lasts beyond the process, or the receipt says ``volatile``."""
+        kit.needs_recall()
+        receipt = await kit.tell("blue")
+        if any(warning.startswith("volatile") for warning in receipt.warnings):
+            not_declared("a memory that lasts; its receipts say volatile")
+        await kit.slot.aclose()
+        again = Kit(adapter_factory(), ready_timeout_s=self.ready_timeout_s)
+        async with again.slot:
+            await again.setup(kit.scope)
+            kept = await again.recalls("blue", scope=kit.scope)
+        assert kept, "another adapter does not find what was stored, and the receipt does not say volatile"
 
     async def test_closing_twice_is_no_error(self, kit: Kit) -> None:
         """DESIGN 5.8: ``aclose`` is idempotent, for slot and adapter."""

@@ -7,8 +7,11 @@ from typing import Any
 from anyio.lowlevel import current_token
 
 from memory import (
+    BackendError,
+    MemoryScope,
     Message,
     ProvenanceRequest,
+    SupportsNativeQuery,
     SupportsProvenance,
 )
 from memory.testing.conformance import not_declared, not_tested
@@ -55,6 +58,8 @@ class RecordingContract(ContractBase):
         kit.needs_recall()
         receipt = await kit.slot.record_event(kit.event(kit.fact("blue")))
         if receipt.status != "committed":
+            declared = kit.slot.traits.consistency
+            assert declared != "immediate", f"traits say {declared}, and a write is {receipt.status}"
             not_declared(f"committed; writes are {receipt.status}, and readiness has tests of its own")
         assert await kit.recalls("blue"), "committed, and not retrievable"
 
@@ -107,6 +112,24 @@ class RecordingContract(ContractBase):
                 )
         if {"native_id", "event_ids"} <= self.without_ids.keys():
             not_declared("ids of entries")
+
+    async def test_a_receipt_names_records_that_there_are(self, kit: Kit) -> None:
+        """Spec 9.8: a native id of a receipt is found again: in the payload, by provenance or by a native query."""
+        kit.needs_recall()
+        receipt = await kit.tell("blue")
+        if not receipt.native_ids or "native_ids" in self.without_ids:
+            not_declared("native ids of records in receipts")
+        found = as_json((await kit.ask("blue")).raw)
+        query, asked = kit.slot.capability(SupportsNativeQuery), self.query(kit.scope)
+        if query is not None and asked is not None:
+            found += as_json((await query.native_query(asked)).raw)
+        lost = [native_id for native_id in receipt.native_ids if native_id not in found]
+        provenance = kit.slot.capability(SupportsProvenance)
+        if provenance is not None:
+            lost = [one for one in lost if not await _known(provenance, kit.scope, one)]
+        assert not lost, (
+            "a receipt names records that are found nowhere; if its ids are not of records, say so in without_ids"
+        )
 
     async def test_every_native_row_becomes_an_entry(self, kit: Kit) -> None:
         """DESIGN 4: nothing that the backend returned is dropped on the way, and its order stays."""
@@ -174,7 +197,7 @@ class RecordingContract(ContractBase):
         said = {
             "我把护照放在蓝色抽屉里。": "护照放在哪个抽屉里?",
             "I feed my 🐍 named שלום every Friday.": "Which 🐍 do I feed, is it שלום?",
-            "I own a boat. " + "It sails well and far. " * 400: "Do I own a boat that sails?",
+            f"I own a boat. {'It sails well and far. ' * 400}{kit.fact('last')}": "Do I own a boat that sails?",
         }
         for text in said:
             assert (await kit.slot.record_event(kit.event(text))).status in STORED, (
@@ -188,3 +211,13 @@ class RecordingContract(ContractBase):
             assert (text[:12] in result.formatted_context) == kit.recalls_writes, (
                 f"{text[:12]!r} is not recalled as declared"
             )
+        whole = marker("last") in as_json(result.raw) or await kit.recalls("last")
+        assert whole == kit.recalls_writes, "the end of a long message is not recalled as declared"
+
+
+async def _known(provenance: SupportsProvenance, scope: MemoryScope, native_id: str) -> bool:
+    try:
+        answer = await provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
+    except BackendError:
+        return False
+    return native_id in as_json(answer.raw)

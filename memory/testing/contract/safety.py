@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 import unicodedata
+from contextlib import suppress
 
 import pytest
 
-from memory import InputError
+from memory import BackendError, InputError
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, marker
 
@@ -28,6 +31,7 @@ HOSTILE_TEXTS: dict[str, str] = {
 }
 """What a hostile user may have said."""
 
+_SHORT, _TIMES, _QUICK_S = 20_000, 8, 0.2
 _TAG = re.compile(r"<[\s\u200b-\u200f\u2060\ufeff]*+/?+[\s\u200b-\u200f\u2060\ufeff]*+memory-context", re.I)
 
 
@@ -55,6 +59,39 @@ class SafetyContract(ContractBase):
             bad = [char for char in section if unicodedata.category(char) == "Cc" and char not in "\n\t"]
             assert not bad, name
             assert not set(section) & set("\u202e\u2066\u2028"), name
+
+    async def test_what_is_said_reaches_no_log_and_no_output(
+        self, kit: Kit, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """DESIGN 4: logs are kept and sent elsewhere, and stdout may carry a protocol."""
+        caplog.set_level(logging.INFO)
+        await kit.tell("blue")
+        await kit.ask("blue")
+        await kit.slot.reset_scope(kit.scope)
+        printed = capfd.readouterr()
+        for where, text in {"log": caplog.text, "stdout": printed.out, "stderr": printed.err}.items():
+            for word in (marker("blue"), kit.question("blue").query):
+                assert word not in text, f"what a user said stands in {where}"
+
+    async def test_time_grows_no_faster_than_the_text(self, kit: Kit) -> None:
+        """DESIGN 5: one long message must not stop every other user's turn."""
+
+        async def seconds(length: int, name: str = "first") -> float:
+            scope = kit.scope_of(f"{length}-{name}")
+            await kit.setup(scope)
+            text = f"{kit.fact('long')} {'It sails well and far. ' * (length // 23)}"
+            started = time.process_time()
+            with suppress(BackendError):  # a backend may refuse what is too long
+                await kit.slot.record_event(kit.event(text, scope=scope))
+                await kit.slot.retrieve(kit.request(text, scope=scope))
+            return time.process_time() - started
+
+        await seconds(_SHORT)
+        for name in "abc":  # what else this process does may spoil one
+            short, long = await seconds(_SHORT, name), await seconds(_SHORT * _TIMES, name)
+            if long <= max(_QUICK_S, 3 * _TIMES * short):
+                return
+        pytest.fail(f"{_TIMES} times the text took {long / short:.0f} times as long")
 
     async def test_recalled_context_is_not_written_again(self, kit: Kit) -> None:
         """DESIGN 5.6: memory must not feed on itself."""

@@ -11,6 +11,8 @@ from memos_double import MemosDouble
 from memory.backends.memos.answers import items
 from memory.testing.contract import LoopbackContract, MemoryContract
 
+_REPLACED = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}
+
 
 class _OnDouble(LoopbackContract, MemoryContract):
     server = MemosDouble
@@ -31,6 +33,7 @@ class TestAsynchronous(_OnDouble):
     """As MemOS comes: PostgreSQL, a local queue, raw memories that are replaced."""
 
     options: ClassVar[Mapping[str, Any]] = {"graph_db": "postgres"}
+    without_ids: ClassVar[Mapping[str, str]] = _REPLACED
 
 
 @pytest.mark.thorough
@@ -62,3 +65,4 @@ class TestRedis(_OnDouble):
     anyio_backends = ("asyncio",)  # of the event loop the two others have shown it
     server_arguments: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "redis": True}
     options: ClassVar[Mapping[str, Any]] = {"graph_db": "polardb", "scheduler": "redis"}
+    without_ids: ClassVar[Mapping[str, str]] = _REPLACED
