@@ -101,7 +101,7 @@ def laid_out(folder, pages, *, dark=False, widths=(390, 1200)):
     ]
     for _ in range(2):
         with contextlib.suppress(subprocess.TimeoutExpired):
-            dom = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
+            dom = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300).stdout
             if told := re.search(r'<pre id="told">(.*?)</pre>', dom, re.DOTALL):
                 return json.loads(html.unescape(told[1]))
     pytest.skip("Chromium itself did not get to laying the pages out, twice")

@@ -104,7 +104,7 @@ def test_the_kits_asserts_show_their_values_without_any_plugin(
 
 def test_fake_and_scripted_llm_need_no_pytest() -> None:
     code = "import sys; from memory.testing import *; assert 'pytest' not in sys.modules"
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
 
 
 def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -113,7 +113,7 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

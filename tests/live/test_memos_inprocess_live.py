@@ -137,7 +137,7 @@ def test_opened_and_closed_again_it_leaves_the_process_as_it_was(
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()

@@ -49,7 +49,7 @@ def url(plugin: str, tmp_path: Path) -> Iterator[str]:
         try:
             yield process.stdout.readline().split()[-1]
             process.terminate()
-            assert process.wait(60) == 0
+            assert process.wait(300) == 0
         finally:
             process.kill()
 
@@ -57,7 +57,7 @@ def url(plugin: str, tmp_path: Path) -> Iterator[str]:
 def played(kind: str, plugin: str, url: str, home: Path) -> dict[str, Any]:
     done = subprocess.run(
         ["node", str(DRIVER), kind, plugin, url],
-        capture_output=True, text=True, timeout=120, cwd=home, env={**os.environ, "HOME": str(home)}, check=False,
+        capture_output=True, text=True, timeout=300, cwd=home, env={**os.environ, "HOME": str(home)}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -63,7 +63,7 @@ class Terminal:
 
     def wait_for(self, text: str, after: int = 0) -> int:
         """Until it shows a text behind a place; the place behind it."""
-        until = time.monotonic() + 40
+        until = time.monotonic() + 120
         while (found := self.shown.find(text, after)) < 0:
             assert time.monotonic() < until, self.shown[after:]
             assert self.process.poll() is None, self.shown[after:]
@@ -71,7 +71,7 @@ class Terminal:
         return found + len(text)
 
     def ended(self) -> int:
-        return self.process.wait(60)
+        return self.process.wait(300)
 
     def close(self) -> None:
         if self.process.poll() is None:

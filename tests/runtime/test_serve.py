@@ -47,7 +47,7 @@ def served(config: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         yield line.split()[-1], process
     finally:
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=300)
     assert process.returncode == 0, told
     assert told == ""
 
@@ -66,7 +66,7 @@ def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
     ):
         assert set(pool.map(lambda number: prompt(http, number), range(100))) == {200}
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(300)
     with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
         found = http.post("/api/memory/recall", json={"query": "fact number", "limit": 1000}).json()[
             "results"

@@ -80,7 +80,11 @@ def test_listing_imports_no_sdk() -> None:
         f"print([name for name in {SDKS!r} if name in sys.modules])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
     assert done.stdout.splitlines()[-1] == "[]"
     assert done.stderr == ""
@@ -90,7 +94,7 @@ def test_a_narrow_terminal_loses_nothing() -> None:
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "50", "PYTHONPATH": ""}
     done = subprocess.run(
         [sys.executable, "-c", "from memory.cli import main; main()", "backends"],
-        capture_output=True, text=True, check=True, timeout=60, env=environment,
+        capture_output=True, text=True, check=True, timeout=300, env=environment,
     )  # fmt: skip
     assert "\x1b[" in done.stdout
     for row in MemoryAdapterRegistry().rows():

@@ -208,13 +208,13 @@ def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> N
     writer.stdout.close()
     with writer.stderr:
         assert writer.stderr.read() == b""
-    assert writer.wait(timeout=60) == 1
+    assert writer.wait(timeout=300) == 1
 
 
 def test_output_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [*MEMSLOT, "init", str(tmp_path / "茶.yaml")]
-    done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300)
     assert rb"\u8336.yaml" in done.stdout
 
 

@@ -155,7 +155,7 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: st
         assert time.monotonic() < deadline
         time.sleep(0.005)
     running.send_signal(signal.SIGINT)
-    shown, complaints = running.communicate(timeout=60)
+    shown, complaints = running.communicate(timeout=300)
     assert running.returncode == 130, (shown, complaints)
     assert "Traceback" not in complaints
     told = dict(re.findall(r"^(finished|incomplete): (.*)$", complaints, re.M))
@@ -208,7 +208,7 @@ def on_a_terminal(*arguments: object, **environment: str) -> str:
             break
         shown += part
     os.close(leader)
-    running.wait(timeout=60)
+    running.wait(timeout=300)
     return shown.decode()
 
 

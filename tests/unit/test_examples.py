@@ -87,7 +87,7 @@ def test_the_script_remembers_from_run_to_run(config: Path) -> None:
             str(config),
             words,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
         return done.stdout
 
     assert "nothing is remembered yet" in run("I drink oolong.")

@@ -66,7 +66,7 @@ def test_the_oldest_go_first() -> None:
 def test_several_processes_make_and_use_one_file(tmp_path: Path) -> None:
     path = tmp_path / "hosts.db"
     others = [writer(path, f"w{number}", 50) for number in range(4)]
-    assert [other.wait(60) for other in others] == [0] * 4
+    assert [other.wait(300) for other in others] == [0] * 4
     for other in others:
         assert other.stdout is not None
         other.stdout.close()

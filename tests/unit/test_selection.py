@@ -30,7 +30,7 @@ def run(folder: Path, *arguments: str) -> str:
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = thorough: takes long\n")
     told = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     assert told.returncode == 0, told.stdout + told.stderr

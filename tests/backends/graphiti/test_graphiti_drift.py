@@ -310,9 +310,9 @@ def test_a_fact_is_dated_in_a_time_that_grows_with_its_length(of: str) -> None:
     def took(length: int) -> float:
         text, best = (of * length)[:length], math.inf
         for _ in range(5):
-            started = time.perf_counter()
+            started = time.thread_time()
             dated(text, datetime(2024, 1, 1, tzinfo=UTC), None, None)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.thread_time() - started)
         return best
 
     took(1_000)

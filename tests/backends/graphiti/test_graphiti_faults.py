@@ -59,7 +59,7 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
     caplog.set_level(logging.DEBUG)
     async with opened(llm, tmp_path) as slot:
         llm.faults.add(fault, times=None)
-        with anyio.fail_after(20), pytest.raises(error) as raised:
+        with anyio.fail_after(60), pytest.raises(error) as raised:
             await slot.record_event(event("I keep my zqsecret passport in the drawer."))
         assert set((await listed(slot, "count")).values()) == {0}
     ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memslot")]
@@ -77,7 +77,9 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: 
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
         told = event("I live in Paris.")
+        hurried, slot._rules.deadlines = slot.deadlines, Deadlines()
         await bulk.record_events([told])
+        slot._rules.deadlines = hurried
         before = await listed(slot, "count")
         for fault, delay_s, given_up_by in (
             ("500", 0.0, "Graphiti"),
@@ -97,13 +99,13 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: 
 async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
-    # The client gives up a tenth of the deadline before the slot does: more than a busy machine loses.
+    # The client gives up within the deadline that was configured; here nothing else is in a hurry.
     async with opened(llm, tmp_path, deadlines={"write_s": 3.0}) as slot:
-        llm.faults.add("late", delay_s=20.0)
-        with anyio.fail_after(15):
+        slot._rules.deadlines = Deadlines(write_s=90)
+        llm.faults.add("late", delay_s=120)
+        with anyio.fail_after(60):
             with pytest.raises(BackendTimeout) as raised:
                 await slot.record_event(event("I keep my passport in the drawer."))
-            slot._rules.deadlines = Deadlines()
             await slot.record_event(event("I ride my green bicycle."))
             await slot.set_mode(AdapterMode(read_only=True))
         assert not raised.value.ambiguous, "the model's client gave up before the slot, and nothing was saved"
@@ -112,10 +114,10 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
 
 
 async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with opened(llm, tmp_path, deadlines={"write_s": 0.3}) as slot:
-        llm.faults.add("late", times=None, delay_s=0.2)  # three such answers take longer than the deadline
+    async with opened(llm, tmp_path, deadlines={"write_s": 2.0}) as slot:
+        llm.faults.add("late", times=None, delay_s=1.1)  # two such answers take longer than the deadline
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
-        await anyio.sleep(0.8)
+        await anyio.sleep(1.5)
         assert receipt.status == "unknown"
         assert set((await listed(slot, "count")).values()) == {0}
         assert len(llm.bodies("chat/completions")) <= 2, "no further call of the model is paid for"
@@ -192,13 +194,13 @@ async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: Scripted
 async def test_a_lost_answer_is_settled_by_a_look_up(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(llm, tmp_path, deadlines={"write_s": 1.0}) as slot:
+    async with opened(llm, tmp_path, deadlines={"write_s": 4.0}) as slot:
         adapter: Any = slot._adapter
         native = adapter.record_event
 
         async def slow(told: Any) -> Any:
             answer = await native(told)
-            await anyio.sleep(5)
+            await anyio.sleep_forever()
             return answer
 
         monkeypatch.setattr(adapter, "record_event", slow)

@@ -111,7 +111,7 @@ def rounds(tmp_path: Path, llm: ScriptedLLM) -> Iterator[Rounds]:
         yield Rounds(process, tmp_path)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(300) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -155,7 +155,7 @@ def test_an_import_of_memos_changes_nothing_outside(tmp_path: Path) -> None:
         env={**environment, "MOS_CHAT_MODEL": "mine"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     (line,) = done.stdout.splitlines()  # nothing but what the script says: stdout may be a protocol

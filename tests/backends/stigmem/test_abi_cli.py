@@ -205,7 +205,7 @@ def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDou
         script = f"set -euo pipefail; {command}; echo the agent goes on"
         env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT}
         return subprocess.run(
-            ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+            ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
         )
 
     good = hook(double.url)
@@ -223,7 +223,7 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

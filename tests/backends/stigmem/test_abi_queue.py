@@ -238,7 +238,7 @@ def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: Stig
             f"abi = StigmemAbi({url!r}); abi.done('t-1'); abi.checkout('t-2'); raise SystemExit(7)"
         )
         return subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
         )
 
     good = script(double.url, 20.0)
@@ -266,7 +266,7 @@ def test_a_forked_child_has_a_thread_of_its_own(double: StigmemDouble) -> None:
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, "")

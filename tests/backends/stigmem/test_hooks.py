@@ -26,7 +26,7 @@ def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[
     env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT, **variables}
     script = f"memslot() {{ shift; {COMMAND[0]} -c '{COMMAND[2]}' stigmem \"$@\"; }}; {line}"
     return subprocess.run(
-        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -229,7 +229,7 @@ def test_a_handoff_left_half_way_says_which_facts_exist(flags: list[str]) -> Non
         env = {**os.environ, "STIGMEM_URL": node.url, "STIGMEM_SOURCE_ENTITY": AGENT}
         result = subprocess.run(
             [*COMMAND, *WRITES["handoff"], "--wait", "4", *flags],
-            env=env, capture_output=True, text=True, timeout=60, check=False,
+            env=env, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         there = {fact["id"]: fact["relation"] for fact in node.node.facts[:2]}
     assert (result.returncode, result.stdout) == (1 if flags else 0, "")
@@ -249,7 +249,7 @@ def test_an_intent_left_half_way_says_which_facts_exist() -> None:
             env=env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         there = [fact["id"] for fact in node.node.facts][:2]

@@ -24,7 +24,7 @@ def agent(home: Path, model: Model, said: str, session: str) -> str:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("nanobot")), "agent", "-c", str(nanobot_config(home, model)),
          "-m", said, "-s", session, "--no-markdown", "--logs"],
-        env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False,
+        env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
