@@ -23,6 +23,7 @@ __all__ = [
     "render_entry",
     "section_overhead",
     "strip_context",
+    "without_controls",
     "wrap_section",
 ]
 
@@ -43,8 +44,12 @@ def clean_text(text: str) -> str:
     """Stored text made safe for the section: fences escaped, control characters gone, line breaks plain."""
     if text.isprintable() and "<" not in text:
         return text  # by far the most common case, and the expressions below cost ten times as much
-    text = _LINE_BREAK.sub("\n", text)
-    return _OPENING.sub("&lt;", _CONTROL.sub("", text))
+    return _OPENING.sub("&lt;", without_controls(_LINE_BREAK.sub("\n", text)))
+
+
+def without_controls(text: str) -> str:
+    """A text without what moves a terminal, or hides what a line says; tabs and line feeds stay."""
+    return _CONTROL.sub("", text)
 
 
 def strip_context(text: str) -> str:

@@ -12,6 +12,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import Field
 
 from memory.contract._model import Frozen, JsonObject, Text
+from memory.contract.formatting import without_controls
 from memory.runtime.provider import encodable
 from memory.runtime.tools import ToolResult
 
@@ -137,13 +138,15 @@ class CommandLine(_Closing):
                 return UserTurn(content=encodable(line.strip()))
 
     async def send(self, output: AgentOutput) -> None:
-        """Print it."""
+        """Print it, without what would move the terminal."""
+        content = without_controls(output.content)
         try:
             if output.streaming:
-                self._out.write(output.content)
+                self._out.write(content)
+            elif output.error:
+                self._out.write(f"[{output.error}]\n")
             else:
-                text = output.error or ("" if self._streamed else output.content)
-                self._out.write(f"{text}\n" if not output.error else f"[{text}]\n")
+                self._out.write("\n" if self._streamed else f"{content}\n")
             self._streamed = output.streaming
             self._out.flush()
         except OSError as error:
@@ -156,7 +159,7 @@ class CommandLine(_Closing):
 
 
 def _line() -> str:
-    line = sys.stdin.readline()
+    line = sys.stdin.readline() if sys.stdin else ""
     if not line:
         raise EOFError
     return line

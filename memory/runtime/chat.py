@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from memory.contract.errors import LifecycleError, MemslotError
+from memory.contract.formatting import without_controls
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
@@ -56,7 +57,7 @@ class Chat:
         self._settings = settings
         self._provider = provider
         self._channel = channel
-        self._say = say
+        self._say: Callable[[str], None] = lambda text: say(without_controls(text))
         self._open = AsyncExitStack()
         self._forgetting = False
         self.session: AgentSession
@@ -74,10 +75,11 @@ class Chat:
                     if turn.content.startswith("/"):
                         if not await self._command(turn.content):
                             return
-                    elif self._forgetting:
-                        await self._forget(turn.content)
-                    else:
-                        await self._answer(turn)
+                        continue
+                    try:
+                        await (self._forget(turn.content) if self._forgetting else self._answer(turn))
+                    except MemslotError as error:
+                        self._say(f"error: {error}")
             except ChannelClosed as closed:
                 if closed.args:
                     raise LifecycleError(str(closed)) from closed
@@ -162,7 +164,7 @@ class Chat:
                 scope = self.session.scope.label
                 self._say(f"delete everything {self._name} keeps of {scope}? Type yes")
             else:
-                self._say(_HELP)
+                self._say(_HELP if name == "/help" else f"{line.rstrip()} is not understood\n{_HELP}")
         except MemslotError as error:
             self._say(f"error: {error}")
         return True
@@ -172,12 +174,8 @@ class Chat:
         if answer.lower() != "yes":
             self._say("nothing was deleted")
             return
-        try:
-            await self.session.end()
-            receipt = await self.session.memory.slot.reset_scope(self.session.scope)
-        except MemslotError as error:
-            self._say(f"error: {error}")
-            return
+        await self.session.end()
+        receipt = await self.session.memory.slot.reset_scope(self.session.scope)
         self.session.clear()
         self._say(f"deleted{'' if receipt.verified else ', as far as it can be told'}")
 
@@ -231,7 +229,7 @@ async def chat(
 
 def _reader() -> Callable[[], str] | None:
     """prompt_toolkit's line on a terminal, with history and editing; None reads stdin."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         return None
     try:
         from prompt_toolkit import PromptSession

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from memory.contract._model import Frozen, JsonObject
+from memory.contract._model import Frozen, Id, JsonObject
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError, InputError, MemslotError
 from memory.contract.events import Message
@@ -62,7 +62,7 @@ class SessionSettings:
 class Checkpoint(Frozen):
     """What a session is resumed from, JSON-ready."""
 
-    session_key: str
+    session_key: Id
     epoch: Positive = 1
     history: tuple[JsonObject, ...] = ()
 
@@ -104,6 +104,9 @@ class AgentSession:
         project: what is worked on, for tools.
         settings: see :class:`SessionSettings`.
         checkpoint: of a session to resume, in place of ``session_key``.
+
+    Raises:
+        InputError: ``session_key`` is no id: blank, or longer than 512 characters.
     """
 
     def __init__(
@@ -123,10 +126,11 @@ class AgentSession:
         self.tools = tools
         self.settings = settings or SessionSettings()
         self.scope = memory.slot.scope_or_default(scope)
-        self.session_key = checkpoint.session_key if checkpoint else session_key or uuid.uuid4().hex
-        self.history: list[Message] = [Message(**one) for one in checkpoint.history] if checkpoint else []
+        checkpoint = checkpoint or Checkpoint(session_key=session_key or uuid.uuid4().hex)
+        self.session_key = checkpoint.session_key
+        self.history: list[Message] = [Message(**one) for one in checkpoint.history]
         self.last: TurnReport | None = None
-        self._epoch = checkpoint.epoch if checkpoint else 1
+        self._epoch = checkpoint.epoch
         self._context = ToolContext(self.session_key, project, memory.slot, self.scope)
         self._opening = ""
 
@@ -194,7 +198,6 @@ class AgentSession:
             failure = problem
             told = str(problem) if isinstance(problem, MemslotError) else type(problem).__name__
             error = f"the model gave no answer: {told}"
-            log.warning("%s", error)
         if not content.strip() and error is None:
             error = "the model answered nothing"
         output = AgentOutput(content=content, tool_results=tuple(results), error=error)
@@ -392,6 +395,8 @@ async def run_session(
             if not turn.content.strip() and not turn.attachments:
                 continue
             report = await session.turn(turn, channel.send)
+            if report.failure is not None:
+                log.warning("%s", report.output.error)
             if keep is not None:
                 keep(session.checkpoint())
             await channel.send(report.output)

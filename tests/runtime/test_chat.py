@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cli_support import invoke
 
+from memory import BackendUnavailable, InputError, MemorySlot, RetrieveRequest, RetrieveResult
 from memory.contract.errors import LifecycleError
 from memory.plugins.config import load_config
 from memory.runtime.channel import CommandLine
@@ -89,7 +90,7 @@ async def test_a_switch_that_fails_leaves_the_memory_as_it_was(tmp_path: Path) -
         file, "My bike is red.", "/switch grafiti", "/switch", "Which bike is red?", "/switch full_history"
     )
     assert told[1].endswith("/switch: no plugin is named 'grafiti'; did you mean graphiti?")
-    assert told[2].startswith("/memory")
+    assert told[2].startswith("/switch is not understood\n/memory")
     assert told[3] == "it is full_history already"
     assert said.count("\n") == 2
 
@@ -137,6 +138,59 @@ def test_answers_go_to_stdout_and_the_rest_to_stderr(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout == "Understood.\n"
     assert "recall took" in done.stderr
+
+
+async def test_what_a_model_says_moves_nothing_on_the_terminal(tmp_path: Path) -> None:
+    agent = {
+        "provider": "scripted",
+        "options": {"lines": ["\x1b]0;pwned\x07\x1b[2Jred\x9b31m\u202e\ttea\r\n", "\x1b ok"]},
+    }
+    said, _ = await talk(config(tmp_path, "full_history", agent), "hi", "and?")
+    assert said == "]0;pwned[2Jred31m\ttea\n\n ok\n"
+
+
+async def test_a_failure_that_is_passed_on_ends_the_turn_and_not_the_chat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = config(tmp_path, "full_history", {"policy": {"on_failure": "raise"}})
+    answers = [None, BackendUnavailable("gone", backend_name="full_history", operation="retrieve"), None]
+    retrieve = MemorySlot.retrieve
+
+    async def fails(self: MemorySlot, request: RetrieveRequest) -> RetrieveResult:
+        if (error := answers.pop(0)) is not None:
+            raise error
+        return await retrieve(self, request)
+
+    monkeypatch.setattr(MemorySlot, "retrieve", fails)
+    said, told = await talk(file, "My bike is red.", "My bike is green.")
+    assert said == "Understood.\n"
+    assert told[1:] == ["error: gone"]
+
+
+async def test_a_name_no_memory_takes_is_refused_before_anything_is_said(tmp_path: Path) -> None:
+    for name in ("k" * 513, " "):
+        with pytest.raises(InputError, match=r"session_key: (is 513|must not be blank)"):
+            await chat(
+                load_config(config(tmp_path, "full_history")),
+                session_key=name,
+                channel=CommandLine(["hi"].pop),
+                say=lambda _: None,
+            )
+
+
+async def test_without_standard_input_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    await chat(load_config(config(tmp_path, "full_history")), say=lambda _: None)
+
+
+async def test_an_unknown_command_is_named(tmp_path: Path) -> None:
+    _, told = await talk(config(tmp_path, "full_history"), "/forgt", "/mode on", "/switch", "/help")
+    assert [one.partition("\n")[0] for one in told[1:4]] == [
+        "/forgt is not understood",
+        "/mode on is not understood",
+        "/switch is not understood",
+    ]
+    assert told[4].startswith("/memory ")
 
 
 async def test_an_answer_that_cannot_be_written_is_no_fault_of_the_model(
