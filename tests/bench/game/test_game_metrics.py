@@ -282,3 +282,15 @@ def test_questions_have_a_figure_of_their_own() -> None:
     variant = of([beat(kind="other"), beat(kind="other", first="unknown", session_id="question")])
     assert told(variant, "right answers") == (0.5, 2)
     assert told(variant, "style fit") == told(variant, "overall") == (None, 0)
+
+
+def test_a_request_that_was_given_up_was_no_easy_one() -> None:
+    """A user who says nothing more after the first reply has not been served by it."""
+    variant = of(
+        [
+            beat(fit_last=True),
+            beat(first="stale", fit_last=False),
+            beat(first="stale", turns=2, fit_last=True),
+        ]
+    )
+    assert told(variant, "felt effort") == (pytest.approx(2 / 3), 3)
