@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -272,6 +273,7 @@ class _Cell:
                     journal=journal,
                     fingerprint=_Fingerprint(self.directory / "store"),
                     asking=traces.asking,
+                    check=traces.check,
                     times=self._time,
                     progress=self._progress,
                     keep_texts=experiment.settings.texts_kept,
@@ -282,6 +284,7 @@ class _Cell:
                 try:
                     await self._check_health(slot)
                     await player.play()
+                    traces.check()
                 finally:
                     closing = time.perf_counter()
                     journal.close()
@@ -334,16 +337,17 @@ class _Cell:
 
 
 class _Traces:
-    """The sink of a cell's traces; a cell that goes on appends. Flushed after each line."""
+    """The sink of a cell's traces; a cell that goes on appends."""
 
     def __init__(self, path: Path, scrub: Scrubber) -> None:
         self._path, self._scrub = path, scrub
-        self._file: IO[str] | None = None
+        self._file: IO[bytes] | None = None
         self._probe_id: str | None = None
+        self._lost: OSError | None = None
 
     def __enter__(self) -> _Traces:
         drop_torn_line(self._path)
-        self._file = open(self._path, "a", encoding="utf-8", newline="\n", buffering=1)
+        self._file = open(self._path, "ab", buffering=0)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -352,12 +356,26 @@ class _Traces:
 
     def emit(self, trace: Trace) -> None:
         """Append one trace, with the probe it belongs to."""
-        if self._file is None or self._file.closed:
+        if self._file is None or self._file.closed or self._lost:
             return
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
         # Spliced, because to build the row and dump it again costs more than all else a line costs.
-        self._file.write(f'{trace.model_dump_json()[:-1]},"probe_id":{json.dumps(self._probe_id)}}}\n')
+        line = f'{trace.model_dump_json()[:-1]},"probe_id":{json.dumps(self._probe_id)}}}\n'.encode()
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._lost = error
+
+    def check(self) -> None:
+        """Refuse to go on where a trace is lost: what it tells could never be checked.
+
+        Raises:
+            Stopped: one could not be written.
+        """
+        if self._lost:
+            raise Stopped.full(self._path.name, self._lost) from self._lost
 
     def asking(self, probe_id: str | None) -> None:
         """Traces of the calls that follow name the probe."""

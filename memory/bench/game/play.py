@@ -88,6 +88,7 @@ class Player:
     def _note(self, kind: str, **row: Any) -> None:
         if spent := self._table.spent():
             row["models"] = {role: dict(counts) for role, counts in spent.items()}
+        self._table.check()
         try:
             self._table.journal.add(kind, **row)
         except OSError as error:

@@ -148,6 +148,7 @@ class Table:
         journal: what was done, and where it is noted.
         fingerprint: the native store's state, to be compared, or None where it cannot be counted.
         asking: names the probe that the traces of what follows belong to, or None.
+        check: raises where what happened cannot be kept; called before it is noted.
         times: called with a phase and its milliseconds.
         progress: called after each session and test session.
         spent: what the roles' models cost since it was asked last, by role.
@@ -160,6 +161,7 @@ class Table:
     journal: PlayJournal
     fingerprint: Callable[[], object] = lambda: None
     asking: Callable[[str | None], None] = lambda _: None
+    check: Callable[[], None] = lambda: None
     times: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[Played], None] = lambda _: None
     spent: Callable[[], Mapping[str, Mapping[str, int]]] = dict
