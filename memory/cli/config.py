@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.plugins.console import AsJson, print_json
+from memory.plugins.console import AsJson, complain, print_json
 
 __all__ = ["commands"]
 
@@ -35,13 +35,16 @@ def show(
     from memory.plugins.registry import MemoryAdapterRegistry
 
     loaded = load_config(config)
-    info = MemoryAdapterRegistry().selected(loaded)
+    registry = MemoryAdapterRegistry()
+    info = registry.selected(loaded)
     options = loaded.parse_options(info.options)
     run = None
     known = loaded.config_hash(options)
     if loaded.run is not None:
         run = parse_block(RunSettings, loaded.run, "run", source=loaded.source, lines=loaded.problem.lines)
         known = run_hash(loaded, options, run)
+    for place in registry.unread(loaded):
+        complain(f"warning: {place}", warning=True)
     resolved = loaded.redacted(options, run)
     same_as, stand_ins = getattr(options, "same_as", None), getattr(options, "stand_ins", ())
     kind, label = "control" if same_as else info.kind, label_of(info.name, same_as, stand_ins)

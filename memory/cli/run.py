@@ -99,6 +99,8 @@ def report(
     from memory.bench.comparison_report import differences, read_runs
     from memory.cli._results import comparison_json, run_json, show_comparison, show_run
 
+    if len(directories) > 1:
+        directories = _runs_of(directories)
     directory = _newest(directories[0])
     if (directory / "experiment.json").exists() and len(directories) == 1:
         from memory.cli.bench import show_again
@@ -158,6 +160,18 @@ def _written(
         return write_report(one), [one], None
     record = read_comparison(one)
     return write_comparison_report(one), [one.parent / run for run in record.runs], record.not_run
+
+
+def _runs_of(directories: Sequence[Path]) -> list[Path]:
+    """Each run once, those of comparisons in their place."""
+    from memory.bench.comparison_report import read_comparison
+
+    runs: dict[Path, Path] = {}
+    for one in directories:
+        compared = (one / "comparison.json").exists()
+        for run in [one.parent / run for run in read_comparison(one).runs] if compared else [one]:
+            runs.setdefault(run.resolve(), run)
+    return list(runs.values())
 
 
 def _newest(directory: Path) -> Path:

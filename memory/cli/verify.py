@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, print_json, say
 
+if TYPE_CHECKING:
+    from memory.bench.verify import Verified
+
 __all__ = ["verify"]
 
 
 def verify(
-    directory: Annotated[
-        Path,
+    directories: Annotated[
+        list[Path],
         typer.Argument(
-            help="Directory of a run, a comparison or an experiment.", metavar="RUN_DIR", show_default=False
+            help="Directory of a run, a comparison or an experiment; or several.",
+            metavar="RUN_DIR...",
+            show_default=False,
         ),
     ],
     data: Annotated[
@@ -33,17 +38,26 @@ def verify(
     """
     from memory.bench.verify import verify as look
 
-    found = look(directory, data)
+    all_found = {directory: look(directory, data) for directory in directories}
     if as_json:
-        print_json({"ok": not found.deviations, **asdict(found)})
+        told = [
+            {"directory": str(directory), "ok": not found.deviations, **asdict(found)}
+            for directory, found in all_found.items()
+        ]
+        print_json(told[0] if len(told) == 1 else told)
     else:
-        for one in found.checked:
-            say(f"checked: {one}", "dim")
-        for one in found.unchecked:
-            say(f"not checked: {one}", "yellow")
-        for deviation in found.deviations:
-            told = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
-            say(f"differs: {deviation.where}: {told}", "bold red")
-        say(f"{len(found.deviations)} deviations" if found.deviations else "no deviation")
-    if found.deviations:
+        for directory, found in all_found.items():
+            _show(found, f"{directory}: " if len(all_found) > 1 else "")
+    if any(found.deviations for found in all_found.values()):
         raise typer.Exit(FAILED)
+
+
+def _show(found: Verified, of: str) -> None:
+    for one in found.checked:
+        say(f"checked: {one}", "dim")
+    for one in found.unchecked:
+        say(f"not checked: {one}", "yellow")
+    for deviation in found.deviations:
+        told = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
+        say(f"differs: {deviation.where}: {told}", "bold red")
+    say(f"{of}{len(found.deviations)} deviations" if found.deviations else f"{of}no deviation")

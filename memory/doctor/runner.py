@@ -162,7 +162,8 @@ class _Doctor:
         beside = [self._source] if isinstance(self._source, (str, Path)) else []
         hidden = hides_us(Path.cwd(), *(Path(one).parent for one in beside))
         note = f"; {hidden}" if hidden else ""
-        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}{note}"
+        unread = "".join(f"; {place}" for place in self._registry.unread(loaded))
+        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}{note}{unread}"
 
     def _open(self) -> Outcome:
         assert self._config is not None

@@ -44,6 +44,8 @@ def parse_block(
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "missing":
             what = _required(_model_at(model, names[:-1]), str(names[-1]))
+        elif first["type"] == "string_type" and isinstance(_value_at(data, names), (int, float)):
+            what = "must be text; put it in quotes"
         elif first["type"] == "extra_forbidden":
             what = _unknown(str(names[-1]), _model_at(model, names[:-1]))
     except MemslotError:
@@ -86,6 +88,12 @@ def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[
         elif missing and position == len(loc) - 1:
             path.append(part)
     return path
+
+
+def _value_at(data: Any, path: list[str | int]) -> Any:
+    for part in path:
+        data = data[part]
+    return data
 
 
 def _model_at(model: type[BaseModel], path: list[str | int]) -> type[BaseModel] | None:

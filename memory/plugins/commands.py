@@ -6,6 +6,7 @@ imported when it is run or listed, so that one which is broken or slow costs the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,12 @@ def load_command(name: str) -> Any | None:
     point = points[0]
     try:
         command: Any = point.load()
-        return get_command(command) if isinstance(command, typer.Typer) else _checked(command)
+        if not isinstance(command, typer.Typer):
+            return _checked(command)
+        command._add_completion = False  # the options for it are memslot's
+        if not sys.stdout.isatty():
+            command.rich_markup_mode = None
+        return get_command(command)
     except (Exception, SystemExit) as error:
         raise PluginLoadError(
             f"memslot {name}: {point.value} of {_owner(point)} failed to load ({type(error).__name__})"

@@ -101,6 +101,7 @@ class MemslotConfig:
         spelling: which of ``memory.backend`` and ``memory.condition`` names it; the first may name any.
         chosen: path of what names it, for messages.
         group: where its block stands, or would.
+        blocks: group and name of every provider's block.
         options: the provider's own block, environment variables filled in, not yet validated.
         run: the ``run:`` block for the benchmark, or None.
         sections: further blocks as they are written, see :meth:`section`.
@@ -115,6 +116,7 @@ class MemslotConfig:
     spelling: Literal["backend", "condition"]
     chosen: tuple[str, ...]
     group: Literal["backends", "conditions"]
+    blocks: tuple[tuple[str, str], ...]
     options: dict[str, Any] = field(repr=False)
     run: dict[str, Any] | None = field(repr=False)
     sections: Mapping[str, Any] = field(repr=False)
@@ -250,7 +252,8 @@ def load_config(
         raise ConfigError("load_config takes the name of a YAML file, or its content as a mapping")
     unknown = sorted(str(section) for section in content if section not in SECTIONS)
     if unknown:
-        raise problem((unknown[0],), f"is not a known section{nearest(unknown[0], SECTIONS)}")
+        below = "; it belongs below 'memory:'" if unknown[0] in MemorySettings.model_fields else ""
+        raise problem((unknown[0],), f"is not a known section{below or nearest(unknown[0], SECTIONS)}")
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
     memory = dict(content["memory"])
@@ -270,6 +273,8 @@ def _resolve(
     env: Mapping[str, str],
 ) -> MemslotConfig:
     spelling, provider = _selected(memory, problem)
+    if provider in memory and provider not in MemorySettings.model_fields:
+        raise problem(("memory", provider), f"belongs below 'memory.{spelling}s:', as {spelling}s.{provider}")
     group, options = _block(provider, spelling, memory, problem)
     resolver = Resolver(env, problem)
     common = {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
@@ -283,6 +288,9 @@ def _resolve(
         spelling=spelling,
         chosen=chosen or ("memory", spelling),
         group=group,
+        blocks=tuple(
+            (one, str(name)) for one in ("backends", "conditions") for name in memory.get(one) or ()
+        ),
         options=resolver.fill(options, ("memory", group, provider)),
         run=None if others["run"] is None else resolver.fill(others["run"], ("run",)),
         sections=others,
@@ -306,6 +314,10 @@ def _block(
         if provider in (blocks or {}):
             found.append(group)
     if not found:
+        for group in groups:
+            for name in map(str, memory.get(group) or ()):
+                if _plain(name) == _plain(provider):
+                    raise problem(("memory", group, name), f"is read as another provider's; write {provider}")
         group = "backends" if spelling == "backend" else "conditions"
         problem.lines.note(("memory", group, provider), problem.lines.of(("memory", spelling)))
         return group, {}
@@ -316,6 +328,11 @@ def _block(
     if options is not None and not isinstance(options, Mapping):
         raise problem(path, "must be a mapping of options, or empty for its defaults")
     return found[0], dict(options or {})
+
+
+def _plain(name: str) -> str:
+    """A name without what is easily written otherwise."""
+    return "".join(filter(str.isalnum, name)).casefold()
 
 
 def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:
@@ -337,6 +354,9 @@ def _selected(memory: dict[str, Any], problem: Problems) -> tuple[Literal["backe
         )
     for word, name in given.items():
         return word, name
+    for name in map(str, memory):
+        if name not in MemorySettings.model_fields:
+            raise problem(("memory", name), f"is not a known field{nearest(name, words)}")
     raise problem(
         ("memory",), "selects nothing; set backend to a name that 'memslot backends' lists, e.g. mem0"
     )

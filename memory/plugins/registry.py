@@ -216,6 +216,15 @@ class MemoryAdapterRegistry:
             )
         return adapter
 
+    def unread(self, config: MemslotConfig) -> list[str]:
+        """Places of blocks that no provider here reads, such as of a name that is misspelt; imports nothing."""
+        known = self.names()
+        return [
+            f"{config.problem.place(('memory', group, name))}: no plugin has this name{nearest(name, known)}"
+            for group, name in config.blocks
+            if name not in known
+        ]
+
     def bare(self, name: str) -> Callable[[Path], BareLibrary]:
         """What opens a backend's library without memslot, see :func:`memory.plugins.hookspecs.memslot_bare`.
 
@@ -223,7 +232,7 @@ class MemoryAdapterRegistry:
             PluginNotFound, PluginLoadError: as for :meth:`info`; also for a missing SDK, with its pip line.
             CapabilityNotSupported: the plugin does not offer it.
         """
-        manager, info = self._find(name, ("architecture",))
+        manager, info = self._find(name, _KINDS)
         if not manager.hook.memslot_bare.get_hookimpls():
             raise CapabilityNotSupported(
                 f"{name}: its plugin does not offer the bare library to compare with (the hook memslot_bare)"
@@ -304,8 +313,9 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
 def _require_sdk(info: PluginInfo) -> None:
     missing = _missing(info)
     if missing:
+        are = "is" if len(missing) == 1 else "are"
         raise PluginLoadError(
-            f"{info.name} needs {', '.join(missing)}, which is not installed: {info.install}"
+            f"{info.name} needs {', '.join(missing)}, which {are} not installed: {info.install}"
         )
 
 

@@ -77,6 +77,9 @@ def test_several_runs_are_reported_side_by_side_wherever_they_are(runs):
     assert f'href="../elsewhere/{runs[1].name}/report.html"' in page
     assert verify(made).deviations == ()
     assert json.loads(invoke("compare", *runs, "--json").stdout)["differences"] == told["differences"]
+    # what a shell makes of `manifests/*`, the comparisons in it as well
+    again = json.loads(invoke("report", made, *runs, "--json").stdout)
+    assert [run["run_id"] for run in again["runs"]] == [run["run_id"] for run in told["runs"]]
 
 
 def test_the_command_prints_a_table_and_nothing_else(runs, figures):

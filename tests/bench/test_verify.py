@@ -131,6 +131,16 @@ def test_the_command_exits_with_1_where_anything_differs(copy, tmp_path):
         verify(tmp_path)
 
 
+def test_several_runs_are_verified_at_once(game, copy):
+    rewritten(copy, "results.jsonl", lambda found: flip(found[30]))
+    result = invoke("verify", game, copy)
+    assert result.exit_code == 1
+    assert f"{game}: no deviation\n" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith(f"{copy}: ")
+    told = json.loads(invoke("verify", game, copy, "--json").stdout)
+    assert [(one["directory"], one["ok"]) for one in told] == [(str(game), True), (str(copy), False)]
+
+
 def test_the_example_run_is_one_that_this_version_reads_and_verifies():
     example = Path(__file__).parents[2] / "manifests" / "example"
     found = verify(example)

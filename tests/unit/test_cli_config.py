@@ -79,3 +79,14 @@ def test_a_wrong_option_is_named_and_its_value_is_not(config: Path) -> None:
     line = error_line(invoke("config", "show", config), 2)
     assert "memory.backends.mem0.llm.api_kee: is not a known field; did you mean api_key?" in line
     assert not [secret for secret in SECRETS if secret in line]
+
+
+def test_a_block_that_no_plugin_reads_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("memory:\n  backend: full_history\n  backends:\n    grafiti: {x: 1}\n", encoding="utf-8")
+    result = invoke("config", "show", path)
+    assert result.exit_code == 0
+    assert result.stderr == (
+        f"warning: {path}:4: memory.backends.grafiti: no plugin has this name; did you mean graphiti?\n"
+    )
+    assert "memory.backends.grafiti: no plugin has this name" in invoke("doctor", path).stdout

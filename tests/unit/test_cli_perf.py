@@ -99,7 +99,7 @@ def test_a_library_that_finds_nothing_is_not_a_quick_one(
     ("arguments", "said"),
     [
         (("mem00",), "no plugin is named 'mem00'; did you mean mem0"),
-        (("no_memory",), "no plugin is named 'no_memory'"),
+        (("no_memory",), "no_memory: its plugin does not offer the bare library to compare with"),
         (("honcho",), "honcho: its plugin does not offer the bare library to compare with"),
         (("absent",), LACKING),
         (("--scopes", 1), "--scopes"),

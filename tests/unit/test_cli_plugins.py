@@ -38,6 +38,13 @@ def test_a_plugin_adds_a_command(add_command) -> None:
     assert listing.index("backends") < listing.index("wave")
 
 
+def test_a_plugins_help_looks_like_ours(add_command) -> None:
+    add_command("wave", WAVE)
+    told = invoke("wave", "--help").stdout
+    assert told.startswith("Usage: ")
+    assert "completion" not in told
+
+
 def test_stigmem_comes_by_the_same_door() -> None:
     assert "stigmem" in commands.command_names()
     assert "handoff" in invoke("stigmem", "--help").stdout

@@ -131,6 +131,23 @@ def broken(old, new):
         ("memroy: {}", "memroy: is not a known section; did you mean memory?"),
         (broken("  backend: mem0\n", ""), ":1: memory: selects nothing"),
         (
+            broken("  backend: mem0\n", "  backand: mem0\n"),
+            ":2: memory.backand: is not a known field; did you mean backend",
+        ),
+        ("backend: mem0", ":1: backend: is not a known section; it belongs below 'memory:'"),
+        (
+            "memory:\n  backend: mem0\n  mem0: {top_k: 5}\n",
+            ":3: memory.mem0: belongs below 'memory.backends:'",
+        ),
+        (
+            "memory:\n  backend: full_history\n  conditions:\n    Full-History: {}\n",
+            ":4: memory.conditions.Full-History: is read as another provider's; write full_history",
+        ),
+        (
+            "memory: {backend: mem0, scope: {run_id: 2024, persona_id: ada}}",
+            ":1: memory.scope.run_id: must be text; put it in quotes",
+        ),
+        (
             broken("  backend: mem0", "  backend: mem0\n  condition: no_memory"),
             "exactly one context provider",
         ),

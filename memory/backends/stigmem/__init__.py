@@ -22,7 +22,7 @@ def memslot_describe() -> PluginInfo:
         consistency="immediate",
         pet_observability="dated",
         sdk_modules=("httpx",),
-        install='pip install "memslot[stigmem]"',
+        install="pip install 'memslot[stigmem]'",
         options=StigmemOptions,
         alphabet=IdAlphabet(safe="", escape="-", separator=".", max_length=63),
     )

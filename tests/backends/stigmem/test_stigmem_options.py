@@ -103,7 +103,7 @@ def test_listing_imports_no_http_client() -> None:
 
 def test_the_registry_knows_it() -> None:
     info = MemoryAdapterRegistry().info("stigmem", "architecture")
-    assert info.install == 'pip install "memslot[stigmem]"'
+    assert info.install == "pip install 'memslot[stigmem]'"
     assert info.consistency == "immediate"
 
 
