@@ -60,8 +60,8 @@ class GitRecord(Record):
 
     revision: str
     """Commit hash."""
-    dirty: bool
-    """Whether tracked files differed from it."""
+    dirty: bool | None
+    """Whether tracked files differed from it; null where git did not say."""
 
 
 class VersionRecord(Record):

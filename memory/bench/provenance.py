@@ -137,7 +137,8 @@ def _git(package: Path) -> GitRecord | None:
     def ask(*arguments: str) -> str | None:
         try:
             answer = subprocess.run(
-                ("git", "-C", str(package), *arguments),
+                # Looking must not take the checkout's lock, nor leave one where it is interrupted.
+                ("git", "--no-optional-locks", "-C", str(package), *arguments),
                 capture_output=True,
                 text=True,
                 timeout=_GIT_TIMEOUT_S,
@@ -151,7 +152,7 @@ def _git(package: Path) -> GitRecord | None:
         return None
     revision = ask("rev-parse", "HEAD")
     status = ask("status", "--porcelain", "--untracked-files=no")
-    return GitRecord(revision=revision, dirty=bool(status)) if revision else None
+    return GitRecord(revision=revision, dirty=None if status is None else bool(status)) if revision else None
 
 
 def data_record(data: TimelineSet) -> DataRecord:

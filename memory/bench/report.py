@@ -21,6 +21,7 @@ from memory.bench.probe_pages import probe_blocks
 from memory.bench.rundir import read_metrics
 
 __all__ = ["budget_text", "render_report", "write_report"]
+_CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 
 def write_report(
@@ -342,7 +343,7 @@ def _record_blocks(manifest: RunManifest) -> list[Block]:
         ("distributions", ", ".join(f"{name} {found}" for name, found in versions.distributions.items())),
         (
             "source revision",
-            f"{git.revision}{' with local changes' if git.dirty else ''}" if git else "not a checkout",
+            f"{git.revision}{_CHANGED[git.dirty]}" if git else "not a checkout",
         ),
     ]
     if manifest.wired:

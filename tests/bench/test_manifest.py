@@ -1,14 +1,17 @@
 """The manifest as a document: its schema is published, its readers are told what is wrong."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from memory import ConfigError
+from memory.bench import provenance
 from memory.bench.manifest import (
     FORMAT_VERSION,
+    GitRecord,
     ProviderRecord,
     RunManifest,
     manifest_schema,
@@ -106,3 +109,18 @@ def test_run_ids_are_safe_names_and_never_meet(example):
     for name in ids:
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
         assert len(name) < 120
+
+
+def test_what_git_does_not_say_is_unknown_and_its_lock_is_left_alone(monkeypatch):
+    """A status that failed is no clean checkout; and whoever works in the checkout is not disturbed."""
+    told = {"ls-files": (0, ""), "rev-parse": (0, "abc"), "status": (128, "")}
+
+    def run(command, **_):
+        assert "--no-optional-locks" in command
+        (code, text) = next(told[word] for word in command if word in told)
+        return subprocess.CompletedProcess(command, code, stdout=text)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert provenance._git.__wrapped__(Path("x")) == GitRecord(revision="abc", dirty=None)
+    told["status"] = (0, " M a.py")
+    assert provenance._git.__wrapped__(Path("x")) == GitRecord(revision="abc", dirty=True)

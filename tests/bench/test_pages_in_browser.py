@@ -15,6 +15,7 @@ from bench_support import config_of, locomo_sample, registry_with, write_locomo
 from memory.bench import comparison_configs, run_many, run_settings
 from memory.bench.game.experiment import begin
 from memory.bench.game.matrix import load_experiment
+from memory.bench.page import Block, Page
 from memory.testing.fake_backend import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -148,7 +149,14 @@ def pages(tmp_path_factory):
     configs = comparison_configs(content, ["no_memory", "full_history", "oracle_ipas", "fake"])
     registry = registry_with(stand_in)
     compared = anyio.run(lambda: run_many(configs, settings=run_settings(configs[0]), registry=registry))
+    word = "x" * 10_000
+    long = Page(
+        word, word, [(word, "bad")], [word], [], problems=[word], quotes=True,
+        blocks=[Block(word, points=[word], details=[(word, word)], code=word, note=word),
+                Block("facts", rows=[("name", word)])],
+    )  # fmt: skip
     return {
+        "word": long.render(),
         "game": played(tmp_path_factory.mktemp("game"), game={"users": 2, "sessions": 24, "tests": 8}),
         "questions": questions(tmp_path_factory.mktemp("questions")),
         "comparison": compared.report.read_text(encoding="utf-8"),
