@@ -211,26 +211,34 @@ def _chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseExcep
         current = current.__cause__ or handled
 
 
+def _attribute(owner: object, name: str) -> Any:
+    """Of an error of somebody else's, or None; theirs may be properties that warn or fail."""
+    try:
+        return getattr(owner, name, None)
+    except Exception:
+        return None
+
+
 def _status(error: BaseException) -> int | None:
-    for owner in (error, getattr(error, "response", None)):
+    for owner in (error, _attribute(error, "response")):
         for name in ("status_code", "status", "http_status"):
-            value = getattr(owner, name, None)
+            value = _attribute(owner, name)
             if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
                 return value
     return None
 
 
 def _safe_code(error: BaseException, name: str) -> str | None:
-    value = getattr(error, name, None)
+    value = _attribute(error, name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str) and _SAFE_CODE.match(value) else None
 
 
 def _retry_after(error: BaseException) -> float | None:
-    value = getattr(error, "retry_after", None)
+    value = _attribute(error, "retry_after")
     if value is None:
-        headers = getattr(getattr(error, "response", None), "headers", None)
+        headers = _attribute(_attribute(error, "response"), "headers")
         value = headers.get("retry-after") if isinstance(headers, Mapping) else None
     try:
         return float(value) if value is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -202,6 +203,52 @@ async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer: LoopbackA
                 await client.recall("planted secret")
         assert len(server.asked) == 1
     assert "planted" not in f"{caught.value} {caught.value.diagnostics}"
+
+
+_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\0\xff no HTTP\r\n\r\n",
+        b"",
+        b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nlocation: http://[x\r\ncontent-length: 0\r\n\r\n",
+        _OK + b"content-length: -5\r\n\r\n{}",
+        _OK + b"content-length: 100\r\n\r\n{}",
+        _OK + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}",
+        _OK + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}",
+        _OK + b'content-length: 15\r\n\r\n{"results": 1e9',
+        _OK + b'content-length: 18\r\n\r\n{"results": [NaN]}',
+    ],
+)
+async def test_a_daemon_that_hardly_speaks_http_is_a_clear_error(answer: bytes) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(speak, "127.0.0.1")
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with AdapterClient(url, harness="t", timeout_s=20) as client:
+            with pytest.raises(BackendError):
+                await client.recall("tea")
+            with pytest.raises(BackendError):
+                await client.run_with_secrets("true", {})
+
+
+async def test_half_a_character_of_a_daemons_is_replaced() -> None:
+    odd = b'{"inject": "tea \\ud83d", "jobId": "\\ud83d"}'
+    with Played(
+        LoopbackAnswer(200, odd), LoopbackAnswer(202, odd), LoopbackAnswer(200, {"code": 0})
+    ) as server:
+        async with AdapterClient(server.url, harness="t") as client:
+            result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="x"))
+            assert result.inject == "tea ?"
+            assert await client.run_with_secrets("true", {}) == {"code": 0}
 
 
 async def test_fields_of_another_kind_count_as_absent() -> None:

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import warnings
 
 import httpx
 import pytest
@@ -129,6 +130,23 @@ def test_a_module_that_is_not_installed_is_named():
     assert error.diagnostics["module"] == "surely_not_installed"
     assert error.ambiguous, "where it was raised is not known"
     assert not normalise_error(wrapped.__cause__, backend_name="mem0", operation="setup_scope").ambiguous
+
+
+def test_a_property_that_warns_or_fails_tells_nothing():
+    class Native(Exception):
+        status = 503
+
+        @property
+        def code(self):
+            warnings.warn("deprecated", DeprecationWarning, stacklevel=2)
+            return 1
+
+        @property
+        def response(self):
+            raise RuntimeError("no response")
+
+    error = normalise_error(Native(), backend_name="x", operation="y")
+    assert error.diagnostics["status"] == 503
 
 
 def test_a_code_that_holds_text_is_left_out():

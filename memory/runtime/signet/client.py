@@ -20,6 +20,7 @@ from memory.contract.errors import (
     PluginLoadError,
     normalise_error,
 )
+from memory.runtime.provider import encodable
 from memory.runtime.signet.adapter import DEFAULT_URL, RuntimeAdapter
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -317,7 +318,9 @@ class AdapterClient(RuntimeAdapter):
         if not 200 <= status < 300:
             raise normalise_error(_Status(status), backend_name="signet", operation=operation)
         try:
-            told = json.loads(raw) if len(raw) <= _LARGEST else None
+            told = json.loads(raw, parse_constant=_no_number) if len(raw) <= _LARGEST else None
+            if b"\\u" in raw:  # a daemon that shortens a text may halve a character
+                told = json.loads(encodable(json.dumps(told, ensure_ascii=False)))
         except (ValueError, RecursionError):
             told = None
         if not isinstance(told, dict):
@@ -343,6 +346,10 @@ class _Status(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
         self.status = status if status >= 400 else 502  # a redirect, which is not followed
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _memory(memory_id: str) -> str:
