@@ -13,7 +13,7 @@ def _suite(name: str, adapter: type[FakeBackend], derivation_s: float) -> None:
         "anyio_backends": ("asyncio",),
         "adapter_type": adapter,
         "derivation_s": derivation_s,
-        "ready_timeout_s": 1.0,
+        "ready_timeout_s": 10.0,
         "__module__": __name__,
     }
     globals()[name] = type(name, (FakeContract,), fields)

@@ -386,11 +386,11 @@ MUTANTS: Mapping[str, Mutant] = {
     "resets_everything": Mutant(ResetsEverything, (_RESET,)),
     "resets_nothing": Mutant(ResetsNothing, (_RESET,)),
     "ignores_budget": Mutant(IgnoresBudget, ("test_max_items_reaches_the_native_call",)),
-    "false_ready": Mutant(FalseReady, ("test_ready_means_retrievable",), derivation_s=0.3),
+    "false_ready": Mutant(FalseReady, ("test_ready_means_retrievable",), derivation_s=1.0),
     "false_committed": Mutant(
         FalseCommitted,
         ("test_a_committed_write_is_retrievable_at_once",),
-        derivation_s=0.3,
+        derivation_s=1.0,
         healthy_derivation_s=0.0,  # who derives later says so, and has nothing to show here
     ),
     "forged_fence": Mutant(ForgedFence, ("test_stored_text_cannot_close_or_forge_the_section",)),
@@ -434,10 +434,10 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "hides_what_it_reset": Mutant(unseen.HidesWhatItReset, ("test_a_reset_outlives_the_adapter",)),
     "resets_what_it_finds": Mutant(
-        unseen.ResetsWhatItFinds, ("test_a_reset_reaches_what_is_still_being_derived",), derivation_s=0.1
+        unseen.ResetsWhatItFinds, ("test_a_reset_reaches_what_is_still_being_derived",), derivation_s=1.0
     ),
     "leaks_while_pending": Mutant(
-        unseen.LeaksWhilePending, ("test_what_is_not_derived_yet_leaks_nowhere",), derivation_s=0.1
+        unseen.LeaksWhilePending, ("test_what_is_not_derived_yet_leaks_nowhere",), derivation_s=1.0
     ),
     "sends_the_last_first": Mutant(
         unseen.SendsTheLastFirst, ("test_writes_keep_their_order_across_a_mode_switch",)

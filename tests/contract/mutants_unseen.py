@@ -59,7 +59,7 @@ def blocks_the_loop(call: str) -> type[FakeBackend]:
     """Calls a synchronous SDK where the event loop runs."""
 
     async def method(self: FakeBackend, *arguments: Any) -> Any:
-        time.sleep(0.15)  # noqa: ASYNC251 (the mistake itself)
+        time.sleep(0.6)  # noqa: ASYNC251 (the mistake itself; long enough to be seen on a busy machine)
         return await getattr(super(made, self), call)(*arguments)
 
     made = type(f"BlocksTheLoopBy_{call}", (FakeBackend,), {call: method})

@@ -17,7 +17,7 @@ def outcomes_of(tests: Iterable[str], report: Path) -> Outcomes:
     """Some of these tests, named as pytest does, are to fail; ``report`` is written."""
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=240, check=False,
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=1800, check=False,
     )  # fmt: skip
     assert run.returncode == 1, run.stdout + run.stderr
     seen = defaultdict(set)

@@ -25,7 +25,7 @@ class _OnDouble(LoopbackContract, MemoryContract):
     @classmethod
     def configuration(cls, url: str) -> Mapping[str, Any]:
         scope = {"run_id": "test", "persona_id": "ada"}
-        block = {"url": url, "idle_timeout_s": 5, **cls.options}
+        block = {"url": url, "idle_timeout_s": 20, **cls.options}
         return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}
 
 

@@ -234,7 +234,7 @@ async def test_an_unknown_past_is_ready_where_it_can_be_found(double):
 
 
 async def test_becoming_read_only_waits_for_the_scheduler(double):
-    async with opened(double, idle_timeout_s=5) as slot:
+    async with opened(double, idle_timeout_s=20) as slot:
         raw = await slot.record_event(event("I like oolong tea."))
         await slot.set_mode(AdapterMode(read_only=True))
         assert all(row.id not in raw.native_ids for row in double.model.rows), (
@@ -251,7 +251,7 @@ async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
 
 
 async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
-    async with opened(double, idle_timeout_s=5) as slot:
+    async with opened(double, idle_timeout_s=20) as slot:
         double.faults.add("lost", endpoint="POST /product/add")
         assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
         (raw,) = (row for row in double.model.rows if row.cube_id != CANARY)

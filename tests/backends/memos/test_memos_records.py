@@ -72,7 +72,7 @@ async def test_a_delete_that_could_not_be_checked_may_have_happened(double, monk
 
 
 async def test_a_delete_waits_for_the_scheduler_which_would_store_the_memory_again(double):
-    async with opened(double, idle_timeout_s=5) as slot:
+    async with opened(double, idle_timeout_s=20) as slot:
         (raw,) = (await slot.record_event(event("I like oolong tea."))).native_ids
         with pytest.raises(ScopeError, match="native_id"):
             await delete(slot, raw)

@@ -248,7 +248,7 @@ async def test_with_redis_tasks_of_every_cube_are_waited_for() -> None:
 
 
 async def test_a_switch_to_read_only_waits_for_every_cube(double: MemosDouble) -> None:
-    async with opened(double, **{**TEAM, "idle_timeout_s": 5}) as slot:
+    async with opened(double, **{**TEAM, "idle_timeout_s": 20}) as slot:
         receipt = await slot.record_event(event(TEXT))
         await slot.set_mode(AdapterMode(read_only=True))
         assert not {row.id for row in double.model.rows} & set(receipt.native_ids)
@@ -261,7 +261,7 @@ async def test_a_switch_to_read_only_waits_for_every_cube(double: MemosDouble) -
 
 
 @pytest.mark.parametrize("graph_db", ["postgres", "neo4j-community", "polardb"])
-@pytest.mark.parametrize("block", [FAST, {**TEAM, "idle_timeout_s": 5}], ids=["sync", "async"])
+@pytest.mark.parametrize("block", [FAST, {**TEAM, "idle_timeout_s": 20}], ids=["sync", "async"])
 async def test_a_reset_takes_back_what_the_scope_wrote_and_nothing_of_others(
     graph_db: str, block: dict[str, Any]
 ) -> None:
