@@ -370,6 +370,7 @@ def unequal(manifests: Sequence[RunManifest]) -> Iterator[str]:
         ({manifest.budget for manifest in manifests}, "had different budgets"),
         ({manifest.tokens.counter for manifest in manifests}, "counted tokens differently"),
         ({manifest.cs_fields for manifest in manifests}, "passed different CS fields"),
+        ({manifest.versions.memslot for manifest in manifests}, "were of different versions of memslot"),
     ):
         if len(what) > 1:
             yield f"The runs {said}."

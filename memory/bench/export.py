@@ -10,7 +10,16 @@ from memory.bench.comparison_report import difference_table, summary_table
 from memory.bench.figures import Difference, Estimate, EvidenceRow, PreferenceRow, RunMetrics
 from memory.bench.game.metrics import GameMetrics
 
-__all__ = ["figures_csv", "game_csv", "latex", "latex_tables", "markdown", "markdown_tables", "turned"]
+__all__ = [
+    "figures_csv",
+    "game_csv",
+    "game_differences",
+    "latex",
+    "latex_tables",
+    "markdown",
+    "markdown_tables",
+    "turned",
+]
 
 _COLUMNS = ("provider", "run_id", "group", "figure", "value", "low", "high", "n", "personas")
 _LATEX = str.maketrans(
@@ -88,9 +97,18 @@ def game_csv(metrics: GameMetrics) -> str:
             table.writerow((variant.shown, metrics.experiment_id, group, name, *_numbers(estimate)))
         unscored = (str(variant.beats - variant.scored), "", "", str(variant.beats), "")
         table.writerow((variant.shown, metrics.experiment_id, "cost", "requests not scored", *unscored))
-    for one in metrics.differences:
+    for one in game_differences(metrics):
         table.writerow((one.first, metrics.experiment_id, f"less {one.second}", one.figure, *_numbers(one)))
     return text.getvalue()
+
+
+def game_differences(metrics: GameMetrics) -> list[Difference]:
+    """The differences of an experiment, its providers named as tables show them."""
+    shown = {variant.label: variant.shown for variant in metrics.variants}
+    return [
+        one.model_copy(update={"first": shown[one.first], "second": shown[one.second]})
+        for one in metrics.differences
+    ]
 
 
 def markdown(*tables: tuple[Sequence[str], Sequence[Sequence[str]]]) -> str:

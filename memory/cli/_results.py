@@ -156,9 +156,11 @@ def _problems(manifest: RunManifest) -> list[str]:
 
 def show_comparison(outcomes: Sequence[RunOutcome], not_run: Sequence[NotRun]) -> None:
     """Providers side by side, what failed, and those that could not begin."""
-    from memory.bench.comparison_report import summary_table
+    from memory.bench.comparison_report import summary_table, unequal
 
     print_table(*summary_table([one.metrics for one in outcomes]))
+    for what in unequal([one.manifest for one in outcomes]):
+        say(what, "yellow")
     for outcome in outcomes:
         for problem in _problems(outcome.manifest):
             say(f"failed: {problem}", "bold red")
@@ -170,10 +172,11 @@ def comparison_json(
     report: Path, outcomes: Sequence[RunOutcome], not_run: Sequence[NotRun]
 ) -> dict[str, Any]:
     """Several runs for ``--json``."""
-    from memory.bench.comparison_report import differences
+    from memory.bench.comparison_report import differences, unequal
 
     return {
         "report": str(report),
+        "unequal": list(unequal([outcome.manifest for outcome in outcomes])),
         "runs": [run_json(outcome) for outcome in outcomes],
         "differences": [
             one.model_dump(mode="json") for one in differences([run.directory for run in outcomes])

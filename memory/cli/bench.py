@@ -127,13 +127,17 @@ def show_again(directory: Path, *, as_json: bool, table: str | None = None) -> N
     write_game_report(directory, manifest, metrics)
     if table is not None:
         from memory.bench import export
+        from memory.bench.comparison_report import difference_table
         from memory.bench.game.report import summary
+        from memory.bench.page import spanned
 
-        shown = summary(metrics)
+        shown = summary(metrics, spanned)
+        paired = difference_table([one for one in export.game_differences(metrics) if one.figure in shown[0]])
+        columns, rows = paired
         forms = {
             "csv": lambda: export.game_csv(metrics),
-            "markdown": lambda: export.markdown(shown),
-            "latex": lambda: export.latex(export.turned(*shown)),
+            "markdown": lambda: export.markdown(shown, *([paired] if rows else [])),
+            "latex": lambda: export.latex(export.turned(*shown), *([[columns, *rows]] if rows else [])),
         }
         typer.echo(forms[table](), nl=False)
         return

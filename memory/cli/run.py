@@ -165,9 +165,14 @@ def _written(
 def _runs_of(directories: Sequence[Path]) -> list[Path]:
     """Each run once, those of comparisons in their place."""
     from memory.bench.comparison_report import read_comparison
+    from memory.contract.errors import InputError
 
     runs: dict[Path, Path] = {}
     for one in directories:
+        if (one / "experiment.json").exists():
+            raise InputError(
+                f"{one} is an experiment, which is shown by itself; play what is to be compared in one"
+            )
         compared = (one / "comparison.json").exists()
         for run in [one.parent / run for run in read_comparison(one).runs] if compared else [one]:
             runs.setdefault(run.resolve(), run)

@@ -92,12 +92,23 @@ def test_runs_over_different_data_are_not_compared_and_the_page_begins_with_it(t
     one, other = played(tmp_path, "full_history"), played(tmp_path, "full_history", seed=8)
     told = json.loads(invoke("report", one, other, "--json").stdout)
     assert told["differences"] == []
+    assert told["unequal"] == ["The runs went through different data: their figures do not compare."]
+    assert told["unequal"][0] in invoke("compare", one, other).output
     made = next(tmp_path.glob("compare-runs-*"))
     page = (made / "report.html").read_text(encoding="utf-8")
     alarm = page[page.index("Read this first") : page.index('<div class="blocks')]
     assert "different data: their figures do not compare" in alarm
     labels = {run["metrics"]["label"] for run in told["runs"]}
     assert labels == {f"full_history, {one.name}", f"full_history, {other.name}"}, "told apart"
+
+
+def test_experiments_are_not_shown_side_by_side_and_are_not_called_damaged(runs, tmp_path):
+    (tmp_path / "experiment.json").write_text("{}", encoding="utf-8")
+    for command in ("report", "compare"):
+        found = invoke(command, runs[0], tmp_path)
+        assert found.exit_code == 2
+        assert "is an experiment, which is shown by itself" in found.output
+        assert "damaged" not in found.output
 
 
 def test_what_is_no_run_is_refused_and_nothing_is_made(runs, tmp_path):

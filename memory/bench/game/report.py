@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -69,13 +69,20 @@ def _retrieval(metrics: GameMetrics) -> list[str]:
     ]
 
 
-def summary(metrics: GameMetrics) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows for a terminal: the figures that tell most, side by side."""
+def summary(
+    metrics: GameMetrics, figure: Callable[[Estimate], str] = lambda of: share(of.value)
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: the figures that tell most, side by side.
+
+    Args:
+        metrics: of the experiment.
+        figure: how each is written.
+    """
     names = _named(metrics)
     rows = [
         [
             one.shown,
-            *(share(_measure(one, name).estimate.value) for name in names),
+            *(figure(_measure(one, name).estimate) for name in names),
             count(one.turns.mean) if names == [*_SHOWN] else count(one.tokens.mean),
             f"{one.beats - one.scored} of {one.beats}",
         ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from cli_support import invoke
-from game_support import play
+from game_support import SIZE, play
 
 from memory import BackendReadiness
 from memory.bench.game.experiment import Outcome
@@ -72,9 +73,21 @@ def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) 
     assert fits["oracle_ipas"] == "1.0"
     assert set(fits) == {"rolling_summary (extractive summariser)", "oracle_ipas"}
     assert told["markdown"].splitlines()[1].startswith("| --- | ---: |")
-    assert told["latex"].count(r"\begin{tabular}") == 1
+    assert told["latex"].count(r"\begin{tabular}") == 2, "figures, and their paired differences"
+    less = {(row["provider"], row["group"]) for row in rows if row["group"].startswith("less")}
+    assert less == {("rolling_summary (extractive summariser)", "less oracle_ipas")}, (
+        "as the table names them"
+    )
+    assert "| style fit | rolling_summary (extractive summariser) | oracle_ipas | -" in told["markdown"]
     assert "oracle\\_ipas" in told["latex"]
     assert "style fit" in told_by("report", outcome.directory)
+
+
+def test_figures_for_papers_have_their_intervals(tmp_path: Path) -> None:
+    outcome = play(tmp_path, "no_memory", "oracle_ipas", game={**SIZE, "users": 2})
+    for form in ("markdown", "latex"):
+        told = told_by("report", outcome.directory, "--as", form).replace("\\", "")
+        assert re.search(r"100\.0% \(\d+\.\d% to 100\.0%\)", told), form
 
 
 def told_by(*arguments: object) -> str:
