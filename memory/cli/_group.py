@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -141,6 +142,8 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
         return str(error), UNUSABLE if unusable else FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", UNUSABLE
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{error.strerror}; what was being written is incomplete", FAILED
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return f"unexpected {type(error).__name__} in {place}; add --debug for the traceback", FAILED

@@ -61,10 +61,16 @@ def bench(
     tell = _Teller(quiet=as_json)
     for what in () if as_json else experiment.left_out:
         say(f"left out: {what}", "yellow")
-    if resume is not None:
-        outcome = take_up(experiment, resume, progress=tell)
-    else:
-        outcome = begin(experiment, progress=tell, on_directory=tell.directory)
+    try:
+        if resume is not None:
+            tell.place = resume
+            outcome = take_up(experiment, resume, progress=tell)
+        else:
+            outcome = begin(experiment, progress=tell, on_directory=tell.directory)
+    except KeyboardInterrupt:
+        if tell.place is not None:
+            complain(f"incomplete: {tell.place}; --resume {tell.place} goes on", warning=True)
+        raise
     _tell(outcome, as_json=as_json)
     if outcome.manifest.status != "completed":
         raise typer.Exit(FAILED)
@@ -76,8 +82,10 @@ class _Teller:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._next = time.monotonic() + _TELL_EVERY_S
+        self.place: Path | None = None
 
     def directory(self, path: Path) -> None:
+        self.place = path
         if not self._quiet:
             say(f"writing to {path}", "dim")
 

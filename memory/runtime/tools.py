@@ -86,7 +86,9 @@ class ToolRegistry:
         try:
             from jsonschema import Draft202012Validator
         except ImportError as error:
-            raise PluginLoadError("tools need: pip install 'memslot[runtime]'") from error
+            raise PluginLoadError(
+                "an agent's session needs jsonschema: pip install 'memslot[runtime]'"
+            ) from error
         self._validator = Draft202012Validator
         self._timeout_s = timeout_s
         self._longest = longest

@@ -122,6 +122,11 @@ class MemorySlot(HostCalls):
     # -- what the slot is -------------------------------------------------------------------------------
 
     @property
+    def closed(self) -> bool:
+        """Whether it takes no call any more."""
+        return self._rules.closed
+
+    @property
     def traits(self) -> AdapterTraits:
         """The adapter's declared behaviour."""
         return self._rules.traits

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal
 
+from memory.contract.errors import LifecycleError
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.slot.slot import MemorySlot
 from memory.slot.view import RecallFields, ScopedMemory, TurnFields
@@ -39,17 +40,17 @@ class SyncMemory:
     def before_turn(self, user: str, *, session_id: str, **fields: Unpack[RecallFields]) -> str:
         """As :meth:`MemorySlot.before_turn`."""
         of = self._view or self.slot
-        return self._portal.call(partial(of.before_turn, user, session_id=session_id, **fields))
+        return self._call(partial(of.before_turn, user, session_id=session_id, **fields))
 
     def after_turn(self, *, session_id: str, **fields: Unpack[TurnFields]) -> WriteReceipt:
         """As :meth:`MemorySlot.after_turn`."""
         of = self._view or self.slot
-        return self._portal.call(partial(of.after_turn, session_id=session_id, **fields))
+        return self._call(partial(of.after_turn, session_id=session_id, **fields))
 
     def reset(self) -> ResetReceipt:
         """As :meth:`MemorySlot.reset_scope`, of this person."""
         view = self._view or self.slot.for_scope()
-        return self._portal.call(view.reset)
+        return self._call(view.reset)
 
     def for_scope(
         self, *, persona_id: str | None = None, run_id: str | None = None, agent_id: str | None = None
@@ -58,6 +59,11 @@ class SyncMemory:
         view = self.slot.for_scope(persona_id=persona_id, run_id=run_id, agent_id=agent_id)
         return SyncMemory(self.slot, self._portal, view)
 
+    def _call(self, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        if self.slot.closed:
+            raise LifecycleError("this memory is closed; open it again with open_memory_sync")
+        return self._portal.call(call, *arguments)
+
     def run(self, call: Callable[[MemorySlot], Awaitable[T]]) -> T:
         """Anything else of the slot: ``memory.run(lambda slot: slot.health())``."""
-        return self._portal.call(call, self.slot)
+        return self._call(call, self.slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -175,6 +176,14 @@ def test_an_unexpected_error_names_type_and_place_only(monkeypatch: pytest.Monke
         assert result.exit_code == 1
         assert "Traceback" in result.stderr
         assert "sk-secret" in result.stderr, "who asks for the traceback gets it"
+
+
+def test_a_full_disk_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("memory.plugins.registry.MemoryAdapterRegistry.rows", fail)
+    assert error_line(invoke("backends"), 1).startswith("No space left on device; ")
 
 
 def test_an_error_within_a_group_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,20 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: st
     if command == "compare":
         assert "no_memory" in told["finished"]
         assert invoke("report", told["finished"]).exit_code == 0
+
+
+def test_an_interrupted_experiment_says_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(experiment: object, *, on_directory: Callable[[Path], None], **more: object) -> None:
+        on_directory(tmp_path / "game-1")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memory.bench.game.experiment.begin", begin)
+    matrix = Path(__file__).parents[2] / "configs" / "preference_game.yaml"
+    result = invoke("bench", matrix)
+    assert result.exit_code == 130
+    assert f"incomplete: {tmp_path / 'game-1'}; --resume {tmp_path / 'game-1'} goes on" in result.stderr
 
 
 # -- places and colours -----------------------------------------------------------------------------------

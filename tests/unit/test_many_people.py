@@ -11,6 +11,7 @@ import pytest
 from slot_support import ALICE, BOB, Obedient, event
 
 from memory import BackendUnavailable, MemoryScope, MemorySlot, RetrieveRequest, ScopeError, open_memory_sync
+from memory.adapter import LifecycleError
 from memory.testing import FakeBackend
 
 HISTORY = {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}
@@ -160,6 +161,9 @@ def test_code_that_does_not_await_has_a_memory(tmp_path: Path):
         assert memory.reset().verified
         assert memory.before_turn("tea", session_id="s") == ""
         assert "coffee" in bob.before_turn("x", session_id="s")
+    for closed in (memory, bob):
+        with pytest.raises(LifecycleError, match="this memory is closed"):
+            closed.before_turn("tea", session_id="s")
 
 
 def test_threads_share_a_blocking_memory(tmp_path: Path):

@@ -116,7 +116,10 @@ async def _context(wire: Wire, url: str, has_key: bool) -> Context:
     try:
         info = await wire.send("GET", "/.well-known/stigmem")
     except httpx.HTTPError as error:
-        raise normalise_error(error, backend_name="stigmem", operation="GET /.well-known/stigmem") from error
+        failure = normalise_error(error, backend_name="stigmem", operation="GET /.well-known/stigmem")
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            failure.args = (f"{failure}: nobody answers at {url}",)
+        raise failure from error
     told = info.body if info.status == 200 and isinstance(info.body, dict) else {}
     authority = urlsplit(str(told.get("node_url") or url)).netloc
     return Context(authority=authority, auth=told.get("auth"), has_key=has_key)

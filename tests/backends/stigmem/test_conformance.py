@@ -316,6 +316,8 @@ async def test_a_node_that_goes_away_fails_rows_and_one_that_is_not_there_raises
     double.faults.add("reset", times=None)
     with pytest.raises(BackendUnavailable):
         await run_conformance(double.url)
+    with pytest.raises(BackendUnavailable, match=r"nobody answers at http://127\.0\.0\.1:9$"):
+        await run_conformance("http://127.0.0.1:9")
 
 
 @needs_vectors
