@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -239,16 +240,23 @@ def export(
         )
         head = json.dumps({"format": FORMAT})
         if out is None:
-            for line in (head, *lines):
+            for line in chain([head], lines):
                 sys.stdout.write(line + "\n")
             return
-        part = out.with_name(out.name + ".part")
+        # A pipe or a device is written to; what is no file yet, or one, is a whole one at once.
+        part = None if out.exists() and not out.is_file() else out.with_name(out.name + ".part")
         count = -1
-        with part.open("w", encoding="utf-8") as file:
-            for line in (head, *lines):
-                file.write(line + "\n")
-                count += 1
-        part.replace(out)
+        try:
+            with (part or out).open("w", encoding="utf-8") as file:
+                for line in chain([head], lines):
+                    file.write(line + "\n")
+                    count += 1
+            if part is not None:
+                part.replace(out)
+        except BaseException:
+            if part is not None:
+                part.unlink(missing_ok=True)
+            raise
     if as_json:
         print_json({"file": str(out), "events": count})
     else:
@@ -283,11 +291,11 @@ def _read(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus]]:
 
     if not file.stat().st_size:
         raise InputError(f"{file}: holds no head; is it an export of a journal?")
-    with file.open(encoding="utf-8") as lines:
+    with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             where = f"{file}:{number}"
             try:
-                row: Any = json.loads(line)
+                row: Any = json.loads(line.decode("utf-8"))
             except (ValueError, RecursionError) as error:
                 raise InputError(f"{where}: not a line of JSON") from error
             if number == 1:
@@ -340,11 +348,11 @@ def forget(
 
         if theirs and not keep_memory:
             anyio.run(reset)  # first, so that a backend that is down leaves the list of what to reset
-        journal.forget(persona)
+        gone = journal.forget(persona)
     if as_json:
-        print_json({"persona": persona, "scopes": len(theirs), "left": left})
+        print_json({"persona": persona, "scopes": len(gone), "left": left})
         return
     say(
-        f"forgot {persona}: {len(theirs)} scopes"
+        (f"forgot {persona}: {len(gone)} scopes" if gone else f"nothing was recorded of {persona!r}")
         + (f"; left in the backend: {'; '.join(left)}" if left else "")
     )

@@ -103,17 +103,26 @@ class JournalEntry:
 
 
 def entry_of(row: tuple[Any, ...]) -> JournalEntry:
-    """A row of the table ``events``."""
+    """A row of the table ``events``.
+
+    Raises:
+        JournalError: it holds no event, or no receipt, as this version writes them.
+    """
     seq, event, status, attempts, error, receipt, recorded_at = row
-    return JournalEntry(
-        seq=seq,
-        event=MemoryEvent.model_validate_json(event),
-        status=status,
-        attempts=attempts,
-        error=error,
-        receipt=WriteReceipt.model_validate_json(receipt) if receipt else None,
-        recorded_at=recorded_at,
-    )
+    try:
+        return JournalEntry(
+            seq=seq,
+            event=MemoryEvent.model_validate_json(event),
+            status=status,
+            attempts=attempts,
+            error=error,
+            receipt=WriteReceipt.model_validate_json(receipt) if receipt else None,
+            recorded_at=recorded_at,
+        )
+    except ValueError:  # `from None`: it would repeat what was said
+        raise JournalError(
+            f"journal: what stands at seq {seq} is no event of this version; restore the file from a copy"
+        ) from None
 
 
 class JournalFile(SqliteFile):

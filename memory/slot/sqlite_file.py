@@ -214,7 +214,7 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: La
         return
     if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
         raise layout.error(
-            f"{path.name}: the {layout.what} is damaged; restore it, or export what can be read"
+            f"{path.name}: the {layout.what} is damaged; restore it, or save what sqlite3's .recover can read"
         )
     if layout.lacked:
         db.executescript(layout.lacked)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import pytest
 from cli_support import invoke
 
 from memory import MemoryEvent, MemoryScope, Message, open_memory
+from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
 from memory.runtime import replay as moving
 from memory.slot.host_store import HostStore
-from memory.slot.journal import Journal
+from memory.slot.journal import Journal, JournalEntry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
@@ -159,6 +163,45 @@ async def test_a_list_names_events_and_holds_no_words(files) -> None:
     assert "Lisbon" not in listing
     assert "Lisbon" not in await memslot("journal", "list", first, "--json")
     assert "Lisbon" in await memslot("journal", "export", first)
+
+
+async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(
+    files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = files("first", "full_history", journal="  journal: true\n", group="conditions")
+    await recorded(first, 3)
+    pipe, out = tmp_path / "pipe", tmp_path / "past.jsonl"
+    os.mkfifo(pipe)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(memslot, "journal", "export", first, "--out", pipe)
+        assert (await anyio.Path(pipe).read_text()).count("\n") == 5
+    assert pipe.is_fifo()
+    assert "directory" in await memslot("journal", "export", first, "--out", tmp_path, code=2)
+    out.write_text("before")
+
+    def torn(self: Journal, *_: object) -> Iterator[JournalEntry]:
+        yield from entries(self, size=1)
+        raise JournalError("journal.db: damaged")
+
+    entries = Journal.entries
+    monkeypatch.setattr(Journal, "entries", torn)
+    await memslot("journal", "export", first, "--out", out, code=1)
+    assert out.read_text() == "before"
+    assert not (tmp_path / "past.jsonl.part").exists()
+
+
+async def test_a_person_nobody_recorded_is_not_called_forgotten(files) -> None:
+    first = files("first", "full_history", journal="  journal: true\n", group="conditions")
+    await recorded(first, 1)
+    told = await memslot("journal", "forget", first, "--persona", "adda", "--yes")
+    assert "nothing was recorded of 'adda'" in told
+
+
+async def test_an_export_that_is_no_utf8_is_refused(files, tmp_path: Path) -> None:
+    config = files("first", "full_history", journal="  journal: true\n", group="conditions")
+    (tmp_path / "past.jsonl").write_bytes(b'{"format": "memslot-journal-1"}\n\xff\xfe\n')
+    told = await memslot("journal", "import", config, tmp_path / "past.jsonl", code=2)
+    assert ":2: not a line of JSON" in told
 
 
 async def test_nobody_there_is_said(files) -> None:

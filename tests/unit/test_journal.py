@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import traceback
 from pathlib import Path
 
 import anyio
@@ -248,6 +249,20 @@ async def test_a_spoilt_file_is_never_an_empty_journal(tmp_path: Path, spoil, sa
     spoil(path)
     with pytest.raises(JournalError, match=said):
         Journal(path)
+
+
+@pytest.mark.parametrize("column", ["event", "receipt"])
+async def test_a_row_that_is_no_event_is_named_and_not_repeated(tmp_path: Path, column: str) -> None:
+    with Journal(tmp_path / "j.db") as journal:
+        await journal.append([event("a"), event("b")])
+    db = sqlite3.connect(tmp_path / "j.db")
+    db.execute(f"UPDATE events SET {column} = ? WHERE seq = 2", ('{"planted": "sentence"}',))
+    db.commit()
+    db.close()
+    with Journal(tmp_path / "j.db") as journal:
+        with pytest.raises(JournalError, match="seq 2 is no event") as caught:
+            list(journal.entries())
+        assert "planted" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("name", ["j.db", "j.db-wal"])
