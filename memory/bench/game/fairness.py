@@ -26,6 +26,7 @@ def problems_of(manifest: ExperimentManifest, metrics: GameMetrics) -> list[str]
                 found.append(
                     f"{variant.shown}: {number} of {variant.beats} requests {why}, and are not scored"
                 )
+    found += _unconfirmed(manifest)
     for cell in manifest.cells:
         if cell.status != "completed":
             why = f": {cell.error.message}" if cell.error else ""
@@ -87,7 +88,6 @@ def played_lines(manifest: ExperimentManifest) -> list[str]:
             if any(one.budget != first.budget for one in manifest.variants)
             else [f"Sections: {_budget(first)}."]
         ),
-        *_unconfirmed(manifest),
         *(f"Left out: {what}." for what in manifest.left_out),
     ]
 

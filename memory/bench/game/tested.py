@@ -62,7 +62,7 @@ class Tested:
         self._texts: list[dict[str, str]] = []
         self._warnings: list[str] = []
         self._skipped = self._recalled = self._dated = self._versioned = 0
-        self._shown: dict[str, Shown | None] = {}
+        self._shown: dict[str, tuple[Shown | None, str | None]] = {}
         self._conversation = Conversation(dealings, persona_id, test.session_id, test.script)
 
     async def play(self) -> dict[str, Any]:
@@ -263,8 +263,9 @@ class Tested:
         }
         if beat.attribute is not None and beat.kind != "neutral":
             if beat.attribute in self._shown:
-                fields["coherent"] = fields["first"] == self._shown[beat.attribute]
-            self._shown[beat.attribute] = fields["last"]
+                # Two older settings contradict each other, too.
+                fields["coherent"] = (fields["first"], first.shown) == self._shown[beat.attribute]
+            self._shown[beat.attribute] = (fields["last"], last.shown)
         return fields
 
 

@@ -15,7 +15,7 @@ from game_support import lines, play
 from memory.bench.figures import Estimate
 from memory.bench.game.cost_pages import cost_blocks
 from memory.bench.game.experiment import Outcome
-from memory.bench.game.fairness import played_lines
+from memory.bench.game.fairness import problems_of
 from memory.bench.game.manifest import CellRecord, PhaseRecord
 from memory.bench.game.metrics import MEANINGS, Curve, GameMetrics, Scored, variant_metrics
 from memory.bench.game.record import BeatRecord
@@ -233,7 +233,8 @@ def test_what_was_left_out_stands_on_the_page(tmp_path: Path, monkeypatch: pytes
 def test_scores_of_a_memory_that_cannot_say_whether_it_is_ready_are_marked(
     tmp_path: Path, state: str, consistency: str, said: bool
 ) -> None:
-    manifest = play(tmp_path, "no_memory", score_unknown=True).manifest
+    outcome = play(tmp_path, "no_memory", score_unknown=True)
+    manifest = outcome.manifest
     (variant,), (cell,) = manifest.variants, manifest.cells
     traits = variant.traits.model_copy(update={"consistency": consistency})
     changed = manifest.model_copy(
@@ -242,7 +243,8 @@ def test_scores_of_a_memory_that_cannot_say_whether_it_is_ready_are_marked(
             "cells": (cell.model_copy(update={"readiness": {state: 5}}),),
         }
     )
-    told = [line for line in played_lines(changed) if "5 test sessions are scored although" in line]
+    found = problems_of(changed, outcome.metrics)  # for the page and the terminal
+    told = [line for line in found if "5 test sessions are scored although" in line]
     assert len(told) == said
 
 

@@ -13,6 +13,7 @@ import pytest
 from game_support import SIZE, matrix
 
 from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemoryScope, MemorySlot
+from memory.bench.game import tested
 from memory.bench.game.experiment import begin
 from memory.bench.game.generate import GameSize, make_game
 from memory.bench.game.language import load_language
@@ -21,7 +22,7 @@ from memory.bench.game.play import Player
 from memory.bench.game.record import BeatRecord, PlayJournal
 from memory.bench.game.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
 from memory.bench.game.table import Played, PlayerSettings, Stopped, Table
-from memory.bench.timeline import Beat, Script
+from memory.bench.timeline import Beat, PreferenceTruth, Script
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
 
@@ -253,3 +254,21 @@ def test_test_sessions_that_are_not_read_only_offer_nothing(tmp_path: Path) -> N
     assert cell.status == "completed"
     assert cell.counts["skipped"] == 0
     assert not done.manifest.variants[0].read_only
+
+
+def test_two_wrong_settings_contradict_each_other() -> None:
+    session = tested.Tested.__new__(tested.Tested)
+    session._shown = {}
+    truth = PreferenceTruth(current="terse", stale=("wordy", "vague"))
+    beat = Beat("b", "task", "Go on.", attribute="verbosity", truth=truth)
+
+    def coherent(*shown: str | None, fit: bool = False) -> bool | None:
+        first, last = (Verdict(fit=fit, shown=one) for one in (shown[0], shown[-1]))
+        return session._verdict(beat, truth, first, last).get("coherent")
+
+    assert coherent("wordy") is None, "not met before"
+    assert coherent("wordy") is True
+    assert coherent("vague", "terse") is False, "both are older settings, and not the same"
+    assert coherent("terse", None) is True
+    assert coherent(None) is True, "a judge that reads does not say which"
+    assert coherent(None, fit=True) is False
