@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from memory.contract._loops import on_trio
-from memory.contract.errors import BackendError, BackendRejected, BackendUnavailable
+from memory.contract.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
 
-__all__ = ["Background", "Circuit", "CircuitOpen"]
+__all__ = ["Background", "Circuit", "CircuitOpen", "SetUpLate"]
 
 log = logging.getLogger("memslot.runtime")
 
@@ -21,6 +21,10 @@ class CircuitOpen(BackendUnavailable):
     """The memory is left alone just now, after failures in a row. Nothing was sent."""
 
     sent = False
+
+
+class SetUpLate(BackendTimeout):
+    """A scope is new, and was not set up in time. That goes on, and says nothing about the memory of others."""
 
 
 class Circuit:
@@ -78,7 +82,7 @@ class Circuit:
 
     def _failed(self, error: Exception) -> None:
         # A request that was refused, or made wrongly by the host, says nothing about the next one.
-        if not isinstance(error, BackendError) or isinstance(error, BackendRejected):
+        if not isinstance(error, BackendError) or isinstance(error, (BackendRejected, SetUpLate)):
             return
         self._failures += 1
         if self._failures >= self._open_after:

@@ -23,7 +23,7 @@ from memory.contract.formatting import strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
 from memory.contract.requests import Positive, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.runtime.circuit import Background, Circuit, CircuitOpen
+from memory.runtime.circuit import Background, Circuit, CircuitOpen, SetUpLate
 from memory.runtime.writing import WriteBehind
 from memory.slot.rules import Seconds
 from memory.slot.slot import MemorySlot
@@ -109,6 +109,7 @@ class TurnMemory:
         self._closed = False
         self._recalls = self._failed_recalls = 0
         self._last_failure: str | None = None
+        self._new: set[MemoryScope] = set()  # scopes that one recall has waited for in vain
 
     def _circuit(self, what: str) -> Circuit:
         return Circuit(f"{self.slot.backend_name}: {what}", self.policy.open_after, self.policy.pause_s)
@@ -252,17 +253,20 @@ class TurnMemory:
         """
         slot, answered, stop = self.slot, anyio.Event(), anyio.CancelScope()
         answer: list[RetrieveResult | Exception] = []
-        late = False
+        late = begun = False
 
         async def ask() -> None:
+            nonlocal begun
             try:
                 async with slot.occupancy.of(request.scope):
+                    begun = True
                     if not late:
                         with stop:
                             answer.append(await slot.retrieve(request))
             except Exception as error:
                 answer.append(error)
             finally:
+                self._new.discard(request.scope)
                 answered.set()
 
         self._background.start(ask)
@@ -272,6 +276,15 @@ class TurnMemory:
         finally:
             late = True
             stop.cancel()
+        if not (answered.is_set() or begun or request.scope in self._new):
+            self._new.add(
+                request.scope
+            )  # the next time it counts: what never ends may be a memory that is down
+            raise SetUpLate(
+                f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s",
+                backend_name=slot.backend_name,
+                operation="setup_scope",
+            )
         if not answer:
             what = "was given up" if answered.is_set() else f"has no answer within {self.policy.recall_s:g} s"
             raise BackendTimeout(

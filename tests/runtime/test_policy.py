@@ -18,6 +18,7 @@ from memory import (
     Deadlines,
     InputError,
     MemoryEvent,
+    MemoryScope,
     MemorySlot,
     ScopeError,
 )
@@ -203,6 +204,25 @@ async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot,
 
 
 # -- the circuit ----------------------------------------------------------------------------------------
+
+
+async def test_new_scopes_that_take_their_time_keep_nobody_from_recall(
+    slot: MemorySlot, adapter: Obedient
+) -> None:
+    gate = anyio.Event()
+    async with TurnMemory(slot, TurnPolicy(recall_s=0.05, open_after=2)) as memory:
+        await memory.recall("tea?", session_id="s")
+        adapter.next_setup = [gate.wait] * 4
+        for number in range(4):
+            new = MemoryScope(run_id="r", persona_id=f"new-{number}")
+            recall = await memory.recall("tea?", session_id="s", scope=new)
+            assert "still being set up" in str(recall.failure)
+        assert memory.status()["recall_circuit"] == "closed"
+        assert (await memory.recall("tea?", session_id="s")).failure is None
+        for _ in range(2):  # one that never ends is a failure from the second time on
+            assert "has no answer" in str((await memory.recall("tea?", session_id="s", scope=new)).failure)
+        assert memory.status()["recall_circuit"] == "open"
+        gate.set()
 
 
 async def test_after_failures_in_a_row_the_memory_is_left_alone(
