@@ -139,19 +139,7 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
         yield Block("Where each lost", points=[_lost(one, main, parts) for one in metrics.variants])
     retrieval = _retrieval(metrics)
     if retrieval:
-        yield Block(
-            "Retrieval",
-            columns=["provider", *retrieval, "tokens"],
-            rows=[
-                [
-                    one.shown,
-                    *(_figure(_measure(one, name).estimate) for name in retrieval),
-                    count(one.tokens.mean),
-                ]
-                for one in metrics.variants
-            ],
-            note="Of the section of each first reply. Lower is better for the stale rate; none is no stale one.",
-        )
+        yield _retrieved(metrics, retrieval)
     yield from _paired(metrics, _PAIRED if behaved else names)
     for by in parts if answered else ():
         labels = sorted({row.label for one in metrics.variants for row in one.rows if row.by == by})
@@ -167,6 +155,18 @@ def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Bloc
     shown = [*names, *(name for name in retrieval if name not in names)]
     yield Block("What these figures mean", rows=[(name, MEANINGS[name]) for name in shown])
     yield Block("How far they can be trusted", points=[METHOD, _MANY])
+
+
+def _retrieved(metrics: GameMetrics, names: Sequence[str]) -> Block:
+    return Block(
+        "Retrieval",
+        columns=["provider", *names, "tokens"],
+        rows=[
+            [one.shown, *(_figure(_measure(one, name).estimate) for name in names), count(one.tokens.mean)]
+            for one in metrics.variants
+        ],
+        note="Of the section of each first reply. Lower is better for the stale rate; none is no stale one.",
+    )
 
 
 def _headed(measure: Measure) -> str:
