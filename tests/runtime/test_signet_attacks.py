@@ -365,3 +365,12 @@ async def test_what_is_mounted_beside_has_the_same_limits() -> None:
             assert (await signet.send("GET", "/api/memories"))[0] == 503
             go.set()
         assert (await signet.send("GET", "/api/memories"))[0] == 200
+
+
+async def test_a_log_names_the_route_and_not_what_a_client_wrote_into_its_address(
+    signet: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    signet.server.store.close()
+    assert (await signet.send("GET", "/api/memory/planted%1b%5b31m"))[0] == 503
+    assert "/api/memory/{item_id:path}: " in caplog.text
+    assert "planted" not in caplog.text

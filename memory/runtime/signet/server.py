@@ -158,12 +158,12 @@ class RuntimeAdapterServer:
             return refused_answer(refused)
         except MemslotError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-            log.warning("%s: %s", request.url.path, error)
+            log.warning("%s: %s", request.scope["route"].path, error)
             return error_answer(status, str(error))
         except ClientDisconnect:
             return error_answer(499, "the client went away")
         except Exception as error:
-            log.error("%s: unexpected %s", request.url.path, type(error).__name__)
+            log.error("%s: unexpected %s", request.scope["route"].path, type(error).__name__)
             return error_answer(500, "internal error")
 
     # -- the endpoints ----------------------------------------------------------------------------------
