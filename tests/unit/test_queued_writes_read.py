@@ -57,7 +57,7 @@ async def test_a_read_is_pending_from_a_queued_write_until_the_backend_is_ready(
         readiness = slot.capability(SupportsReadiness)
 
         async def look():
-            await (readiness.wait_until_ready(ALICE, 0.1) if wait else readiness.readiness(ALICE))
+            await (readiness.wait_until_ready(ALICE, 0.5) if wait else readiness.readiness(ALICE))
 
         assert await read(slot) is None
         if bulk:

@@ -87,7 +87,7 @@ async def test_a_session_that_is_held_back_is_pending_and_says_why() -> None:
     with HonchoDouble(batch_tokens=512) as double:
         async with slot_on(double, quiet_period_s=0.0) as slot:
             await slot.record_event(event(1))
-            answer = await _wait(slot, 0.2)
+            answer = await _wait(slot, 1.5)
             assert (answer.state, answer.pending_count) == ("pending", 1)
             assert "DERIVER_FLUSH_ENABLED" in answer.detail
             await slot.record_event(event(2, *["I own many boats. " * 10] * 30))
@@ -104,7 +104,7 @@ async def test_work_that_goes_on_is_pending_and_so_are_rows_that_are_late_whatev
     setattr(double.model, slow, NEVER)
     async with slot_on(double, quiet_period_s=quiet_s) as slot:
         await slot.record_event(event(1))
-        answer = await _wait(slot, 0.2)
+        answer = await _wait(slot, 1.5)
         assert (answer.state, answer.pending_count) == ("pending", 1)
         assert said in answer.detail
         assert "DERIVER" not in answer.detail

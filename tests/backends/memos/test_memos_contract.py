@@ -16,6 +16,7 @@ _REPLACED = {"native_ids": "of raw memories, which MemOS replaces by what it mak
 
 class _OnDouble(LoopbackContract, MemoryContract):
     server = MemosDouble
+    ready_timeout_s = 60.0  # all scopes of a test wait for one queue
     options: ClassVar[Mapping[str, Any]]
     native_query = ("get_memory", {})
 
@@ -49,7 +50,6 @@ class TestSharedCubes(_OnDouble):
     """Every event is written to a cube that scopes share as well; nobody reads it."""
 
     anyio_backends = ("asyncio",)
-    ready_timeout_s = 30.0  # twice the writes
     options: ClassVar[Mapping[str, Any]] = {
         "graph_db": "postgres",
         "async_mode": "sync",

@@ -240,8 +240,8 @@ async def test_with_redis_tasks_of_every_cube_are_waited_for() -> None:
             await slot.record_event(event(TEXT))
             for task in double.model.tasks:
                 if task.user_id == "team":
-                    task.due += 0.3
-            answer = await ready(slot, 0.1)
+                    task.due += 4
+            answer = await ready(slot, 1.5)
             assert (answer.state, "shared cubes" in answer.detail) == ("pending", True)
             assert answer.pending_count is None, "some may be of others"
             assert (await ready(slot)).state == "ready"
