@@ -44,15 +44,14 @@ class OwnedDirectory:
         return self._root / f"{self.name(scope)}{suffix}"
 
     def take(self) -> None:
-        """Become its owner. Idempotent.
+        """Become its owner; once more, where it was removed meanwhile. Idempotent.
 
         Raises:
             BackendUnavailable: someone else is, in this process or another, or it cannot be made.
         """
-        if not self._lock.held:
-            with _writing(self._root):
-                self._root.mkdir(parents=True, exist_ok=True)
-                self._lock.acquire()
+        with _writing(self._root):
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
 
     def give_back(self) -> None:
         """Let others have it. Idempotent."""

@@ -155,6 +155,8 @@ class FullHistory(ControlCondition):
         await self._transcript(scope)
 
     async def _transcript(self, scope: MemoryScope) -> _Transcript:
+        if self._directory is not None:
+            self._directory.take()
         if scope not in self._transcripts:
             log = self._log(scope)
             transcript = _Transcript(log=log)

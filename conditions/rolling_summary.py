@@ -146,10 +146,11 @@ class RollingSummary(ControlCondition):
         await self._opened(scope)
 
     async def _opened(self, scope: MemoryScope) -> Notebook:
+        if self._directory is not None:
+            self._directory.take()
         if scope not in self._notebooks:
             notebook = self._notebook(scope)
             if self._directory is not None:
-                self._directory.take()
                 worker = NativeWorker(name="memslot-summary")
                 try:
                     await worker.run(notebook.load)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sqlite3
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 Durability = Literal["process", "machine"]
 _BUSY_S = 5.0
+_OPEN: weakref.WeakSet[SqliteFile] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ class SqliteFile:
             self.db.executescript(layout.tables)
         else:
             self.db = _connect(path, durability, layout)
-        weakref.finalize(self, self.db.close)  # of one that nobody closed; Python 3.13 complains of it
+        # Of one that nobody closed; Python 3.13 complains of it.
+        self._ending = weakref.finalize(self, self.db.close)
+        if path is not None:
+            _OPEN.add(self)
         self._files = _OpenFiles(path, layout) if path else None
         self._page_bytes: int = self.db.execute("PRAGMA page_size").fetchone()[0]
 
@@ -83,7 +88,8 @@ class SqliteFile:
         """Give the file back. Waits for the call under way. Idempotent."""
         with self._guard:
             self.closed = True
-            self.db.close()
+            if self._ending.detach():
+                self.db.close()
 
     def sync(self, call: Callable[[], T]) -> T:
         """``call`` at once, as soon as the file is free.
@@ -122,6 +128,21 @@ class SqliteFile:
             return call()
         except sqlite3.Error as error:
             raise _explained(self._path, error, self._layout) from error
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked child SQLite still counts on the lock: closed there, on its way out as well, the connection would
+    remove the log that the parent goes on writing to. So it is closed to all, and its connection never ends."""
+    for file in list(_OPEN):
+        file.closed = True
+        file._guard = threading.Lock()  # a thread that the child does not have may have held it
+        if file._ending.detach():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(file.db))
+    _OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 class _OpenFiles:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,6 +149,25 @@ async def test_a_second_worker_is_refused_at_its_start(kind: str, tmp_path: Path
             pass
     async with opened(kind, tmp_path, scope=None) as slot:
         await slot.setup_scope(ALICE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_directory_removed_and_made_anew_by_another_is_theirs(kind: str, tmp_path: Path) -> None:
+    """Whose directory it was went on writing into it, and reset what the other one kept."""
+    path, bob = tmp_path / "kept", MemoryScope(run_id="run", persona_id="bob")
+    async with opened(kind, path) as first:
+        shutil.rmtree(path)
+        async with opened(kind, path, scope=bob) as second:
+            kept = said(bob, "I prefer tea.", number=1, session_id="s")
+            await second.record_event(kept)
+            before = {file: file.read_bytes() for file in path.rglob("*.jsonl")}
+            for call in (first.record_event(event(1)), first.setup_scope(bob), first.reset_scope(ALICE)):
+                with pytest.raises(BackendUnavailable, match="is open elsewhere in this process"):
+                    await call
+            assert {file: file.read_bytes() for file in path.rglob("*.jsonl")} == before
+        await first.record_event(event(1))
+    async with opened(kind, path) as later:
+        assert await known(later, 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

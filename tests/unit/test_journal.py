@@ -357,6 +357,44 @@ CHILD = """
 """
 
 
+FORKED = """
+import asyncio, os, sys
+from pathlib import Path
+from said import said
+from memory import MemoryScope
+from memory.slot.journal import Journal
+from memory.contract.errors import JournalError
+ada = MemoryScope(run_id="r", persona_id="ada")
+def event(name):
+    return said(ada, "tea", number=0, event_id=name, session_id="s", turn_id=name)
+journal = Journal(Path(sys.argv[1]))
+asyncio.run(journal.append([event("a")]))
+if (child := os.fork()) == 0:
+    try:
+        asyncio.run(journal.append([event("c")]))
+    except JournalError as error:
+        assert "is closed" in str(error)
+        if sys.argv[2] == "closed":
+            journal.close()
+        sys.exit(0)
+    sys.exit(1)
+assert os.waitpid(child, 0)[1] == 0
+asyncio.run(journal.append([event("b")]))
+os._exit(0)  # as if it was killed
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+@pytest.mark.parametrize("left", ["closed", "open"])
+def test_a_forked_child_leaves_the_journal_to_its_parent(tmp_path: Path, left: str) -> None:
+    """On its way out it removed the log, and what the parent went on to write was lost."""
+    path = tmp_path / "j.db"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", FORKED, str(path), left], check=True, env=environment)
+    with Journal(path) as journal:
+        assert [entry.event.event_id for entry in journal.entries()] == ["a", "b"]
+
+
 @pytest.mark.thorough
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
     """``kill -9`` at moments of chance: MEMSLOT_ROUNDS of them (CI runs 200)."""

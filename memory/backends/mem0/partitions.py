@@ -170,11 +170,11 @@ class Partitions(NativeMem0):
     # -- opening them -----------------------------------------------------------------------------------
 
     def _start(self) -> Models:
-        """Own the store, clear away what was interrupted, move what older versions left. Once."""
+        """Own the store; the first time clear away what was interrupted, and move what older versions left."""
+        make_directory(self._root, self._where)
+        self._lock.acquire()  # also where its directory was removed, and may be another's by now
         if self._models is not None:
             return self._models
-        make_directory(self._root, self._where)
-        self._lock.acquire()
         try:
             layout.sweep(self._root)
             with opening(self._where):
@@ -223,6 +223,8 @@ class Partitions(NativeMem0):
         if directory not in self._open:
             self._make_room()
             self._open[directory] = self._open_at(directory, dict(ids))
+        elif not directory.exists():
+            raise layout.damaged(directory, "it was removed while it was open")
         self._open.move_to_end(directory)
         return self._open[directory]
 
@@ -267,13 +269,16 @@ class Partitions(NativeMem0):
 
     def _open_files(self, directory: Path, ids: Mapping[str, str]) -> ScopeMemory:
         client, logs = LocalClient(directory), layout.Logs(directory)
+        history = self._history
         try:
             store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids)
-            history = self._history or open_history(directory / layout.HISTORY, shared=False)
-            if self._history is None:
+            if history is None:
+                history = open_history(directory / layout.HISTORY, shared=False)
                 logs.keep(layout.HISTORY, history.connection)
         except BaseException:
             client.close()
+            if history is not None and history is not self._history:
+                history.close()
             raise
         watch_inserts(store, self._notes)
         memory: ScopeMemory = assemble(ScopeMemory, self._config, self._start(), store, history)

@@ -19,7 +19,7 @@ import pytest
 from mem0_killing import killed_at_every_step
 from mem0_support import ALICE, BOB, NEEDS_MEM0, config, event, found, mutate, native, on_disk, opened, stored
 
-from memory import BackendError, MemoryScope, open_memory
+from memory import BackendError, BackendUnavailable, MemoryScope, open_memory
 from memory.adapter import IsolationError
 from memory.backends.mem0.adapter import set_environment
 
@@ -53,6 +53,36 @@ async def test_what_a_scope_remembers_lies_in_its_own_directory(tmp_path: Path) 
             assert len({path.relative_to(tmp_path).parts[:5] for path in on_disk(tmp_path, text)}) == 1
     for path in partitions(tmp_path):
         assert json.loads((path / "scope.json").read_text()).keys() >= {"user_id", "run_id"}
+
+
+async def test_a_store_removed_and_made_anew_by_another_is_theirs(tmp_path: Path) -> None:
+    """Whose store it was went on in it, and its reset removed what the other one kept."""
+    async with opened(tmp_path, BOB) as first:
+        await first.record_event(event("old tea"))
+        shutil.rmtree(tmp_path)
+        async with opened(tmp_path) as second:
+            await second.record_event(event("new tea"))
+            for call in (
+                first.record_event(event("more tea")),
+                first.reset_scope(ALICE),
+                found(first, "tea"),
+            ):
+                with pytest.raises(BackendUnavailable, match="is open elsewhere in this process"):
+                    await call
+            assert await found(second, "tea") == ["new tea"]
+
+
+async def test_a_store_removed_under_its_owner_is_an_error_until_the_scope_is_reset(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        await slot.record_event(event("old tea"))
+        shutil.rmtree(tmp_path)
+        with pytest.raises(BackendError, match="removed while it was open"):
+            await slot.record_event(event("more tea"))
+        assert (await slot.reset_scope(ALICE)).verified
+        await slot.record_event(event("new tea"))
+        assert await found(slot, "tea") == ["new tea"]
+    async with opened(tmp_path) as slot:
+        assert await found(slot, "tea") == ["new tea"]
 
 
 async def test_a_row_of_another_scope_is_never_shown_wherever_it_lies(tmp_path: Path) -> None:
