@@ -60,4 +60,5 @@ def _show(found: Verified, of: str) -> None:
     for deviation in found.deviations:
         told = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
         say(f"differs: {deviation.where}: {told}", "bold red")
-    say(f"{of}{len(found.deviations)} deviations" if found.deviations else f"{of}no deviation")
+    many = len(found.deviations)
+    say(f"{of}{many or 'no'} deviation{'s' if many > 1 else ''}")

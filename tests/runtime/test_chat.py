@@ -118,7 +118,7 @@ async def test_a_tool_and_a_window_are_the_configurations(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        ({"provider": "opnai"}, "did you mean openai"),
+        ({"provider": "opnai"}, "agent.provider: no provider is named 'opnai'; did you mean openai"),
         ({"providr": "openai"}, "did you mean provider"),
         ({"provider": "openai_compatible", "options": {"model": "m"}}, "agent.options"),
         ({"options": {"lines": ["${UNSET_LINE}"]}}, "UNSET_LINE"),

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
 from memory.plugins.blocks import nearest, parse_block
+from memory.plugins.variables import Problems
 from memory.plugins.yaml import Lines
 from memory.runtime.provider import Provider
 
@@ -53,7 +54,9 @@ def provider_options(
     name: str, options: Mapping[str, Any], where: str, *, source: str = "", lines: Lines | None = None
 ) -> BaseModel:
     """A provider's block, checked; arguments as for :func:`create_provider`."""
-    return parse_block(_plugin(name, where).options, options, where, source=source, lines=lines)
+    return parse_block(
+        _plugin(name, where, source, lines).options, options, where, source=source, lines=lines
+    )
 
 
 def create_provider(
@@ -77,7 +80,7 @@ def create_provider(
         PluginLoadError: its module is broken, or its SDK is not installed; the message has the pip line.
         ConfigError: the block is wrong.
     """
-    plugin = _plugin(name, where)
+    plugin = _plugin(name, where, source, lines)
     if not isinstance(options, BaseModel):
         options = parse_block(plugin.options, options, where, source=source, lines=lines)
     try:
@@ -97,10 +100,12 @@ def _points() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _plugin(name: str, where: str) -> ProviderPlugin:
+def _plugin(name: str, where: str, source: str = "", lines: Lines | None = None) -> ProviderPlugin:
     points = _points()
     if name not in points:
-        raise PluginNotFound(f"{where}: no provider is named {name!r}{nearest(name, points)}")
+        path = (*where.removesuffix(".options").removesuffix(".provider").split("."), "provider")
+        place = Problems(source, lines or Lines()).place(path)
+        raise PluginNotFound(f"{place}: no provider is named {name!r}{nearest(name, points)}")
     try:
         plugin = points[name].load()
     except (Exception, SystemExit) as error:
