@@ -38,6 +38,10 @@ def test_a_plugin_adds_a_command(add_command) -> None:
     assert listing.index("backends") < listing.index("wave")
 
 
+def test_the_list_of_commands_is_not_cut() -> None:
+    assert "..." not in invoke("--help").stdout.partition("Commands:")[2]
+
+
 def test_a_plugins_help_looks_like_ours(add_command) -> None:
     add_command("wave", WAVE)
     told = invoke("wave", "--help").stdout
