@@ -183,6 +183,7 @@ class Database:
         written = False
         if checkpoint and self._connection is not None:
             with suppress(RuntimeError, BackendError):  # whoever opens it next looks
+                self.check()  # Kuzu finds its log by name, and would remove that of who made the graph anew
                 if self._changed:
                     self._connection.rows("CHECKPOINT", {})
                 self.check()

@@ -131,6 +131,26 @@ async def test_a_reset_lets_nobody_in_between(
         assert await kept(slot) == set()
 
 
+def test_a_graph_removed_and_made_anew_by_another_keeps_their_log(tmp_path: Path) -> None:
+    """Who had the old one open removed it as it closed: what the other one had saved was lost with its process."""
+    import_sdk()
+    from memory.backends.graphiti.database import Database
+
+    save = [("CREATE (:Episodic {uuid: 'tea'})", {})]
+    first, second = (Database(tmp_path / "graph", 64) for _ in range(2))
+    first.open()
+    first.save(save)
+    shutil.rmtree(tmp_path / "graph")
+    second.open()
+    second.save(save)
+    log = tmp_path / "graph" / "graph.kuzu.wal"
+    left = log.read_bytes()
+    assert left
+    first.close()
+    assert log.read_bytes() == left
+    second.close()
+
+
 async def test_another_event_loop_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
     told: list[str] = []
 
