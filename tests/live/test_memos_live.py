@@ -53,6 +53,10 @@ class OnServer(MemoryContract):
 class TestAsync(OnServer):
     """As configured by default: a raw memory at once, the scheduler's later."""
 
+    without_ids: ClassVar[dict[str, str]] = {
+        "native_ids": "of raw memories, which MemOS replaces by what it makes of them"
+    }
+
 
 class TestFine(OnServer):
     """The answer to a write waits for the model."""
