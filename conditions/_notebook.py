@@ -331,7 +331,9 @@ class Notebook:
     def _save(self, progress: Progress, history_entry: str, memory: str) -> None:
         entry = _BLANK_LINES.sub("\n", history_entry.strip())
         progress.memory_chars = len(memory.strip())
-        if self._directory is not None:
+        if self._directory is not None and self.log is not None:
+            if problem := self.log.problem():  # the files may be another's by now
+                raise BackendProtocolError(problem, sent=False)
             append_text(self._directory / "HISTORY.md", entry + _GAP)
             replace_file(self._directory / "MEMORY.md", memory + "\n")
             state = _state().dump_json(progress, indent=1).decode()

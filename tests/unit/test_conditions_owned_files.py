@@ -17,6 +17,7 @@ import pytest
 from said import said
 
 from memory import (
+    AdapterMode,
     BackendUnavailable,
     MemoryEvent,
     MemoryScope,
@@ -168,6 +169,19 @@ async def test_a_directory_removed_and_made_anew_by_another_is_theirs(kind: str,
         await first.record_event(event(1))
     async with opened(kind, path) as later:
         assert await known(later, 1)
+
+
+async def test_what_is_pending_is_not_summarised_into_notes_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    async with opened("rolling_summary", path) as first:
+        await first.record_event(event(1))
+        shutil.rmtree(path)
+        async with opened("rolling_summary", path) as second:
+            await second.record_event(event(2))
+            before = {file.name: file.read_bytes() for file in path.rglob("*.*")}
+            await first.set_mode(AdapterMode(read_only=True))
+            assert {file.name: file.read_bytes() for file in path.rglob("*.*")} == before
+            assert (await first.health()).status == "degraded"
 
 
 @pytest.mark.parametrize("kind", KINDS)
