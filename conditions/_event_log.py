@@ -49,9 +49,10 @@ class OwnedDirectory:
         Raises:
             BackendUnavailable: someone else is, in this process or another, or it cannot be made.
         """
-        with _writing(self._root):
-            self._root.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
+        if not self._lock.held:
+            with _writing(self._root):
+                self._root.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
 
     def give_back(self) -> None:
         """Let others have it. Idempotent."""

@@ -39,8 +39,8 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether this owner has it."""
-        return self._file is not None
+        """Whether this owner has it, and its file is still where it was."""
+        return self._file is not None and _is_at(self._file, self._path)
 
     def acquire(self) -> None:
         """Take it, without waiting; once more, where its file was removed meanwhile. Idempotent.
@@ -49,7 +49,7 @@ class FileLock:
             BackendUnavailable: another owner has it, in this process or another.
             OSError: the file cannot be made.
         """
-        if self._file is not None and not _is_at(self._file, self._path):
+        if not self.held:
             self.release()
         while self._file is None:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -121,8 +121,8 @@ else:
 def _is_at(file: int, path: Path) -> bool:
     """Whether the open file is still the one of that name: who removed it would otherwise let a second owner in."""
     try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

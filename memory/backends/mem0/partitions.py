@@ -171,8 +171,9 @@ class Partitions(NativeMem0):
 
     def _start(self) -> Models:
         """Own the store; the first time clear away what was interrupted, and move what older versions left."""
-        make_directory(self._root, self._where)
-        self._lock.acquire()  # also where its directory was removed, and may be another's by now
+        if not self._lock.held:  # also where its directory was removed, and may be another's by now
+            make_directory(self._root, self._where)
+            self._lock.acquire()
         if self._models is not None:
             return self._models
         try:
