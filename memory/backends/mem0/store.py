@@ -9,7 +9,9 @@ scores by where rows lie in memory, which opening the store again turns round.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -48,11 +50,19 @@ class LocalClient(QdrantLocal):  # type: ignore[misc]
         if not listing.exists():
             return
         for name, config in json.loads(listing.read_bytes())["collections"].items():
+            _assert_readable(Path(self.location, collection_file(Path(), name)))
             collection = LocalCollection(
                 CreateCollection(**config), self._collection_path(name), force_disable_check_same_thread=True
             )
             self.collections[name] = collection
             _settle(collection)
+
+
+def _assert_readable(file: Path) -> None:
+    """Raise what SQLite says of a damaged file; Qdrant would leave its own connection to one open."""
+    if file.exists():
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("SELECT name FROM sqlite_master").fetchall()
 
 
 class ScopeStore(Qdrant):  # type: ignore[misc]
