@@ -277,9 +277,8 @@ class TurnMemory:
             late = True
             stop.cancel()
         if not (answered.is_set() or begun or request.scope in self._new):
-            self._new.add(
-                request.scope
-            )  # the next time it counts: what never ends may be a memory that is down
+            # The next time it counts: what never ends may be a memory that is down.
+            self._new.add(request.scope)
             raise SetUpLate(
                 f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s",
                 backend_name=slot.backend_name,
