@@ -164,7 +164,9 @@ def pages(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "dark", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["light", "dark"]
+)
 def test_pages_can_be_read_on_a_phone_and_on_a_desk(pages, tmp_path, dark):
     measured = laid_out(tmp_path, pages, dark=dark)
     assert len(measured) == 2 * len(pages)

@@ -282,7 +282,9 @@ async def test_a_look_up_waits_for_the_write_that_outlasted_its_deadline(way):
         assert adapter.rows == ["e1"], "it was not sent again"
 
 
-@pytest.mark.parametrize("way", ["worker", "keyed", "shielded"])
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.thorough) for way in ("worker", "keyed")] + ["shielded"]
+)
 async def test_a_look_up_of_a_write_that_does_not_end_says_nothing_and_a_later_one_waits_for_it(way):
     adapter = Outlasting(way)
     deadlines = Deadlines(write_s=0.5, query_s=0.5)

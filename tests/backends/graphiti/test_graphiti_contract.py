@@ -32,7 +32,11 @@ class TestGraphiti(MemoryContract):
     ready_timeout_s = 30.0  # they wait for each other
     # Each opens dozens of graphs. The first is shown by test_many_scopes_at_once_open_few_graphs, the second by the
     # encoder's own tests and the kit on every other provider.
-    thorough = ("test_concurrent_scopes_never_cross", "test_lookalike_scopes_never_meet")
+    thorough = (
+        "test_concurrent_scopes_never_cross",
+        "test_lookalike_scopes_never_meet",
+        "test_the_event_loop_is_never_blocked",
+    )
 
     def native_rows(self, raw: Any) -> list[Any]:
         return list(raw["edges"])

@@ -173,6 +173,7 @@ async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm
     assert entry.event_ids == (told.event_id,)
 
 
+@pytest.mark.thorough
 async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
     scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(10)]
     most = 0

@@ -71,6 +71,7 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
         assert raised.value.diagnostics["status"] == 429
 
 
+@pytest.mark.thorough
 async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: ScriptedLLM) -> None:
     """Graphiti saves a batch's episodes before it asks a model."""
     async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 2.1}) as slot:
@@ -113,6 +114,7 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
         assert (await listed(slot, "count"))["Episodic"] == 1
 
 
+@pytest.mark.thorough
 async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path, deadlines={"write_s": 2.0}) as slot:
         llm.faults.add("late", times=None, delay_s=1.1)  # two such answers take longer than the deadline

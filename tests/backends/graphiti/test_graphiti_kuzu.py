@@ -229,6 +229,7 @@ async def test_a_graph_that_has_outgrown_its_buffer_names_the_option(tmp_path: P
         assert (await graph.execute_query(collect, last=10))[0] == [{"found": 10}]
 
 
+@pytest.mark.thorough
 async def test_equal_facts_come_in_the_same_order_every_time(tmp_path: Path, llm: ScriptedLLM) -> None:
     facts = [
         {"source": "Ada", "relation": "KEEPS", "target": f"thing{at}", "fact": "Ada keeps a thing"}

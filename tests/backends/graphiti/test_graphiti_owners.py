@@ -103,7 +103,7 @@ async def test_a_slot_may_reset_what_another_one_of_the_process_has_open(
         assert await kept(first) == {"violin"}
 
 
-@pytest.mark.parametrize("left", ["as it is", "removed"])
+@pytest.mark.parametrize("left", ["as it is", pytest.param("removed", marks=pytest.mark.thorough)])
 async def test_a_reset_lets_nobody_in_between(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
@@ -315,6 +315,7 @@ database.close()
 """
 
 
+@pytest.mark.thorough
 async def test_a_look_of_another_program_is_no_change(tmp_path: Path, llm: ScriptedLLM) -> None:
     """Kuzu writes a word of its header anew for a search by words, whatever its memory held."""
     async with opened(llm, tmp_path, ingest="triplet") as slot:

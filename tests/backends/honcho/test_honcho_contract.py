@@ -34,6 +34,7 @@ class TestContext(_OnDouble):
 
     without_ids = DERIVED
     limits_natively = False  # a session's own messages are bounded by tokens alone
+    thorough = ("test_the_event_loop_is_never_blocked",)
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
 

@@ -234,6 +234,7 @@ async def test_what_others_wrote_to_a_shared_cube_is_not_this_scopes_failure(dou
         assert (await ready(slot)).state == "ready"
 
 
+@pytest.mark.thorough
 async def test_with_redis_tasks_of_every_cube_are_waited_for() -> None:
     with MemosDouble(redis=True) as double:
         async with opened(double, scheduler="redis", **TEAM) as slot:
