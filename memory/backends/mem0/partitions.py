@@ -158,8 +158,11 @@ class Partitions(NativeMem0):
 
     def close(self) -> None:
         """Close every partition and the models, and free the lock."""
+        owned = self._lock.held  # else the files of these names are another's by now
         while self._open:
-            self._open.popitem()[1].close()
+            memory = self._open.popitem()[1]
+            memory.logs.end(dropped=not owned)
+            memory.close()
         super().close()
         history, self._history = self._history, None
         if history is not None:

@@ -72,6 +72,21 @@ async def test_a_store_removed_and_made_anew_by_another_is_theirs(tmp_path: Path
             assert await found(second, "tea") == ["new tea"]
 
 
+async def test_who_closes_a_store_that_another_made_anew_leaves_what_is_noted_of_their_logs(
+    tmp_path: Path,
+) -> None:
+    """Without that note, what a killed owner had in its logs alone would not be missed."""
+    async with opened(tmp_path) as first:
+        await first.record_event(event("old tea"))
+        shutil.rmtree(tmp_path)
+        async with opened(tmp_path) as second:
+            await second.record_event(event("new tea"))
+            assert (partition(tmp_path) / "logs.json").exists()
+            await first.aclose()
+            assert (partition(tmp_path) / "logs.json").exists()
+            assert await found(second, "tea") == ["new tea"]
+
+
 async def test_a_store_removed_under_its_owner_is_an_error_until_the_scope_is_reset(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         await slot.record_event(event("old tea"))
