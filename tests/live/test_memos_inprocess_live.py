@@ -86,6 +86,10 @@ class _InProcess(OnServer):
 class TestAsync(_InProcess):
     """As configured by default."""
 
+    without_ids: ClassVar[dict[str, str]] = {
+        "native_ids": "of raw memories, which MemOS replaces by what it makes of them"
+    }
+
 
 class TestFine(_InProcess):
     """The answer to a write waits for the model."""
