@@ -27,6 +27,9 @@ def config(url: str, **block: Any) -> dict[str, Any]:
     return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}
 
 
+REPLACED = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}
+
+
 class OnServer(MemoryContract):
     block: ClassVar[dict[str, Any]] = {}
     native_query = ("get_memory", {})
@@ -53,9 +56,7 @@ class OnServer(MemoryContract):
 class TestAsync(OnServer):
     """As configured by default: a raw memory at once, the scheduler's later."""
 
-    without_ids: ClassVar[dict[str, str]] = {
-        "native_ids": "of raw memories, which MemOS replaces by what it makes of them"
-    }
+    without_ids = REPLACED
 
 
 class TestFine(OnServer):
@@ -74,6 +75,7 @@ class TestRedis(OnServer):
     """The scheduler tells of single tasks, where its queue is in Redis."""
 
     anyio_backends = ("asyncio",)
+    without_ids = REPLACED
     block: ClassVar[dict[str, Any]] = {"scheduler": "redis"}
 
     @pytest.fixture
