@@ -8,8 +8,6 @@ from typing import Literal
 from conditions._notebook import Notebook, Summariser
 from memory import BackendError
 
-__all__ = ["Consolidation", "UpdatePolicy"]
-
 UpdatePolicy = Literal["after_accumulation_session", "token_threshold"]
 _ROUNDS = 5
 _ATTEMPTS = 3

@@ -13,8 +13,6 @@ from pydantic import JsonValue
 from memory import BackendHealth, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
 from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
 
-__all__ = ["ControlCondition", "FixedCondition", "content_hash"]
-
 
 class ControlCondition(BaseAdapter):
     """A provider that runs inside this process and is a baseline or a ceiling, never an architecture.

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from memory import ContextBudget, TokenCounter
 from memory.adapter import ContextEntry, entry_cost
 
-__all__ = ["PackedDocument", "leading_lines", "pack_document"]
-
 _BLANK_LINES = re.compile(r"\n[ \t]*\n+")
 
 

@@ -12,8 +12,6 @@ from pydantic import ValidationError
 from memory import BackendUnavailable, MemoryEvent, MemoryScope
 from memory.adapter import BackendProtocolError, FileLock, IdAlphabet, IsolationError, ScopeEncoder
 
-__all__ = ["EventLog", "OwnedDirectory", "append_text", "replace_file", "unfinished"]
-
 # Case-insensitive file systems: capitals are escaped. Directories: no dots, so never "..".
 _FILE_NAMES = IdAlphabet(safe="-_", escape="%", separator="+", max_length=200)
 
@@ -54,7 +52,7 @@ class OwnedDirectory:
                 self._root.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Let others have it. Idempotent."""
         self._lock.release(remove=True)
 

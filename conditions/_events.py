@@ -10,8 +10,6 @@ from typing import Any
 
 from memory import MemoryEvent, Message
 
-__all__ = ["Known", "said"]
-
 
 def said(message: Message) -> str:
     """A message's text; its tool calls, where it has some, as JSON behind it."""

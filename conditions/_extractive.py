@@ -19,8 +19,6 @@ from conditions._notebook import Draft, Line, Source, Sources
 from memory import TokenCounter
 from memory.adapter import NativeWorker
 
-__all__ = ["ExtractiveSummariser"]
-
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_]+(?:['’][^\W\d_]+)?")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")

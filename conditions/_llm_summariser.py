@@ -29,8 +29,6 @@ from memory.adapter import (
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["LlmOptions", "LlmSummariser"]
-
 _NonBlank = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 

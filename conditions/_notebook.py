@@ -26,8 +26,6 @@ from conditions._events import Known, said
 from memory import BackendError, MemoryEvent, MemoryScope, TokenCounter
 from memory.adapter import BackendProtocolError
 
-__all__ = ["Draft", "Line", "Notebook", "Source", "Sources", "Summariser"]
-
 _GAP = "\n\n"
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _FILES = ("MEMORY.md", "HISTORY.md", "state.json", "events.jsonl")

@@ -39,8 +39,6 @@ from memory.adapter import (
     section_overhead,
 )
 
-__all__ = ["FullHistory", "FullHistoryOptions", "memslot_create", "memslot_describe"]
-
 # Messages larger than a whole budget are passed over, but not without end: packing stays bounded.
 _MOST_PASSED_OVER = 100
 
@@ -230,7 +228,7 @@ class FullHistory(ControlCondition):
         """Let the history go; files stay."""
         self._transcripts.clear()
         if self._directory is not None:
-            self._directory.give_back()
+            self._directory.restore()
 
     def _log(self, scope: MemoryScope) -> EventLog | None:
         if self._directory is None:

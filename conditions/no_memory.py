@@ -14,8 +14,6 @@ from conditions._control import FixedCondition
 from memory import RetrieveRequest, RetrieveResult
 from memory.adapter import AdapterSettings, AdapterTraits, ContextEntry, PluginInfo, PluginOptions, hookimpl
 
-__all__ = ["NoMemory", "NoMemoryOptions", "memslot_create", "memslot_describe"]
-
 
 class NoMemoryOptions(PluginOptions):
     """The block ``memory.conditions.no_memory``."""

@@ -48,8 +48,6 @@ from memory.adapter import (
     hookimpl,
 )
 
-__all__ = ["Cell", "OracleIpas", "OracleIpasOptions", "Phase", "memslot_create", "memslot_describe"]
-
 
 def _midnight(value: Any) -> Any:
     """A date without a time means its start, in UTC."""

@@ -50,8 +50,6 @@ from memory.adapter import (
     section_overhead,
 )
 
-__all__ = ["RollingSummary", "RollingSummaryOptions", "memslot_create", "memslot_describe"]
-
 # Nanobot v0.1.4.post6 keeps this much of the window free for the answer and for estimation errors.
 _RESERVED_TOKENS = 4096 + 1024
 _PAUSE_S = 0.5
@@ -86,7 +84,7 @@ class RollingSummaryOptions(PluginOptions):
         return self
 
     @property
-    def stand_ins(self) -> tuple[str, ...]:
+    def fallback_components(self) -> tuple[str, ...]:
         """What summarises without a model."""
         return ("extractive summariser",) if self.summariser == "extractive" else ()
 
@@ -108,7 +106,7 @@ class RollingSummary(ControlCondition):
                 kind="control",
                 consistency="async_derived",
                 pet_observability="versioned",
-                stand_ins=options.stand_ins,
+                fallback_components=options.fallback_components,
                 native_queries=dict.fromkeys(("memory", "history", "pending"), Operation()),
             ),
         )
@@ -214,7 +212,7 @@ class RollingSummary(ControlCondition):
         await self._summariser.aclose()
         self._notebooks.clear()
         if self._directory is not None:
-            self._directory.give_back()
+            self._directory.restore()
 
     # -- the contract -----------------------------------------------------------------------------------
 

@@ -11,8 +11,6 @@ from memory.adapter import AdapterSettings, IdAlphabet, PluginInfo, hookimpl
 from memory.backends.mem0 import MEM0_CAPABILITIES, Mem0Options
 from memory.backends.mem0.adapter import Mem0Adapter
 
-__all__ = ["SimpleRagOptions", "memslot_create", "memslot_describe"]
-
 
 class SimpleRagOptions(Mem0Options):
     """The options of the mem0 backend, with extraction off for good."""
@@ -21,7 +19,7 @@ class SimpleRagOptions(Mem0Options):
     """Always false; for extraction use ``backend: mem0``."""
 
     @property
-    def same_as(self) -> None:
+    def equivalent_control(self) -> None:
         """It is the control itself."""
 
 

@@ -23,8 +23,6 @@ from memory.adapter import (
     section_overhead,
 )
 
-__all__ = ["StaticProfile", "StaticProfileOptions", "memslot_create", "memslot_describe"]
-
 _Profile = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 

@@ -1,14 +1,17 @@
 """memslot: one async contract between an agent loop and whatever remembers for it.
 
-This page is for hosts. Whoever writes a plugin finds the rest in :mod:`memory.adapter`; what neither page exports
-is private. Importing this package imports no memory SDK, and a name's module only when the name is used:
-a hook that needs one error class does not wait for pydantic.
+This page is for hosts. There are three more: :mod:`memory.adapter` for whoever writes a plugin,
+:mod:`memory.runtime` for a session or a server around a slot, :mod:`memory.testing` for tests and the conformance
+kit. What none of them exports is private. Importing this package imports no memory SDK, and a name's module only
+when the name is used: a hook that needs one error class does not wait for pydantic.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from memory.contract._late import by_name as _by_name
+from memory.contract._late import loader as _loader
 
 if TYPE_CHECKING:
     from memory.contract.adapter import (
@@ -90,30 +93,25 @@ __all__ = [
     "open_memory_sync",
 ]
 
-_MODULES = {
-    "contract.adapter": "SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
-    "SupportsProvenance SupportsReadiness",
-    "contract.errors": "BackendError BackendTimeout BackendUnavailable CapabilityNotSupported ConfigError "
-    "InputError MemslotError ReadOnlyError ScopeError",
-    "contract.events": "MemoryEvent Message",
-    "contract.receipts": "BackendHealth BackendReadiness RetrieveResult Trace WriteReceipt",
-    "contract.requests": "AdapterMode ContextBudget MemoryFeedback NativeMutationRequest NativeQueryRequest "
-    "ProvenanceRequest RetrieveRequest",
-    "contract.scope": "MemoryScope",
-    "contract.tokens": "TokenCounter",
-    "plugins.opening": "open_memory open_memory_sync",
-    "slot.rules": "Deadlines",
-    "slot.slot": "MemorySlot",
-    "slot.tracing": "JsonlTraceSink OpenTelemetrySink",
-}
-_LATE = {name: module for module, names in _MODULES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
-    return value
+_LATE = _by_name(
+    {
+        "contract.adapter": "SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
+        "SupportsProvenance SupportsReadiness",
+        "contract.errors": "BackendError BackendTimeout BackendUnavailable CapabilityNotSupported ConfigError "
+        "InputError MemslotError ReadOnlyError ScopeError",
+        "contract.events": "MemoryEvent Message",
+        "contract.receipts": "BackendHealth BackendReadiness RetrieveResult Trace WriteReceipt",
+        "contract.requests": "AdapterMode ContextBudget MemoryFeedback NativeMutationRequest NativeQueryRequest "
+        "ProvenanceRequest RetrieveRequest",
+        "contract.scope": "MemoryScope",
+        "contract.tokens": "TokenCounter",
+        "plugins.opening": "open_memory open_memory_sync",
+        "slot.rules": "Deadlines",
+        "slot.slot": "MemorySlot",
+        "slot.tracing": "JsonlTraceSink OpenTelemetrySink",
+    }
+)
+__getattr__ = _loader(globals(), _LATE)
 
 
 def __dir__() -> list[str]:

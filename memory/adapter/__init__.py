@@ -6,16 +6,17 @@ and the lexical embedder load on first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from memory.adapter.address import server_address
-from memory.adapter.base import BaseAdapter, SequentialBulk, StoresAtOnce, release
-from memory.adapter.freed import give_memory_back
-from memory.adapter.lockfile import FileLock
-from memory.adapter.sdk import environment_kept, quiet_loggers, warnings_only
-from memory.adapter.shielded import ShieldedCalls
-from memory.adapter.worker import NativeWorker
+from memory.adapter._address import server_address
+from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
+from memory.adapter._heap import trim_heap
+from memory.adapter._lockfile import FileLock
+from memory.adapter._sdk import environment_kept, quiet_loggers, warnings_only
+from memory.adapter._shielded import ShieldedCalls
+from memory.adapter._worker import NativeWorker
+from memory.contract._late import by_name as _by_name
+from memory.contract._late import loader as _loader
 from memory.contract._model import (
     AwareDatetime,
     Frozen,
@@ -33,10 +34,10 @@ from memory.contract.adapter import (
     MemoryAdapter,
     SupportsEventLookup,
     SupportsModelProbe,
+    SupportsProbeScopes,
     SupportsStart,
-    SupportsTrialScopes,
 )
-from memory.contract.admission import pause, queued
+from memory.contract.admission import awaiting_turn, yield_turn
 from memory.contract.errors import (
     BackendAuthError,
     BackendProtocolError,
@@ -80,8 +81,8 @@ from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, P
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 if TYPE_CHECKING:
-    from memory.adapter.http import JsonHttp, bearer, check_url, expect, route, unless_missing
-    from memory.adapter.lexical import LexicalHashEmbedder
+    from memory.adapter._http import JsonHttp, bearer, check_url, expect, none_if_404, route
+    from memory.adapter._lexical import LexicalHashEmbedder
 
 __all__ = [
     "CAPABILITIES",
@@ -131,11 +132,11 @@ __all__ = [
     "ScopeEncoder",
     "SequentialBulk",
     "ShieldedCalls",
-    "StoresAtOnce",
+    "SynchronousWrites",
     "SupportsEventLookup",
     "SupportsModelProbe",
     "SupportsStart",
-    "SupportsTrialScopes",
+    "SupportsProbeScopes",
     "Text",
     "Utf8TokenCounter",
     "bearer",
@@ -150,13 +151,13 @@ __all__ = [
     "expect",
     "first_problem",
     "fit_entries",
-    "give_memory_back",
+    "trim_heap",
     "hookimpl",
     "normalise",
     "normalise_error",
     "parse_time",
-    "pause",
-    "queued",
+    "yield_turn",
+    "awaiting_turn",
     "quiet_loggers",
     "release",
     "render_entry",
@@ -165,20 +166,17 @@ __all__ = [
     "section_overhead",
     "server_address",
     "strip_context",
-    "unless_missing",
+    "none_if_404",
     "without_nul",
     "wrap_section",
     "warnings_only",
 ]
 
-_LATE = {
-    **dict.fromkeys(("JsonHttp", "bearer", "check_url", "expect", "route", "unless_missing"), "http"),
-    "LexicalHashEmbedder": "lexical",
-    "counted_openai": "openai_usage",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+_LATE = _by_name(
+    {
+        "adapter._http": "JsonHttp bearer check_url expect route none_if_404",
+        "adapter._lexical": "LexicalHashEmbedder",
+        "adapter._openai_usage": "counted_openai",
+    }
+)
+__getattr__ = _loader(globals(), _LATE)

@@ -6,8 +6,6 @@ import hashlib
 import json
 from typing import Any
 
-__all__ = ["canonical_hash"]
-
 
 def canonical_hash(data: Any) -> str:
     """SHA-256, hex, of ``data`` as JSON with sorted keys and no optional whitespace or escapes."""

@@ -21,10 +21,8 @@ from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import RetrieveResult, WriteReceipt
 from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.doctor import Patience
+from memory.doctor.waiting import Patience
 from memory.slot.slot import MemorySlot
-
-__all__ = ["Cell", "Phase", "Tally", "Work", "error_record"]
 
 Phase = Literal["setup", "ingest", "wait", "probe"]
 

@@ -23,13 +23,11 @@ from memory.bench.rundir import new_run_id
 from memory.bench.runner import ProgressCallback, RunOutcome, run_benchmark
 from memory.bench.settings import RunSettings, load_timelines, run_settings
 from memory.contract.errors import ConfigError, MemslotError, PluginLoadError
-from memory.doctor import Waiting
+from memory.doctor.report import Waiting
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.plugins.variables import Problems
 from memory.plugins.yaml import Lines, load_yaml
-
-__all__ = ["Comparison", "comparison_configs", "run_many"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,6 @@ from memory.bench.rundir import make_directory, read_metrics, read_results
 from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
 
-__all__ = ["ComparisonRecord", "NotRun", "difference_table", "differences", "read_comparison", "read_runs",
-           "remarks", "render_comparison", "summary_table", "write_comparison",
-           "write_comparison_report"]  # fmt: skip
-
-
 _FLOOR = (
     "Each name leads to the provider's report. Changed, steady: fit where the preference has changed, and where"
     " it has not. Noticed: changes whose new value a later probe showed. The floor is nothing shown: who shows "

@@ -16,8 +16,6 @@ from memory.contract.requests import NativeQueryRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
-__all__ = ["diagnosed", "shape_of"]
-
 
 async def diagnosed(
     slot: MemorySlot,

@@ -10,17 +10,6 @@ from memory.bench.comparison_report import difference_table, summary_table
 from memory.bench.figures import Difference, Estimate, EvidenceRow, PreferenceRow, RunMetrics
 from memory.bench.game.metrics import GameMetrics
 
-__all__ = [
-    "figures_csv",
-    "game_csv",
-    "game_differences",
-    "latex",
-    "latex_tables",
-    "markdown",
-    "markdown_tables",
-    "turned",
-]
-
 _COLUMNS = ("provider", "run_id", "group", "figure", "value", "low", "high", "n", "personas")
 _LATEX = str.maketrans(
     {

@@ -6,21 +6,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = [
-    "CostScores",
-    "CurvePoint",
-    "DetectionScores",
-    "Difference",
-    "Estimate",
-    "EvidenceBy",
-    "EvidenceRow",
-    "EvidenceScores",
-    "PreferenceRow",
-    "PreferenceScores",
-    "RunMetrics",
-    "Spread",
-]
-
 EvidenceBy = Literal["event_id", "text"]
 
 

@@ -14,8 +14,6 @@ from collections.abc import Iterable
 
 from memory.bench.figures import Difference, Estimate
 
-__all__ = ["METHOD", "difference", "estimate"]
-
 METHOD = (
     "Intervals hold for other personas like these, at 95 %. A share gets Wilson's interval on the effective "
     "number of probes (those of a simple random sample with this variance between personas), with Student's t "

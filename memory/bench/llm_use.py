@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from memory.contract.receipts import Trace
 
-__all__ = ["LlmSums", "Phased"]
-
 
 @dataclass
 class LlmSums:

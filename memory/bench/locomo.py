@@ -19,8 +19,6 @@ from memory.bench.timeline import EvidenceTruth, Probe, Session, Timeline, Timel
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-__all__ = ["CATEGORIES", "load_locomo", "split_evidence"]
-
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 """Names by the data's own evaluation code; the numbers do not follow the paper's order of presentation."""
 

@@ -18,8 +18,6 @@ from memory.bench.timeline import EvidenceTruth, Probe, Session, Timeline, Timel
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-__all__ = ["load_longmemeval"]
-
 _WHAT = "a LongMemEval JSON file"
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})\s*(?:\([A-Za-z]+\))?\s*(?:(\d{1,2}):(\d{2}))?\s*\Z")
 _KNOWN = {

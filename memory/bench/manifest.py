@@ -26,10 +26,6 @@ from memory.contract.receipts import (
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 
-__all__ = ["FORMAT_VERSION", "CellRecord", "CheckRecord", "DataRecord", "ErrorRecord", "GitRecord",
-           "ProviderRecord", "Record", "RunManifest", "TimingRecord", "TokenRecord", "TraitsRecord",
-           "VersionRecord", "manifest_schema", "read_manifest", "write_atomic", "write_manifest"]  # fmt: skip
-
 FORMAT_VERSION = 1
 """Raised whenever a reader of the old form would misread the new one."""
 
@@ -90,9 +86,9 @@ class ProviderRecord(Record):
     """Name of the experimental condition, or null."""
     kind: ConditionKind
     """``architecture`` or ``control``, as configured; only architectures are compared as such."""
-    same_as: str | None = None
+    equivalent_control: str | None = None
     """The control that the configured backend comes to; null where it is what it is called."""
-    stand_ins: tuple[str, ...] = ()
+    fallback_components: tuple[str, ...] = ()
     """What worked, without a model, where the provider is known for one."""
     summary: str = ""
     """What it is, as its plugin describes it."""
@@ -113,7 +109,7 @@ class ProviderRecord(Record):
     @property
     def label(self) -> str:
         """The name, and what it would hide: to stand wherever a figure does."""
-        return label_of(self.name, self.same_as, self.stand_ins)
+        return label_of(self.name, self.equivalent_control, self.fallback_components)
 
 
 class TraitsRecord(Record):

@@ -10,8 +10,6 @@ from memory.bench.figures import DetectionScores, EvidenceRow, PreferenceRow, Ru
 from memory.bench.intervals import METHOD
 from memory.bench.page import Block
 
-__all__ = ["meaning_blocks"]
-
 
 def meaning_blocks(metrics: Sequence[RunMetrics]) -> list[Block]:
     """What the figures in ``metrics`` mean, and what they cannot say."""

@@ -40,8 +40,6 @@ from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 from memory.plugins.yaml import Lines, load_yaml
 
-__all__ = ["load_mempabench"]
-
 _START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 _ACCUMULATION = re.compile(r"acc_(\d+)\.ya?ml\Z")
 _CHANGE = re.compile(r"evolv_(\d+)\.ya?ml\Z")

@@ -23,16 +23,6 @@ from memory.bench.figures import (
 from memory.bench.intervals import difference, estimate
 from memory.bench.scoring import EvidenceHit, PreferenceHit
 
-__all__ = [
-    "ProbeRecord",
-    "Readiness",
-    "cost_scores",
-    "evidence_scores",
-    "paired_differences",
-    "percentile",
-    "preference_scores",
-]
-
 Readiness = Literal["ready", "pending", "unknown", "failed", "not_offered"]
 
 

@@ -10,8 +10,6 @@ from typing import Any, Self, TypeVar
 from memory.contract._model import is_encodable
 from memory.contract.errors import ConfigError
 
-__all__ = ["Node", "parse_json", "read_json", "read_text"]
-
 _JSON_NAMES = {dict: "an object", list: "a list", str: "text", int: "a whole number"}
 T = TypeVar("T")
 

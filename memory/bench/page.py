@@ -13,19 +13,6 @@ from markupsafe import Markup
 import memory
 from memory.bench.figures import Difference, Estimate
 
-__all__ = [
-    "Block",
-    "Card",
-    "Link",
-    "Page",
-    "count",
-    "interval",
-    "milliseconds",
-    "share",
-    "spanned",
-    "with_interval",
-]
-
 Value = "str | Link"
 
 

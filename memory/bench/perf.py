@@ -32,8 +32,6 @@ from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
 
-__all__ = ["measure"]
-
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 _TOP_K = 20
 _INNER = 3  # calls of one contestant in a round

@@ -6,8 +6,6 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Figure", "Report", "Sizes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

@@ -23,8 +23,6 @@ from memory.bench.timeline import ChoiceTruth, Probe, Session, Timeline, Timelin
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-__all__ = ["load_personamem"]
-
 _WHAT = "PersonaMem's questions_32k.csv, beside shared_contexts_32k.jsonl"
 _NEEDED = (
     "question_id",

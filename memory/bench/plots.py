@@ -11,20 +11,6 @@ from zlib import crc32
 
 from markupsafe import Markup
 
-__all__ = [
-    "FULL",
-    "HALF",
-    "NARROW",
-    "PALETTE",
-    "Bar",
-    "Line",
-    "bars",
-    "histogram",
-    "lines",
-    "own_colours",
-    "scatter",
-]
-
 PALETTE = ("#2f6f8f", "#d98b2b", "#6a9a4f", "#b0517c", "#7b68b0", "#8a7350", "#3f9f95", "#9a9a9a")
 """Told apart by hue and lightness, so that prints and most colour-blind eyes keep them apart too."""
 

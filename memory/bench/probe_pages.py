@@ -9,8 +9,6 @@ from memory.bench.metrics import ProbeRecord
 from memory.bench.page import Block
 from memory.bench.rundir import read_results
 
-__all__ = ["probe_blocks"]
-
 _MOST = 500
 
 

@@ -23,13 +23,12 @@ from memory.bench.manifest import (
 from memory.bench.quickstart import oracle_matrix, static_profile
 from memory.bench.timeline import TimelineSet
 from memory.contract.adapter import AdapterTraits
-from memory.doctor import CheckFailed, DoctorReport
+from memory.doctor.checks import CheckFailed
+from memory.doctor.report import DoctorReport
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.installed import entry_points, packages_distributions
 from memory.plugins.registry import GROUPS
-
-__all__ = ["check_records", "data_record", "provider_record", "traits_record", "version_record", "wire_truth"]
 
 _GIT_TIMEOUT_S = 5.0
 
@@ -77,8 +76,8 @@ def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
         condition=None if architecture else info.name,
         kind=traits.kind,
         summary=info.summary,
-        same_as=traits.same_as,
-        stand_ins=traits.stand_ins,
+        equivalent_control=traits.equivalent_control,
+        fallback_components=traits.fallback_components,
         distribution=found[0].name if found else None,
     )
 

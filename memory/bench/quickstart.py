@@ -21,8 +21,6 @@ from memory.bench.timeline import Preference, PreferenceTruth, Probe, Session, T
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-__all__ = ["Dice", "json_ready", "make_quickstart", "opened", "oracle_matrix", "static_profile"]
-
 CHANGES = 5
 """Preferences that change, per persona; three of them are announced."""
 _ANNOUNCED = 3

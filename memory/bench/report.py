@@ -20,7 +20,6 @@ from memory.bench.plots import FULL, PALETTE, Bar, Line, bars, histogram, lines
 from memory.bench.probe_pages import probe_blocks
 from memory.bench.rundir import read_metrics
 
-__all__ = ["budget_text", "render_report", "write_report"]
 _CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 

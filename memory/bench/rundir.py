@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from memory.adapter.lockfile import FileLock
+from memory.adapter._lockfile import FileLock
 from memory.bench.figures import RunMetrics
 from memory.bench.llm_use import Phased
 from memory.bench.manifest import RunManifest, write_atomic, write_manifest
@@ -27,16 +27,6 @@ from memory.bench.scoring import EvidenceHit, PreferenceHit
 from memory.contract._model import first_problem
 from memory.contract.errors import BackendUnavailable, ConfigError
 from memory.contract.receipts import RetrieveResult, Trace
-
-__all__ = [
-    "RunDirectory",
-    "file_hashes",
-    "make_directory",
-    "new_run_id",
-    "owned",
-    "read_metrics",
-    "read_results",
-]
 
 _HASHED = ("calls.log", "diagnostics.jsonl", "journal.jsonl", "results.jsonl", "texts.jsonl", "times.jsonl",
            "traces.jsonl")  # fmt: skip

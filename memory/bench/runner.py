@@ -45,14 +45,14 @@ from memory.bench.timeline import TimelineSet
 from memory.contract.errors import BackendUnavailable
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.doctor import Patience, Waiting, run_doctor
+from memory.doctor.report import Waiting
+from memory.doctor.runner import run_doctor
+from memory.doctor.waiting import Patience
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
-
-__all__ = ["Progress", "ProgressCallback", "RunOutcome", "run_benchmark"]
 
 _MOST_WARNINGS = 40
 RecordT = TypeVar("RecordT", bound=BaseModel)

@@ -15,8 +15,6 @@ from memory.bench.timeline import EvidenceTruth, PreferenceTruth
 from memory.contract.formatting import clean_text, render_entry
 from memory.contract.receipts import ContextEntry, RetrieveResult
 
-__all__ = ["EvidenceHit", "PreferenceHit", "WholeTurns", "marks", "score_evidence", "score_preference"]
-
 _SPACE = re.compile(r"\s+")
 _LONGEST_LABELS = 300
 _LABEL_END = re.compile(r"[:)\]>-] ")

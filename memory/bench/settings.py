@@ -16,17 +16,7 @@ from memory.contract._model import JsonObject
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.plugins.config import MemslotConfig, parse_block
-from memory.plugins.redaction import DataPath, InputFile, Public, rebased
-
-__all__ = [
-    "CsField",
-    "RunSettings",
-    "budget_of",
-    "load_timelines",
-    "published_config",
-    "run_hash",
-    "run_settings",
-]
+from memory.plugins.redaction import DataPath, InputFile, Public, resolve_paths
 
 CsField = Literal["scenario", "context", "attribute"]
 
@@ -107,7 +97,7 @@ def run_settings(config: MemslotConfig, **overrides: Any) -> RunSettings:
         RunSettings, {**(config.run or {}), **given}, "run", source=config.source, lines=config.problem.lines
     )
     written = {name: getattr(settings, name) for name in (config.run or {}).keys() - given.keys()}
-    return settings.model_copy(update=rebased(written, config.base))
+    return settings.model_copy(update=resolve_paths(written, config.base))
 
 
 def budget_of(config: MemslotConfig, settings: RunSettings) -> ContextBudget:

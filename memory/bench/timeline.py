@@ -17,22 +17,6 @@ from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
 
-__all__ = [
-    "Beat",
-    "BeatKind",
-    "ChoiceTruth",
-    "EvidenceTruth",
-    "Preference",
-    "PreferenceTruth",
-    "Probe",
-    "Script",
-    "Session",
-    "TestSession",
-    "Timeline",
-    "TimelineSet",
-    "Turn",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Turn:

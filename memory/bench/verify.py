@@ -29,8 +29,6 @@ from memory.bench.timeline import EvidenceTruth, PreferenceTruth, TimelineSet
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 
-__all__ = ["Deviation", "Verified", "compared", "few", "page_differs", "read_traces", "verify"]
-
 _TOLD = frozenset({"write_ms", "ingest_ms", "wait_ms", "events"})
 _MOST_LINES = 20
 

@@ -6,8 +6,6 @@ import os
 import sys
 import warnings
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Entry point of the ``memslot`` script; ends the process with the command's exit code."""

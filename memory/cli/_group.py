@@ -32,8 +32,6 @@ from memory.contract.errors import (
 from memory.plugins.commands import command_names, load_command
 from memory.plugins.console import complain, usage_line
 
-__all__ = ["CommandGroup", "FAILED", "INTERRUPTED", "UNUSABLE", "tracebacks"]
-
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 _INPUT = (ConfigError, InputError, ScopeError, PluginError, CapabilityNotSupported)
 

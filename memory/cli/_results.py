@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from memory.bench.figures import CostScores, EvidenceScores, PreferenceScores
     from memory.bench.manifest import RunManifest
 
-__all__ = ["comparison_json", "end_badly", "play", "run_json", "show_comparison", "show_run"]
-
 T = TypeVar("T")
 
 

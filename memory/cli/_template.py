@@ -23,8 +23,6 @@ from memory.bench.settings import RunSettings
 from memory.plugins.config import MemorySettings
 from memory.plugins.hookspecs import PluginInfo
 
-__all__ = ["render"]
-
 _WIDTH = 100
 _HEAD = """\
 # A memslot configuration. Lines that are commented out show defaults.

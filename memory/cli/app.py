@@ -10,8 +10,6 @@ import typer
 from memory.cli import backends, bench, compare, config, doctor, init, journal, perf, run, verify
 from memory.cli._group import CommandGroup
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="memslot",
     cls=CommandGroup,

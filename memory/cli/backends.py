@@ -9,8 +9,6 @@ from memory.plugins.console import AsJson, print_json, print_table, say
 if TYPE_CHECKING:
     from memory.plugins.registry import PluginRow
 
-__all__ = ["backends", "complete_provider", "status_of"]
-
 
 def status_of(row: PluginRow) -> str:
     """Whether a plugin can be used, and if not, the command or the error that says why."""

@@ -14,8 +14,6 @@ from memory.plugins.console import AsJson, complain, print_json, print_table, sa
 if TYPE_CHECKING:
     from memory.bench.game.experiment import At, Outcome
 
-__all__ = ["bench", "show_again"]
-
 _TELL_EVERY_S = 5.0
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from memory.bench import Comparison, RunSettings
     from memory.plugins.config import MemslotConfig
 
-__all__ = ["DEMO", "compare", "demo"]
-
 DEMO: dict[str, Any] = {
     "memory": {
         "condition": "simple_rag",

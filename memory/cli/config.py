@@ -9,8 +9,6 @@ import typer
 
 from memory.plugins.console import AsJson, complain, print_json
 
-__all__ = ["commands"]
-
 commands = typer.Typer(help="Look at configurations.", rich_markup_mode=None)
 
 
@@ -46,8 +44,14 @@ def show(
     for place in registry.unread(loaded):
         complain(f"warning: {place}", warning=True)
     resolved = loaded.redacted(options, run)
-    same_as, stand_ins = getattr(options, "same_as", None), getattr(options, "stand_ins", ())
-    kind, label = "control" if same_as else info.kind, label_of(info.name, same_as, stand_ins)
+    equivalent_control, fallback_components = (
+        getattr(options, "equivalent_control", None),
+        getattr(options, "fallback_components", ()),
+    )
+    kind, label = (
+        "control" if equivalent_control else info.kind,
+        label_of(info.name, equivalent_control, fallback_components),
+    )
     if as_json:
         about = {"provider": loaded.provider, "kind": kind, "label": label, "config_hash": known}
         print_json({**about, "config": resolved})

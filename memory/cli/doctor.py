@@ -11,9 +11,7 @@ from memory.cli._group import FAILED, UNUSABLE, tracebacks
 from memory.plugins.console import STYLES, AsJson, print_json, say
 
 if TYPE_CHECKING:
-    from memory.doctor import CheckResult, DoctorReport, Waiting
-
-__all__ = ["doctor", "tell_of_waiting"]
+    from memory.doctor.report import CheckResult, DoctorReport, Waiting
 
 _BEFORE_THE_BACKEND = ("config", "plugin")
 
@@ -38,7 +36,7 @@ def doctor(
     """
     import anyio
 
-    from memory.doctor import run_doctor
+    from memory.doctor.runner import run_doctor
     from memory.plugins.registry import MemoryAdapterRegistry
 
     registry = MemoryAdapterRegistry()

@@ -13,8 +13,6 @@ from memory.plugins.console import AsJson, print_json, say
 if TYPE_CHECKING:
     from memory.contract.receipts import ConditionKind
 
-__all__ = ["init"]
-
 
 def init(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),

@@ -19,10 +19,8 @@ from memory.plugins.console import AsJson, print_json, print_table, progress, sa
 if TYPE_CHECKING:
     from memory.contract.events import MemoryEvent
     from memory.plugins.config import MemslotConfig
-    from memory.runtime.replay import ReplayReport
+    from memory.runtime._replay import ReplayReport
     from memory.slot.journal import Journal, JournalStatus
-
-__all__ = ["commands"]
 
 FORMAT = "memslot-journal-1"
 _NAMED = 20  # events
@@ -131,8 +129,8 @@ def replay(
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot
     from memory.plugins.registry import MemoryAdapterRegistry
-    from memory.runtime.replay import replay as run_replay
-    from memory.runtime.replay import target_of
+    from memory.runtime._replay import replay as run_replay
+    from memory.runtime._replay import target_of
 
     target = _alone(load_config(to))
     options = target.parse_options(MemoryAdapterRegistry().selected(target).options)

@@ -16,8 +16,6 @@ from memory.plugins.console import AsJson, print_json, print_table, progress, sa
 if TYPE_CHECKING:
     from memory.bench.perf_report import Figure, Report
 
-__all__ = ["perf"]
-
 _IN_MEMORY = Path("/dev/shm")
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from memory.bench.figures import Difference
     from memory.plugins.config import MemslotConfig
 
-__all__ = ["Data", "Limit", "NoDoctor", "Out", "report", "run", "settings_of"]
-
 Data = Annotated[
     Path | None, typer.Option(help="A LoCoMo JSON file, in place of run.data.", show_default=False)
 ]

@@ -14,8 +14,6 @@ from memory.plugins.console import AsJson, print_json, say
 if TYPE_CHECKING:
     from memory.bench.verify import Verified
 
-__all__ = ["verify"]
-
 
 def verify(
     directories: Annotated[

@@ -6,8 +6,6 @@ import sys
 
 from anyio.lowlevel import current_token
 
-__all__ = ["on_trio", "running_loop"]
-
 
 def running_loop() -> object:
     """The running event loop, as an object to compare: asyncio's loop, or trio's token."""

@@ -7,8 +7,6 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, cast
 
-__all__ = ["normalise", "parse_time", "without_nul"]
-
 T = TypeVar("T")
 
 # Text that may hold a run of combining marks; the two halfwidth ones pass for letters.

@@ -42,28 +42,6 @@ from memory.contract.requests import (
 )
 from memory.contract.scope import MemoryScope
 
-__all__ = [
-    "CAPABILITIES",
-    "FILTER_OPERATORS",
-    "AdapterTraits",
-    "MemoryAdapter",
-    "SupportsBulkIngest",
-    "SupportsEventLookup",
-    "SupportsFeedback",
-    "SupportsModelProbe",
-    "SupportsNativeMutation",
-    "SupportsNativeQuery",
-    "SupportsProvenance",
-    "SupportsReadiness",
-    "SupportsStart",
-    "SupportsTrialScopes",
-    "capabilities_of",
-    "check_operation",
-    "declared_health",
-    "label_of",
-    "missing_methods",
-]
-
 FILTER_OPERATORS = frozenset({"eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains"})
 """Operators a filter may use; all of them narrow."""
 
@@ -95,8 +73,9 @@ class AdapterTraits:
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
         counts_llm_calls: every language model's answer is told by :func:`memory.adapter.count_llm_call`, so that
             none told is none made.
-        same_as: the control that this configuration comes to, such as mem0 without extraction to ``simple_rag``.
-        stand_ins: what works, without a model, where this backend is known for one: ``lexical embedder``.
+        equivalent_control: the control that this configuration amounts to: ``simple_rag`` for mem0 without
+            extraction.
+        fallback_components: what works, without a model, where this backend is known for one: ``lexical embedder``.
         native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
             words; None where it names none. Query modes are by default the names of ``native_queries``.
         packages: distributions that do the work, whose versions health tells where they are installed.
@@ -117,8 +96,8 @@ class AdapterTraits:
     setup_writes: bool = True
     asyncio_only: bool = False
     counts_llm_calls: bool = False
-    same_as: str | None = None
-    stand_ins: tuple[str, ...] = ()
+    equivalent_control: str | None = None
+    fallback_components: tuple[str, ...] = ()
     native_memory_types: tuple[str, ...] | None = None
     native_ingest_modes: tuple[str, ...] | None = None
     native_query_modes: tuple[str, ...] | None = None
@@ -127,19 +106,19 @@ class AdapterTraits:
     native_mutations: Mapping[str, Operation] | None = None
 
     def __post_init__(self) -> None:
-        if self.same_as is not None and self.kind != "control":
+        if self.equivalent_control is not None and self.kind != "control":
             raise InputError(
-                "AdapterTraits.same_as: what is the same as a control is one; declare kind='control'"
+                "AdapterTraits.equivalent_control: what is the same as a control is one; declare kind='control'"
             )
         if self.bulk_size is not None and self.bulk_size < 1:
             raise InputError("AdapterTraits.bulk_size: give 1 or more, or None for all events at once")
 
 
-def label_of(name: str, same_as: str | None, stand_ins: Sequence[str]) -> str:
+def label_of(name: str, equivalent_control: str | None, fallback_components: Sequence[str]) -> str:
     """A provider's name, and in parentheses what the name alone would hide; wherever a figure of it is shown."""
     hidden = [
-        *([f"control, the same as {same_as}"] if same_as else []),
-        *([", ".join(stand_ins)] if stand_ins else []),
+        *([f"control, the same as {equivalent_control}"] if equivalent_control else []),
+        *([", ".join(fallback_components)] if fallback_components else []),
     ]
     return f"{name} ({'; '.join(hidden)})" if hidden else name
 
@@ -311,10 +290,10 @@ class SupportsModelProbe(Protocol):
 
 
 @runtime_checkable
-class SupportsTrialScopes(Protocol):
+class SupportsProbeScopes(Protocol):
     """Not a capability for hosts: where only listed scopes can be set up, makes room for the doctor's."""
 
-    def place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+    def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
         """Let synthetic scopes be set up, apart from each other as listed ones are; how many, from the first on."""
         ...
 

@@ -1,7 +1,8 @@
 """A native call's place among others, as both sides know it: the slot that admits it, and the adapter's own queues.
 
 The slot cannot see whether a call that was given up had begun, or still waited for a turn inside the adapter. What
-waits for one says so by :func:`queued`; what merely sleeps gives its place to others meanwhile by :func:`pause`.
+waits for one says so by :func:`awaiting_turn`; what merely sleeps gives its place to others meanwhile by
+:func:`yield_turn`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 import anyio
-
-__all__ = ["Admission", "pause", "queued"]
 
 T = TypeVar("T")
 _current: ContextVar[Admission | None] = ContextVar("memslot_admission", default=None)
@@ -57,7 +56,7 @@ class Admission:
         """Something of the call was given up before its turn."""
         self._dropped = True
 
-    def outlasts(self, ended: anyio.Event) -> None:
+    def track_completion(self, ended: anyio.Event) -> None:
         """Part of the call goes on until ``ended``, also where the call is given up."""
         self._ends.append(ended)
 
@@ -98,7 +97,7 @@ class Admission:
 
 
 @contextmanager
-def queued(*, last: bool = True) -> Iterator[None]:
+def awaiting_turn(*, last: bool = True) -> Iterator[None]:
     """Around a wait for a turn inside an adapter: a call given up in here was not sent.
 
     Args:
@@ -114,7 +113,7 @@ def queued(*, last: bool = True) -> Iterator[None]:
         admission.begin()
 
 
-async def pause(seconds: float) -> None:
+async def yield_turn(seconds: float) -> None:
     """Sleep between two looks; where ``max_concurrency`` is limited, others have the call's place meanwhile."""
     admission = Admission.current()
     held = admission.leave()

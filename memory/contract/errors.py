@@ -33,30 +33,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-__all__ = [
-    "BackendAuthError",
-    "BackendError",
-    "BackendProtocolError",
-    "BackendRateLimited",
-    "BackendRejected",
-    "BackendTimeout",
-    "BackendUnavailable",
-    "CapabilityNotSupported",
-    "ConfigError",
-    "InputError",
-    "IsolationError",
-    "JournalError",
-    "LifecycleError",
-    "MemslotError",
-    "PluginError",
-    "PluginLoadError",
-    "PluginNotFound",
-    "ReadOnlyError",
-    "ScopeError",
-    "StoreError",
-    "normalise_error",
-]
-
 
 class MemslotError(Exception):
     """Base of every error raised by memslot.

@@ -10,8 +10,6 @@ from pydantic import AfterValidator, Field, model_validator
 from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text
 from memory.contract.scope import MemoryScope
 
-__all__ = ["MemoryEvent", "Message", "Role", "cs_fields"]
-
 Role = Literal["user", "assistant", "system", "developer", "tool"]
 
 

@@ -17,16 +17,6 @@ from memory.contract.receipts import ContextEntry
 from memory.contract.requests import ContextBudget
 from memory.contract.tokens import TokenCounter
 
-__all__ = [
-    "clean_text",
-    "fit_entries",
-    "render_entry",
-    "section_overhead",
-    "strip_context",
-    "without_controls",
-    "wrap_section",
-]
-
 # Possessive, so that a run of blanks is read once: a pattern that gives back what it took is quadratic here.
 _BLANKS = r"[\s\u200b-\u200f\u2060\ufeff]*+"
 _TAG = re.compile(rf"<{_BLANKS}(/?+){_BLANKS}memory-context\b([^<>]{{0,1000}}+)>", re.I)

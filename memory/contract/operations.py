@@ -12,8 +12,6 @@ from pydantic import AfterValidator, ConfigDict, ValidationError, create_model
 
 from memory.contract._model import first_problem
 
-__all__ = ["NotBlank", "Operation"]
-
 
 def _not_blank(value: str) -> str:
     if not value.strip():

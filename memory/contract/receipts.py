@@ -17,26 +17,6 @@ from memory.contract.errors import BackendProtocolError, MemslotError
 from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
 
-__all__ = [
-    "BackendHealth",
-    "BackendReadiness",
-    "ConditionKind",
-    "ConsistencyModel",
-    "ContextEntry",
-    "CsFiltering",
-    "PetObservability",
-    "FeedbackReceipt",
-    "ModeReceipt",
-    "NativeMutationReceipt",
-    "NativeQueryResult",
-    "ProvenanceResult",
-    "ResetReceipt",
-    "RetrieveResult",
-    "Trace",
-    "WriteReceipt",
-    "WriteStatus",
-]
-
 ConditionKind = Literal["architecture", "control"]
 ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
 CsFiltering = Literal["hard", "soft", "none"]
@@ -261,7 +241,8 @@ class BackendHealth(_Answer):
         latency_ms: of the probe.
         consistency_model, native_memory_types, native_ingest_modes, native_query_modes: as in
             :class:`AdapterTraits`.
-        condition_kind, cs_filtering, pet_observability, same_as, stand_ins: as there; the slot fills them in.
+        condition_kind, cs_filtering, pet_observability, equivalent_control, fallback_components: as there; the slot
+            fills them in.
         versions: of the SDK and the server, as far as they tell.
         details: what else the adapter says; ``slot`` holds what the slot counts.
         warnings: one sentence each, with what to do.
@@ -274,8 +255,8 @@ class BackendHealth(_Answer):
     cs_filtering: CsFiltering = "none"
     pet_observability: PetObservability | None = None
     condition_kind: ConditionKind | None = None
-    same_as: str | None = None
-    stand_ins: tuple[str, ...] = ()
+    equivalent_control: str | None = None
+    fallback_components: tuple[str, ...] = ()
     native_memory_types: tuple[str, ...] | None = None
     native_ingest_modes: tuple[str, ...] | None = None
     native_query_modes: tuple[str, ...] | None = None

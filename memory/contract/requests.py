@@ -11,17 +11,6 @@ from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text, 
 from memory.contract.events import cs_fields
 from memory.contract.scope import MemoryScope
 
-__all__ = [
-    "CROSS_CONTEXT",
-    "AdapterMode",
-    "ContextBudget",
-    "MemoryFeedback",
-    "NativeMutationRequest",
-    "NativeQueryRequest",
-    "ProvenanceRequest",
-    "RetrieveRequest",
-]
-
 CROSS_CONTEXT = "cross_context"
 """The reserved filter by which a probe says that it searches across CS contexts on purpose (spec 5.2)."""
 

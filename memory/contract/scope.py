@@ -20,8 +20,6 @@ from pydantic import model_validator
 from memory.contract._model import Frozen, Id
 from memory.contract.errors import ScopeError
 
-__all__ = ["ISOLATING_FIELDS", "IdAlphabet", "MemoryScope", "NativeId", "ScopeEncoder"]
-
 ISOLATING_FIELDS = ("run_id", "persona_id", "backend_namespace", "agent_id")
 
 NativeId = str

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["CallableTokenCounter", "TokenCounter", "Utf8TokenCounter"]
-
 
 @runtime_checkable
 class TokenCounter(Protocol):

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
-__all__ = ["LlmUse", "count_llm_call"]
-
 _current: ContextVar[LlmUse | None] = ContextVar("memslot_llm_use", default=None)
 _lock = Lock()
 T = TypeVar("T")

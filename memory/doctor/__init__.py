@@ -4,19 +4,3 @@ Everything is tried on two synthetic scopes through the slot, as a host would; w
 (``committed``, ``ready``, ``verified``) is looked at again by reading. What could not be seen is ``pending``, never
 green. What knows one backend, prints, or keeps results does not enter this room.
 """
-
-from memory.doctor.checks import CheckFailed
-from memory.doctor.report import CHECKS, CheckResult, CheckStatus, DoctorReport, Waiting
-from memory.doctor.runner import run_doctor
-from memory.doctor.waiting import Patience
-
-__all__ = [
-    "CHECKS",
-    "CheckFailed",
-    "CheckResult",
-    "CheckStatus",
-    "DoctorReport",
-    "Patience",
-    "Waiting",
-    "run_doctor",
-]

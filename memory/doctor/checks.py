@@ -17,10 +17,8 @@ from memory.doctor.report import CheckStatus
 from memory.doctor.trial import Trial, new_word, request, shows
 from memory.doctor.waiting import Patience
 from memory.plugins.hookspecs import PluginInfo
-from memory.slot.probing import missing_of, place_trials, probe_models
+from memory.slot.probing import allocate_probe_scopes, missing_of, probe_models
 from memory.slot.slot import MemorySlot
-
-__all__ = ["CheckFailed", "Outcome", "SlotChecks"]
 
 Outcome = tuple[CheckStatus, str]
 
@@ -60,7 +58,7 @@ class SlotChecks:
         self._patience = patience
         self._ready_timeout_s = ready_timeout_s
         trials = Trial.pair()
-        self._trials = trials[: max(1, place_trials(slot, [trial.scope for trial in trials]))]
+        self._trials = trials[: max(1, allocate_probe_scopes(slot, [trial.scope for trial in trials]))]
         self._readiness: BackendReadiness | None = None
         self._closed = False
 
@@ -225,15 +223,17 @@ class SlotChecks:
         ends = anyio.current_time() + self._slot.deadlines.reset_s
         for trial in ours:
             # Where no worker clears the first, the second is not waited for as long again.
-            patience_s = max(_LEAST_RESET_S, ends - anyio.current_time())
-            with anyio.move_on_after(patience_s):
+            timeout_s = max(_LEAST_RESET_S, ends - anyio.current_time())
+            with anyio.move_on_after(timeout_s):
                 try:
-                    left.update(await self._reset(trial, patience_s))
+                    left.update(await self._reset(trial, timeout_s))
                 except MemslotError as error:
                     problems.append(error)
             if trial.set_up:
                 trial.set_up = False
-                problems.append(CheckFailed(f"{trial.name} was not cleared in {patience_s:.0f} s", _BY_HAND))
+                problems.append(
+                    CheckFailed(f"{trial.name} was not cleared in {timeout_s:.0f} s", _BY_HAND)
+                )
         if problems:
             raise problems[0]
         stays = f"; stays: {', '.join(sorted(left))}" if left else ""
@@ -304,13 +304,13 @@ class SlotChecks:
             with self._patience.waiting_for("what was written to be found", self._ready_timeout_s):
                 await anyio.sleep(_POLL_S)
 
-    async def _reset(self, trial: Trial, patience_s: float) -> tuple[str, ...]:
+    async def _reset(self, trial: Trial, timeout_s: float) -> tuple[str, ...]:
         """Reset one persona, and look at all of them; what the backend cannot clear.
 
         Raises:
             CheckFailed: it is not empty, or another one is.
         """
-        with self._patience.waiting_for("a reset", patience_s):
+        with self._patience.waiting_for("a reset", timeout_s):
             try:
                 receipt = await self._slot.reset_scope(trial.scope)
             except BackendTimeout as error:

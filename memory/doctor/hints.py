@@ -22,8 +22,6 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.redaction import HIDDEN
 
-__all__ = ["LEAK", "Hints", "explained", "hides_us", "unreached"]
-
 LEAK = "do not use this configuration: memory would leak between users"
 
 _REACHED = "it was reached and failed: the backend's own log says why"

@@ -6,8 +6,6 @@ from typing import Literal
 
 from memory.contract._model import Frozen
 
-__all__ = ["CHECKS", "CheckResult", "CheckStatus", "DoctorReport", "Waiting"]
-
 CHECKS = (
     "config",
     "plugin",

@@ -19,8 +19,6 @@ from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 
-__all__ = ["run_doctor"]
-
 _NEEDS = {
     "plugin": "config",
     "health": "plugin",
@@ -172,7 +170,10 @@ class _Doctor:
         known = self._given.config_hash(self._given.parse_options(info.options))
         slot = build_slot(self._config, registry=self._registry, data_dir=self._data_dir)
         traits = slot.traits
-        self._kind, self._label = traits.kind, label_of(info.name, traits.same_as, traits.stand_ins)
+        self._kind, self._label = (
+            traits.kind,
+            label_of(info.name, traits.equivalent_control, traits.fallback_components),
+        )
         self._checks = SlotChecks(slot, info, self._hints, self.patience, self._ready_timeout_s)
         return "passed", f"{self._label}: {info.summary}; configuration hash {known[:12]}"
 

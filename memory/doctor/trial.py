@@ -13,8 +13,6 @@ from memory.contract.receipts import RetrieveResult
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 
-__all__ = ["Trial", "new_word", "request", "shows"]
-
 _SESSION = "doctor"
 
 

@@ -10,8 +10,6 @@ import anyio
 
 from memory.doctor.report import Waiting
 
-__all__ = ["Patience"]
-
 _FIRST_NOTICE_S = 2.0
 _NEXT_NOTICE_S = 5.0
 

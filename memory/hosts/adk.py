@@ -12,12 +12,8 @@ from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
 
-from memory.contract.events import Message
-from memory.contract.scope import MemoryScope
-from memory.runtime.policy import TurnMemory
-from memory.slot.turns import event_of
-
-__all__ = ["RecordingPlugin", "SlotMemoryService"]
+from memory import MemoryScope, Message
+from memory.runtime import TurnMemory, event_of
 
 
 class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]

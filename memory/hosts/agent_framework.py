@@ -8,11 +8,8 @@ from typing import Any
 
 from agent_framework import ContextProvider
 
-from memory.contract.events import Message
-from memory.contract.scope import MemoryScope
-from memory.runtime.policy import TurnMemory
-
-__all__ = ["SlotContextProvider"]
+from memory import MemoryScope, Message
+from memory.runtime import TurnMemory
 
 
 class SlotContextProvider(ContextProvider):  # type: ignore[misc]

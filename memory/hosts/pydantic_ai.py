@@ -8,10 +8,8 @@ from typing import Any
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from memory.contract.scope import MemoryScope
-from memory.runtime.policy import TurnMemory
-
-__all__ = ["MemoryCapability"]
+from memory import MemoryScope
+from memory.runtime import TurnMemory
 
 
 @dataclass

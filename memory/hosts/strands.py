@@ -9,13 +9,8 @@ from typing import Any
 from strands.memory.extraction.triggers import InvocationTrigger
 from strands.memory.types import MemoryEntry, MemoryStore
 
-from memory.contract.events import Message
-from memory.contract.requests import ContextBudget
-from memory.contract.scope import MemoryScope
-from memory.runtime.policy import TurnMemory
-from memory.slot.turns import event_of
-
-__all__ = ["SlotStore"]
+from memory import ContextBudget, MemoryScope, Message
+from memory.runtime import TurnMemory, event_of
 
 
 class SlotStore(MemoryStore):  # type: ignore[misc]

@@ -13,8 +13,6 @@ from memory.contract.errors import MemslotError
 from memory.plugins.variables import Problems
 from memory.plugins.yaml import Lines
 
-__all__ = ["nearest", "parse_block"]
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 

@@ -18,8 +18,6 @@ from memory.contract.errors import PluginLoadError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["GROUP", "command_names", "load_command"]
-
 GROUP = "memslot.commands"
 
 

@@ -28,7 +28,7 @@ from memory.plugins.redaction import (
     Redaction,
     Scrubber,
     data_paths,
-    rebased,
+    resolve_paths,
     slow_hash,
     texts_in,
 )
@@ -36,8 +36,6 @@ from memory.plugins.variables import SECTIONS, Problems, Resolver
 from memory.plugins.yaml import Lines, load_yaml
 from memory.slot.journal import Durability
 from memory.slot.rules import Deadlines
-
-__all__ = ["MemorySettings", "MemslotConfig", "load_config", "load_token_counter", "parse_block"]
 
 # Told by the provider already, or without effect on any answer.
 _NOT_HASHED = ("backend", "condition", "journal")
@@ -138,12 +136,12 @@ class MemslotConfig:
     @property
     def data_dir(self) -> Path:
         """``memory.data_dir``, relative to the file."""
-        return rebased(self.memory.data_dir, self.base)
+        return resolve_paths(self.memory.data_dir, self.base)
 
     @property
     def journal(self) -> JournalSettings | None:
         """``memory.journal``, its path relative to the file."""
-        return rebased(self.memory.journal, self.base)
+        return resolve_paths(self.memory.journal, self.base)
 
     def section(self, name: Literal["agent", "serve"], model: type[ModelT]) -> ModelT:
         """A block that only some commands read: its variables need not be set for the others. Absent, its defaults.
@@ -153,11 +151,11 @@ class MemslotConfig:
         """
         content = self.resolver.fill(self.sections.get(name) or {}, (name,))
         parsed = parse_block(model, content, name, source=self.problem.source, lines=self.problem.lines)
-        return rebased(parsed, self.base)
+        return resolve_paths(parsed, self.base)
 
     def place(self, options: BaseModel) -> str:
         """Where embedded stores of this configuration lie, which its hash leaves out."""
-        paths = [self.data_dir, *data_paths(rebased(options, self.base))]
+        paths = [self.data_dir, *data_paths(resolve_paths(options, self.base))]
         return "|".join(path.absolute().as_posix() for path in paths)
 
     def parse_options(self, model: type[ModelT]) -> ModelT:

@@ -18,18 +18,6 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "STYLES",
-    "AsJson",
-    "Report",
-    "complain",
-    "print_json",
-    "print_table",
-    "progress",
-    "say",
-    "usage_line",
-]
-
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 """The option ``--json`` of every command that prints a result."""
 

@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, SecretStr
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import Public
 
-__all__ = ["LEXICAL_OR_BLOCK", "ModelEndpoint"]
-
 
 class ModelEndpoint(PluginOptions):
     """Where a model is asked.

@@ -21,17 +21,6 @@ from memory.contract.receipts import ConditionKind, ConsistencyModel, PetObserva
 from memory.contract.scope import IdAlphabet
 from memory.contract.tokens import TokenCounter, Utf8TokenCounter
 
-__all__ = [
-    "AdapterSettings",
-    "BareLibrary",
-    "PluginInfo",
-    "PluginOptions",
-    "hookimpl",
-    "memslot_bare",
-    "memslot_create",
-    "memslot_describe",
-]
-
 PROJECT = "memslot"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -61,12 +50,12 @@ class PluginOptions(BaseModel):
         return {}
 
     @property
-    def same_as(self) -> str | None:
+    def equivalent_control(self) -> str | None:
         """The control that these options make of the plugin, as its adapter's traits declare it."""
         return None
 
     @property
-    def stand_ins(self) -> tuple[str, ...]:
+    def fallback_components(self) -> tuple[str, ...]:
         """What works where the plugin is known for a model, as its adapter's traits declare it."""
         return ()
 

@@ -9,8 +9,6 @@ from importlib import metadata
 from importlib.metadata import EntryPoints
 from os import stat
 
-__all__ = ["entry_points", "packages_distributions"]
-
 _State = tuple[tuple[str, int | None], ...]
 
 

@@ -19,8 +19,6 @@ from memory.slot.tracing import TraceSink
 if TYPE_CHECKING:
     from memory.slot.sync import SyncMemory
 
-__all__ = ["build_slot", "open_memory_sync", "open_journal", "open_memory"]
-
 
 def build_slot(
     config: str | Path | Mapping[str, Any] | MemslotConfig,

@@ -34,21 +34,6 @@ from pydantic_core import to_jsonable_python
 from memory.contract.scope import MemoryScope
 from memory.plugins.hookspecs import PluginOptions
 
-__all__ = [
-    "HIDDEN",
-    "DataPath",
-    "InputFile",
-    "Private",
-    "Public",
-    "Redaction",
-    "Scrubber",
-    "data_paths",
-    "is_credential",
-    "rebased",
-    "slow_hash",
-    "texts_in",
-]
-
 HIDDEN = "***"
 """What stands in place of a value that is not shown."""
 
@@ -108,19 +93,21 @@ def _stretched(digest: bytes, salt: bytes) -> str:
     return hashlib.pbkdf2_hmac("sha256", digest, salt, _ROUNDS).hex()
 
 
-def rebased(value: T, base: Path) -> T:
+def resolve_paths(value: T, base: Path) -> T:
     """``value`` (options, or a part of them) with every relative path in it below ``base``."""
     new: Any = value
     if isinstance(value, PurePath):
         new = base / Path(value).expanduser()
     elif isinstance(value, BaseModel):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
-        changed = {name: moved for name, one in fields.items() if (moved := rebased(one, base)) is not one}
+        changed = {
+            name: moved for name, one in fields.items() if (moved := resolve_paths(one, base)) is not one
+        }
         new = value.model_copy(update=changed) if changed else value
     elif isinstance(value, dict):
-        new = {key: rebased(one, base) for key, one in value.items()}
+        new = {key: resolve_paths(one, base) for key, one in value.items()}
     elif type(value) in (list, tuple):
-        new = type(value)(rebased(one, base) for one in value)  # type: ignore[attr-defined, call-arg]
+        new = type(value)(resolve_paths(one, base) for one in value)  # type: ignore[attr-defined, call-arg]
     return new  # type: ignore[no-any-return]
 
 

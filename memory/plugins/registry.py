@@ -33,9 +33,7 @@ from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo
 from memory.plugins.installed import entry_points
-from memory.plugins.redaction import rebased
-
-__all__ = ["GROUPS", "MemoryAdapterRegistry", "PluginRow"]
+from memory.plugins.redaction import resolve_paths
 
 GROUPS: Mapping[ConditionKind, str] = {"architecture": "memslot.backends", "control": "memslot.conditions"}
 _KINDS: tuple[ConditionKind, ...] = ("architecture", "control")
@@ -155,7 +153,7 @@ class MemoryAdapterRegistry:
         manager, info = self._selected(config)
         host = _Host(config, token_counter or config.token_counter(), data_dir or config.data_dir)
         _require_sdk(info)
-        options = rebased(config.parse_options(info.options), config.base)
+        options = resolve_paths(config.parse_options(info.options), config.base)
         return self._build(manager, info, options, host, config.where, host.data_dir)
 
     def _build(
@@ -174,7 +172,7 @@ class MemoryAdapterRegistry:
             manager, other = self._find(name, _KINDS, f"{problem.place(tuple(block.split('.')))}: ")
             _require_sdk(other)
             parsed = parse_block(other.options, options, block, source=problem.source, lines=problem.lines)
-            moved = rebased(parsed, host.config.base)
+            moved = resolve_paths(parsed, host.config.base)
             return self._build(manager, other, moved, host, block, data_dir or settings.data_dir)
 
         settings = AdapterSettings(

@@ -14,8 +14,6 @@ from memory.contract.errors import ConfigError
 from memory.plugins.redaction import is_credential
 from memory.plugins.yaml import Lines, shown
 
-__all__ = ["SECTIONS", "Problems", "Resolver"]
-
 SECTIONS = ("memory", "run", "agent", "serve")
 """What a configuration may hold."""
 

@@ -10,9 +10,6 @@ import yaml
 
 from memory.contract.errors import ConfigError
 
-__all__ = ["Lines", "load_yaml", "shown"]
-
-
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 100_000
 _DEEPEST = 64

@@ -1,12 +1,142 @@
-"""The agent's side of the slot: what a session needs beside a memory, and how a memory moves.
+"""A session or a server around a slot: for whoever builds a host.
 
-- :mod:`memory.runtime.policy`: how a host lives with a memory that may be slow or down; every host builds on it.
-- :mod:`memory.runtime.provider` and :mod:`memory.runtime.providers`: language models.
-- :mod:`memory.runtime.loop`, :mod:`.channel`, :mod:`.tools`: an agent's session.
-- :mod:`memory.runtime.conversations`: many of them, by HTTP.
-- :mod:`memory.runtime.items`: single memories, for tools and servers.
-- :mod:`memory.runtime.signet`: Signet's runtime contract: adapter, client, server.
-- :mod:`memory.runtime.replay`: a journal's events, written into another backend.
+- :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: how a host lives with a memory that may be slow or
+  down.
+- :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
+- :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
+- :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
+  runtime contract.
 
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
+Names load on first use.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memory.contract._late import by_name as _by_name
+from memory.contract._late import loader as _loader
+
+if TYPE_CHECKING:
+    from memory.runtime._channel import (
+        AgentOutput,
+        Attachment,
+        Channel,
+        ChannelClosed,
+        CommandLine,
+        HttpChannel,
+        UserTurn,
+    )
+    from memory.runtime._conversations import Conversations
+    from memory.runtime._items import Item, MemoryItems
+    from memory.runtime._loop import AgentSession, Checkpoint, SessionSettings, TurnReport, run_session
+    from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
+    from memory.runtime._provider import (
+        CompletionChunk,
+        CompletionOptions,
+        CompletionResult,
+        Provider,
+        StopReason,
+        ToolCall,
+        ToolDefinition,
+        Usage,
+    )
+    from memory.runtime._signals import end_at_signals
+    from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
+    from memory.runtime.providers import ProviderPlugin, create_provider
+    from memory.runtime.signet.adapter import RuntimeAdapter, create_adapter
+    from memory.runtime.signet.client import AdapterClient
+    from memory.runtime.signet.server import RuntimeAdapterServer
+    from memory.runtime.signet.types import (
+        CompactionCompleteParams,
+        CompactionResult,
+        PreCompactionParams,
+        PreCompactionResult,
+        PromptSubmitParams,
+        PromptSubmitResult,
+        SessionEndParams,
+        SessionEndResult,
+        SessionStartParams,
+        SessionStartResult,
+    )
+    from memory.slot.turns import event_of
+
+__all__ = [
+    "AdapterClient",
+    "AgentOutput",
+    "AgentSession",
+    "Attachment",
+    "Channel",
+    "ChannelClosed",
+    "Checkpoint",
+    "CommandLine",
+    "CompactionCompleteParams",
+    "CompactionResult",
+    "CompletionChunk",
+    "CompletionOptions",
+    "CompletionResult",
+    "Conversations",
+    "HttpChannel",
+    "Item",
+    "MemoryItems",
+    "PreCompactionParams",
+    "PreCompactionResult",
+    "PromptSubmitParams",
+    "PromptSubmitResult",
+    "Provider",
+    "ProviderPlugin",
+    "Recall",
+    "RuntimeAdapter",
+    "RuntimeAdapterServer",
+    "SessionEndParams",
+    "SessionEndResult",
+    "SessionSettings",
+    "SessionStartParams",
+    "SessionStartResult",
+    "StopReason",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolRegistry",
+    "ToolResult",
+    "TurnMemory",
+    "TurnPolicy",
+    "TurnReport",
+    "Usage",
+    "UserTurn",
+    "create_adapter",
+    "create_provider",
+    "end_at_signals",
+    "event_of",
+    "memory_tools",
+    "run_session",
+]
+
+_LATE = _by_name(
+    {
+        "runtime._policy": "Recall TurnMemory TurnPolicy",
+        "runtime._channel": "AgentOutput Attachment Channel ChannelClosed CommandLine HttpChannel UserTurn",
+        "runtime._conversations": "Conversations",
+        "runtime._items": "Item MemoryItems",
+        "runtime._loop": "AgentSession Checkpoint SessionSettings TurnReport run_session",
+        "runtime._provider": "CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall "
+        "ToolDefinition Usage",
+        "runtime._signals": "end_at_signals",
+        "runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
+        "runtime.providers": "ProviderPlugin create_provider",
+        "runtime.signet.adapter": "RuntimeAdapter create_adapter",
+        "runtime.signet.client": "AdapterClient",
+        "runtime.signet.server": "RuntimeAdapterServer",
+        "runtime.signet.types": "CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult "
+        "PromptSubmitParams PromptSubmitResult SessionEndParams SessionEndResult SessionStartParams "
+        "SessionStartResult",
+        "slot.turns": "event_of",
+    }
+)
+__getattr__ = _loader(globals(), _LATE)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

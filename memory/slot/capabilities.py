@@ -42,8 +42,6 @@ from memory.slot.delivery import Delivery
 from memory.slot.rules import Rules, Span
 from memory.slot.stripping import without_recalled_context
 
-__all__ = ["guard"]
-
 T = TypeVar("T")
 
 
@@ -194,7 +192,7 @@ class _Readiness(_View):
                     timeout_s + 1.0,
                     lambda: self._adapter.wait_until_ready(scope, left_s()),
                     BackendReadiness,
-                    patience_s=left_s(),
+                    queue_timeout_s=left_s(),
                 )
             except BackendTimeout:
                 answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")

@@ -18,8 +18,6 @@ from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.rules import Rules, Span
 
-__all__ = ["Delivery", "ambiguous"]
-
 _RETRY_PAUSE_S = 0.2
 Consistency = Literal["committed", "queued", "pending"]
 
@@ -44,7 +42,7 @@ class Delivery:
         """Events kept and not delivered yet; always 0 without a journal."""
         return 0
 
-    def queued(self, scope: MemoryScope) -> int:
+    def awaiting_turn(self, scope: MemoryScope) -> int:
         """How many writes of a scope the backend has only queued so far."""
         return self._queued.get(scope, 0)
 
@@ -59,7 +57,7 @@ class Delivery:
             return "pending"
         return told or ("pending" if self.queued(scope) > self._settled.get(scope, 0) else None)
 
-    async def deliver(self, scope: MemoryScope, patience_s: float | None = None) -> None:
+    async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> None:
         """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing."""
 
     async def reset(

@@ -26,8 +26,6 @@ from memory.slot.delivery import Delivery, ambiguous
 from memory.slot.journal import Journal, JournalEntry
 from memory.slot.rules import Rules, Span
 
-__all__ = ["DurableDelivery"]
-
 _PAGE = 100
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 _MOST_UNANSWERED = 5
@@ -62,13 +60,13 @@ class DurableDelivery(Delivery):
         What waits is withheld before the backend is asked, and for good unless it surely reset nothing: whoever
         dies over it, or gets no answer, must not deliver to a memory that was cleared.
         """
-        withheld = await self.journal.withhold(scope)
+        withheld = await self.journal.suspend(scope)
         try:
             receipt = await super().reset(span, scope, native)
         except BaseException as error:
             if not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error)):
                 with anyio.CancelScope(shield=True):
-                    await self.journal.give_back(scope, withheld)
+                    await self.journal.restore(scope, withheld)
             raise
         if not await self.journal.reset(scope):
             return receipt
@@ -145,11 +143,11 @@ class DurableDelivery(Delivery):
             return entry.receipt
         return _kept(event_id, held or "it waits for its turn")
 
-    async def deliver(self, scope: MemoryScope, patience_s: float | None = None) -> None:
+    async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> None:
         """Deliver what waits for a scope, in its place in the order of writes; still down is no error here."""
 
         async def perform() -> list[WriteReceipt]:
-            await self.catch_up(span, scope, patience_s=patience_s)
+            await self.catch_up(span, scope, queue_timeout_s=queue_timeout_s)
             return []
 
         if self.waiting(scope):
@@ -162,7 +160,7 @@ class DurableDelivery(Delivery):
         scope: MemoryScope,
         but: Set[str] = frozenset(),
         *,
-        patience_s: float | None = None,
+        queue_timeout_s: float | None = None,
     ) -> str | None:
         """Deliver what waits for a scope, oldest first; the caller holds the scope's place in the order of writes.
 
@@ -170,7 +168,7 @@ class DurableDelivery(Delivery):
             span: of the call that it is done for.
             scope: whose events.
             but: ids of events the caller sends itself, next.
-            patience_s: how long to begin further ones, in seconds; by default as long as a write may take.
+            queue_timeout_s: how long to begin further ones, in seconds; by default as long as a write may take.
 
         Returns:
             None where nothing older waits any more, else why it still does.
@@ -180,7 +178,9 @@ class DurableDelivery(Delivery):
         until, _ = self._pauses.get(scope, (0.0, 0.0))
         if time.monotonic() < until:
             return "older events wait for the backend"
-        ends = time.monotonic() + (self._rules.deadlines.write_s if patience_s is None else patience_s)
+        ends = time.monotonic() + (
+            self._rules.deadlines.write_s if queue_timeout_s is None else queue_timeout_s
+        )
         while True:
             page = [
                 entry

@@ -10,8 +10,6 @@ from memory.contract.adapter import FILTER_OPERATORS
 from memory.contract.errors import CapabilityNotSupported, InputError, ScopeError
 from memory.contract.requests import CROSS_CONTEXT, RetrieveRequest
 
-__all__ = ["check_filters"]
-
 # Every name by which one of the supported backends addresses a scope.
 _SCOPE_KEYS = frozenset(
     {

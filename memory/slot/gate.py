@@ -11,8 +11,6 @@ from memory.contract.adapter import AdapterTraits
 from memory.contract.errors import BackendTimeout
 from memory.contract.scope import MemoryScope
 
-__all__ = ["InFlight", "Lanes", "ModeGate"]
-
 
 class InFlight:
     """Counts what is under way, and waits until nothing is."""
@@ -82,27 +80,27 @@ class ModeGate:
                 yield not period.read_only
 
     @asynccontextmanager
-    async def switching(self, read_only: bool, patience_s: float) -> AsyncIterator[int]:
+    async def switching(self, read_only: bool, queue_timeout_s: float) -> AsyncIterator[int]:
         """Drain, run the body, then flip; yields how many writes were waited for.
 
         Towards read-only the flip happens even if the body fails: the safe side of a half-made switch. Given up
         while still draining, nothing has changed.
 
         Raises:
-            BackendTimeout: writes were still under way after ``patience_s`` seconds.
+            BackendTimeout: writes were still under way after ``queue_timeout_s`` seconds.
         """
         async with self._switching:
             waited_for = self.in_flight
             last, self._period = self._period, _Period()
             self._earlier.append(last)
             try:
-                with anyio.move_on_after(patience_s) as limit:
+                with anyio.move_on_after(queue_timeout_s) as limit:
                     for period in self._earlier:
                         await period.writes.ended()
                 if limit.cancelled_caught:
                     left = sum(period.writes.count for period in self._earlier)
                     raise BackendTimeout(
-                        f"{left} writes are still under way after {patience_s:g} s; the mode is as before",
+                        f"{left} writes are still under way after {queue_timeout_s:g} s; the mode is as before",
                         sent=False,
                     )
                 self.read_only = self.read_only or read_only

@@ -15,8 +15,6 @@ from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
 from memory.slot.sqlite_file import Layout, SqliteFile, scope_key
 
-__all__ = ["HOST_FILE", "HostStore", "reset_host_file"]
-
 T = TypeVar("T")
 Row = tuple[str, Mapping[str, Any]]
 

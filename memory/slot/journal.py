@@ -24,8 +24,6 @@ from memory.contract.scope import MemoryScope
 from memory.slot.journal_file import COLUMNS, JournalEntry, JournalFile, JournalStatus, entry_of
 from memory.slot.sqlite_file import Durability, scope_key
 
-__all__ = ["Durability", "Journal", "JournalEntry", "JournalStatus"]
-
 _SHARING = threading.Lock()
 _SHARED: dict[Path, Journal] = {}
 _OPEN = "status IN ('waiting', 'unknown')"
@@ -131,8 +129,8 @@ class Journal:
         found = await self._file.run(lambda: self._read(_THIS, (scope_key(scope), event_id)))
         return found[0] if found else None
 
-    async def withhold(self, scope: MemoryScope) -> list[tuple[str, int]]:
-        """Before a scope is reset: what waits for it is delivered no more. Returns what :meth:`give_back` takes."""
+    async def suspend(self, scope: MemoryScope) -> list[tuple[str, int]]:
+        """Before a scope is reset: what waits for it is delivered no more. Returns what :meth:`restore` takes."""
         key = scope_key(scope)
 
         def mark() -> list[tuple[str, int]]:
@@ -145,7 +143,7 @@ class Journal:
 
         return await self._file.run(mark) if self.backlog(scope) else []
 
-    async def give_back(self, scope: MemoryScope, withheld: Sequence[tuple[str, int]]) -> None:
+    async def restore(self, scope: MemoryScope, withheld: Sequence[tuple[str, int]]) -> None:
         """The scope was not reset: what was withheld waits on."""
 
         def mark() -> None:

@@ -16,8 +16,6 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.slot.sqlite_file import Durability, Layout, SqliteFile
 
-__all__ = ["COLUMNS", "JournalEntry", "JournalFile", "JournalStatus", "entry_of"]
-
 T = TypeVar("T")
 
 JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "rejected", "reset"]

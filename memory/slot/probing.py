@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from memory.contract.adapter import SupportsModelProbe, SupportsTrialScopes, missing_methods
+from memory.contract.adapter import SupportsModelProbe, SupportsProbeScopes, missing_methods
 from memory.contract.errors import MemslotError
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
-
-__all__ = ["missing_of", "place_trials", "probe_models"]
 
 
 def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -17,10 +15,10 @@ def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str
     return missing_methods(slot._rules.adapter, declared)
 
 
-def place_trials(slot: MemorySlot, scopes: Sequence[MemoryScope]) -> int:
+def allocate_probe_scopes(slot: MemorySlot, scopes: Sequence[MemoryScope]) -> int:
     """How many of these synthetic scopes, from the first on, can be set up."""
     adapter = slot._rules.adapter
-    return adapter.place_trials(scopes) if isinstance(adapter, SupportsTrialScopes) else len(scopes)
+    return adapter.allocate_probe_scopes(scopes) if isinstance(adapter, SupportsProbeScopes) else len(scopes)
 
 
 async def probe_models(slot: MemorySlot) -> dict[str, MemslotError | None] | None:

@@ -22,8 +22,6 @@ from memory.contract.receipts import ContextEntry, RetrieveResult, summarise_ent
 from memory.contract.requests import RetrieveRequest
 from memory.contract.tokens import TokenCounter
 
-__all__ = ["Rendering"]
-
 
 class Rendering:
     """Makes sections of what an adapter returned.

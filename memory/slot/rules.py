@@ -37,8 +37,6 @@ from memory.contract.usage import LlmUse
 from memory.slot.gate import InFlight, Lanes, ModeGate
 from memory.slot.tracing import TraceSink, log_trace
 
-__all__ = ["Deadlines", "Rules", "Span"]
-
 T = TypeVar("T")
 log = logging.getLogger("memslot.slot")
 
@@ -240,7 +238,7 @@ class Rules:
         answer: type[T] | None = None,
         *,
         operation: str | None = None,
-        patience_s: float = math.inf,
+        queue_timeout_s: float = math.inf,
     ) -> T:
         """One call of the adapter: in its turn, within its deadline, its errors mapped. The only way there.
 
@@ -250,7 +248,7 @@ class Rules:
             native: makes it.
             answer: the type it has to return, where that matters.
             operation: what to call it in errors; by default the span's.
-            patience_s: how long to wait for a place.
+            queue_timeout_s: how long to wait for a place.
 
         Raises:
             BackendError: what the adapter raised, mapped and chained; :class:`BackendTimeout` past the deadline.
@@ -259,10 +257,10 @@ class Rules:
         counts, operation = operation is None, operation or span.operation
         admission = Admission(self.lanes.limits(span.scope))
         if admission.limited:
-            with anyio.move_on_after(patience_s) as waiting:
+            with anyio.move_on_after(queue_timeout_s) as waiting:
                 await admission.enter()
             if waiting.cancelled_caught:
-                what = f"found no place among other calls within {patience_s:g} s"
+                what = f"found no place among other calls within {queue_timeout_s:g} s"
                 raise self._late(operation, what, sent=False)
         try:
             if self.released:

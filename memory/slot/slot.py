@@ -51,9 +51,7 @@ from memory.slot.rules import Deadlines, Rules, Span
 from memory.slot.stripping import without_recalled_context
 from memory.slot.tracing import TraceSink
 from memory.slot.turns import HostCalls
-from memory.slot.view import Occupancy, ScopedMemory
-
-__all__ = ["Deadlines", "MemorySlot"]
+from memory.slot.view import ScopedMemory, ScopeLeases
 
 T = TypeVar("T")
 
@@ -98,7 +96,7 @@ class MemorySlot(HostCalls):
         self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
         self._adapter = adapter
         self._rules = Rules(adapter, self.deadlines, trace_sink)
-        self.occupancy = Occupancy(self, idle_scopes)
+        self.leases = ScopeLeases(self, idle_scopes)
         self._delivery = DurableDelivery(self._rules, journal) if journal else Delivery(self._rules)
         self._rendering = Rendering(adapter, self.token_counter, neutral=neutral_sections)
 
@@ -313,7 +311,7 @@ class MemorySlot(HostCalls):
         with rules.span("health") as span:
             try:
                 health = await rules.call(
-                    span, within_s, self._adapter.health, BackendHealth, patience_s=within_s
+                    span, within_s, self._adapter.health, BackendHealth, queue_timeout_s=within_s
                 )
             except BackendError as error:
                 health = declared_health(
@@ -337,8 +335,8 @@ class MemorySlot(HostCalls):
                 "cs_filtering": rules.traits.cs_filtering,
                 "pet_observability": rules.traits.pet_observability,
                 "condition_kind": rules.traits.kind,
-                "same_as": rules.traits.same_as,
-                "stand_ins": rules.traits.stand_ins,
+                "equivalent_control": rules.traits.equivalent_control,
+                "fallback_components": rules.traits.fallback_components,
                 "details": {**health.details, "slot": told},
             }
         )
@@ -395,7 +393,7 @@ class MemorySlot(HostCalls):
 
     # -- for what is built on the slot -------------------------------------------------------------------
 
-    def note(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
+    def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
         """A line in the trace for what was decided about the memory without a call of it.
 
         Args:

@@ -17,8 +17,6 @@ from typing import Literal, TypeVar
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
 
-__all__ = ["Durability", "Layout", "SqliteFile", "scope_key"]
-
 T = TypeVar("T")
 
 Durability = Literal["process", "machine"]

@@ -10,8 +10,6 @@ from memory.contract.events import MemoryEvent
 from memory.contract.formatting import strip_json
 from memory.contract.requests import MemoryFeedback, NativeMutationRequest
 
-__all__ = ["without_recalled_context"]
-
 ModelT = TypeVar("ModelT", bound=Frozen)
 SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback, NativeMutationRequest)
 

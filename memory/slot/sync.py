@@ -13,8 +13,6 @@ from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.slot.slot import MemorySlot
 from memory.slot.view import RecallFields, ScopedMemory, TurnFields
 
-__all__ = ["SyncMemory"]
-
 T = TypeVar("T")
 
 

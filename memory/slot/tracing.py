@@ -10,8 +10,6 @@ from typing import IO, Any, Protocol, Self
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 
-__all__ = ["JsonlTraceSink", "OpenTelemetrySink", "TraceSink", "log_trace"]
-
 log = logging.getLogger("memslot.slot")
 _SELDOM = frozenset({"aclose", "reset_scope", "set_mode", "setup_scope", "start"})
 

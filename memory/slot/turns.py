@@ -16,8 +16,6 @@ from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.view import RecallFields, TurnFields
 
-__all__ = ["HostCalls", "event_of", "request_of"]
-
 
 class HostCalls(ABC):
     """``before_turn`` and ``after_turn``, by the contract alone.

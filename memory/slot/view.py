@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from memory.contract.events import Message
     from memory.slot.slot import MemorySlot
 
-__all__ = ["Occupancy", "RecallFields", "ScopedMemory", "TurnFields"]
-
 
 class RecallFields(TypedDict, total=False):
     """What ``before_turn`` takes beside the words and the session."""
@@ -71,29 +69,29 @@ class ScopedMemory:
 
     async def before_turn(self, user: str, *, session_id: str, **fields: Unpack[RecallFields]) -> str:
         """As :meth:`MemorySlot.before_turn`."""
-        async with self._slot.occupancy.of(self.scope):
+        async with self._slot.leases.lease(self.scope):
             return await self._slot.before_turn(user, session_id=session_id, scope=self.scope, **fields)
 
     async def after_turn(self, *, session_id: str, **fields: Unpack[TurnFields]) -> WriteReceipt:
         """As :meth:`MemorySlot.after_turn`."""
-        async with self._slot.occupancy.of(self.scope):
+        async with self._slot.leases.lease(self.scope):
             return await self._slot.after_turn(session_id=session_id, scope=self.scope, **fields)
 
     async def reset(self) -> ResetReceipt:
         """As :meth:`MemorySlot.reset_scope`."""
-        async with self._slot.occupancy.of(self.scope):
+        async with self._slot.leases.lease(self.scope):
             return await self._slot.reset_scope(self.scope)
 
     async def wait_until_ready(self, timeout_s: float) -> BackendReadiness:
         """Wait at most ``timeout_s`` seconds until what was written is retrievable; ``unknown`` if nobody tells."""
-        async with self._slot.occupancy.of(self.scope):
+        async with self._slot.leases.lease(self.scope):
             readiness = self._slot.capability(SupportsReadiness)
             if readiness is None:
                 return BackendReadiness(state="unknown", detail=f"{self._slot.backend_name} does not tell")
             return await readiness.wait_until_ready(self.scope, timeout_s)
 
 
-class Occupancy:
+class ScopeLeases:
     """Which scopes views have set up: the one used longest ago is released where there are too many.
 
     Args:
@@ -108,7 +106,7 @@ class Occupancy:
         self._setting_up: dict[MemoryScope, anyio.Lock] = {}
 
     @asynccontextmanager
-    async def of(self, scope: MemoryScope) -> AsyncIterator[None]:
+    async def lease(self, scope: MemoryScope) -> AsyncIterator[None]:
         """Keep a scope set up while the body runs; set it up first where it is not.
 
         Raises:

@@ -26,14 +26,12 @@ from urllib.parse import urlsplit
 import anyio
 
 from memory import BackendError, ConfigError, InputError, MemslotError
-from memory.adapter.http import check_url
+from memory.adapter._http import check_url
 from memory.stigmem.boot import BootContext, ContextPulls, probe
 from memory.stigmem.client import NodeInfo, StigmemNode
 from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
 from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket, WriteQueue
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
-
-__all__ = ["Archetype", "BootContext", "StigmemAbi"]
 
 Archetype = Literal["middleware", "process"]
 

@@ -14,8 +14,6 @@ from memory.stigmem.facts import Fact
 from memory.stigmem.intent_facts import names_envelope
 from memory.stigmem.rendering import render_context
 
-__all__ = ["BootContext", "ContextPulls", "probe"]
-
 _ESCALATIONS = 10
 _HANDOFFS_IN_DETAIL = 10
 _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})

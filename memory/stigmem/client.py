@@ -16,8 +16,6 @@ from memory import InputError
 from memory.adapter import JsonHttp, bearer, check_url, expect, route
 from memory.stigmem.facts import BACKEND, Fact, FactScope, NewFact
 
-__all__ = ["MAX_LIMIT", "NodeInfo", "Query", "StigmemNode"]
-
 MAX_LIMIT = 500
 """The most rows a node returns at once; there is no second page, because its cursor loses rows."""
 
@@ -170,7 +168,7 @@ class StigmemNode:
         return expect(dict, await self.request(method, path, **sent), f"stigmem: {method} {route(path)}")
 
     async def request(self, method: Method, path: str, **sent: Any) -> Any:
-        """One call of the node, with ``params`` and ``json`` as :meth:`memory.adapter.http.JsonHttp.request`."""
+        """One call of the node, with ``params`` and ``json`` as :meth:`memory.adapter._http.JsonHttp.request`."""
         may_repeat = method == "GET" or (method == "POST" and path in _IDEMPOTENT_POSTS)
         pause = self._retry_pause_s if may_repeat else None
         return await self._http.request(method, path, headers=self._headers, retry_pause_s=pause, **sent)

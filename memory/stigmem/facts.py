@@ -29,33 +29,6 @@ from memory.adapter import (
     parse_time,
 )
 
-__all__ = [
-    "BACKEND",
-    "FACT_SCOPES",
-    "LAST_RESORT_SOURCE",
-    "MAX_GOAL_BYTES",
-    "MAX_SUMMARY_BYTES",
-    "MAX_URI_BYTES",
-    "MAX_VALUE_BYTES",
-    "Fact",
-    "FactScope",
-    "FactValue",
-    "Goal",
-    "NewFact",
-    "Ref",
-    "StoredValue",
-    "Summary",
-    "Uri",
-    "ValueType",
-    "build_uri",
-    "check_entity",
-    "check_uri",
-    "checked",
-    "encode_uri_part",
-    "fold",
-    "limited",
-]
-
 BACKEND = "stigmem"
 """Names the node in errors."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from memory import BackendError, InputError
-from memory.adapter import BackendProtocolError, BackendRejected, normalise, unless_missing
+from memory.adapter import BackendProtocolError, BackendRejected, none_if_404, normalise
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Fact, FactScope, build_uri
 from memory.stigmem.intent_facts import (
@@ -27,8 +27,6 @@ from memory.stigmem.intent_facts import (
 )
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, carry_out
-
-__all__ = ["InFlight", "IntentClient", "IntentReceipt"]
 
 Route = Literal["native", "facts"]
 _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
@@ -161,7 +159,7 @@ class IntentClient:
             if await self.offers_native():
                 for native in dict.fromkeys((entity, f"intent:{entity.removeprefix('intent:')}")):
                     answer = self._node.object("GET", f"/v1/intents/{quote(native, safe=':')}")
-                    if (body := await unless_missing(answer)) is not None:
+                    if (body := await none_if_404(answer)) is not None:
                         return from_body(body)
             plain = build_uri(await self.authority(), "intent", entity.removeprefix("intent:"))
         return from_facts(await self._node.query(entity=plain, scope="company"))
@@ -231,7 +229,7 @@ class IntentClient:
         match = _FACT_URI.fullmatch(ref)
         if match is None:
             return await self._node.query(entity=ref, scope=scope)
-        fact = await unless_missing(self._node.get_fact(unquote(match[1])))
+        fact = await none_if_404(self._node.get_fact(unquote(match[1])))
         return [fact] if fact is not None and fact.scope == scope else []
 
     async def record_timeout(

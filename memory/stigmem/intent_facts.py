@@ -25,17 +25,6 @@ from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, Stor
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, Write, check_write
 
-__all__ = [
-    "GOAL",
-    "envelope_write",
-    "escalation_write",
-    "from_body",
-    "from_facts",
-    "names_envelope",
-    "native_body",
-    "timeout_fact",
-]
-
 GOAL = "intent:goal"
 _COUNT = "intent:fact_count"
 _BRIEF = {"id", "entity", "relation", "value", "source", "confidence"}

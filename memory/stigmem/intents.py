@@ -26,22 +26,6 @@ from memory.stigmem.facts import (
     limited,
 )
 
-__all__ = [
-    "MAX_PARTS",
-    "PRIORITIES",
-    "Artifact",
-    "Channel",
-    "Constraint",
-    "DeferenceRule",
-    "EscalationPolicy",
-    "HandoffPayload",
-    "IntentEnvelope",
-    "IntentRecord",
-    "Preference",
-    "Priority",
-    "ReceivedHandoff",
-]
-
 Channel = Literal["stigmem", "email", "slack"]
 Priority = Literal["low", "medium", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "medium", "high", "critical")

@@ -27,8 +27,6 @@ from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import Fact
 from memory.stigmem.writers import Write, carry_out
 
-__all__ = ["MAX_QUEUED_FACTS", "QueueReport", "Ticket", "WriteQueue", "WriteState"]
-
 MAX_QUEUED_FACTS = 1000
 _CANCEL_GRACE_S = 1.0
 _EXIT_GRACE_S = 1.0

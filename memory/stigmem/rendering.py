@@ -13,8 +13,6 @@ from functools import cache
 from memory.adapter import clean_text
 from memory.stigmem.facts import Fact
 
-__all__ = ["render_context", "render_value"]
-
 _FENCE = re.compile(r"[`~]{3,}")
 _NOTE = re.compile(r"_(?=\(\s*confidence\b)", re.I)
 _RISKY = re.compile(r"[`~]{3}|_\(")

@@ -42,17 +42,6 @@ from memory.stigmem.intents import PRIORITIES, Priority
 if TYPE_CHECKING:
     from memory.stigmem.client import StigmemNode
 
-__all__ = [
-    "MAX_FACT_REFS",
-    "PING_LIFETIME",
-    "IncompleteWrite",
-    "Surfaces",
-    "Write",
-    "carry_out",
-    "check_fact",
-    "check_write",
-]
-
 log = logging.getLogger("memslot.stigmem")
 
 MAX_FACT_REFS = 64

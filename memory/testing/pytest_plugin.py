@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memory.testing.conformance import register
+from memory.testing._conformance import register
 
 if TYPE_CHECKING:
-    from memory.testing.scripted_llm import ScriptedLLM
-
-__all__ = ["scripted_llm"]
+    from memory.testing._scripted_llm import ScriptedLLM
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def scripted_llm() -> Iterator[ScriptedLLM]:
     """A running :class:`memory.testing.ScriptedLLM`."""
-    from memory.testing.scripted_llm import ScriptedLLM
+    from memory.testing._scripted_llm import ScriptedLLM
 
     with ScriptedLLM() as llm:
         yield llm

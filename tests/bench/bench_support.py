@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 
 from memory.adapter import CAPABILITIES, BaseAdapter, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing.fake_backend import FakeBackend
+from memory.testing._fake_backend import FakeBackend
 
 SENTINEL = "zanzibar-quokka"
 """Said by users in every fixture; must be in no file a run leaves behind."""

@@ -24,7 +24,7 @@ from memory.bench import (
 from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps, own_colours
 from memory.cli._results import show_run
 from memory.contract.errors import PluginNotFound
-from memory.testing.fake_backend import FakeBackend
+from memory.testing._fake_backend import FakeBackend
 
 CONTENT = {
     "memory": {

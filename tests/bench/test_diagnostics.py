@@ -13,7 +13,7 @@ from memory.bench.llm_use import Phased
 from memory.bench.verify import verify
 from memory.contract.receipts import Trace
 from memory.plugins.config import load_config
-from memory.testing.fake_backend import FakeBackend
+from memory.testing._fake_backend import FakeBackend
 
 ASKED = {"count": {}, "list": {}, "census": {}}
 

@@ -8,7 +8,7 @@ from both_loops import anyio_backend as anyio_backend
 
 from memory.bench import comparison_configs, run_benchmark, run_many
 from memory.bench.manifest import read_manifest
-from memory.doctor import CHECKS
+from memory.doctor.report import CHECKS
 from memory.testing import FakeBackend, FakeNativeStore
 
 

@@ -9,7 +9,7 @@ from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveReq
 from memory.adapter import section_overhead
 from memory.bench import run_benchmark
 from memory.slot.slot import MemorySlot
-from memory.testing.fake_backend import FakeBackend
+from memory.testing._fake_backend import FakeBackend
 
 HEADER = '<memory-context backend="memory" scope="current">'
 

@@ -10,8 +10,8 @@ from memory import BackendReadiness, BackendUnavailable
 from memory.bench import run_benchmark, summary_table, write_report
 from memory.bench.cell import Tally
 from memory.cli._results import run_json
-from memory.testing.fake_backend import FakeBackend
-from memory.testing.fake_store import FakeNativeStore
+from memory.testing._fake_backend import FakeBackend
+from memory.testing._fake_store import FakeNativeStore
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from memory.bench import comparison_configs, run_many, run_settings
 from memory.bench.game.experiment import begin
 from memory.bench.game.matrix import load_experiment
 from memory.bench.page import Block, Page
-from memory.testing.fake_backend import FakeBackend
+from memory.testing._fake_backend import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(
@@ -139,7 +139,10 @@ def pages(tmp_path_factory):
     def stand_in():
         adapter = FakeBackend(name="fake")
         adapter.traits = replace(
-            adapter.traits, kind="control", same_as="simple_rag", stand_ins=("lexical embedder",)
+            adapter.traits,
+            kind="control",
+            equivalent_control="simple_rag",
+            fallback_components=("lexical embedder",),
         )
         return adapter
 

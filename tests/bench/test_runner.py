@@ -14,9 +14,9 @@ from memory.bench.manifest import manifest_schema, read_manifest
 from memory.bench.rundir import read_results
 from memory.contract.errors import PluginNotFound
 from memory.plugins.config import load_config
-from memory.testing.fake_backend import FakeBackend
-from memory.testing.fake_store import FakeNativeStore
-from memory.testing.faults import FAKE_KEY
+from memory.testing._fake_backend import FakeBackend
+from memory.testing._fake_store import FakeNativeStore
+from memory.testing._faults import FAKE_KEY
 
 FILES = {"manifest.json", "metrics.json", "results.jsonl", "traces.jsonl", "report.html"}
 

@@ -11,8 +11,8 @@ from bench_support import config_of, locomo_sample, registry_with, write_locomo
 from memory import BackendReadiness
 from memory.bench import comparison_configs, run_benchmark, run_many, run_settings, write_report
 from memory.cli._results import comparison_json, run_json, show_comparison, show_run
-from memory.testing.fake_backend import FakeBackend
-from memory.testing.fake_store import FakeNativeStore
+from memory.testing._fake_backend import FakeBackend
+from memory.testing._fake_store import FakeNativeStore
 
 
 def healthy():
@@ -42,7 +42,10 @@ def unready():
 def stand_in():
     adapter = FakeBackend()
     adapter.traits = replace(
-        adapter.traits, kind="control", same_as="simple_rag", stand_ins=("lexical embedder",)
+        adapter.traits,
+        kind="control",
+        equivalent_control="simple_rag",
+        fallback_components=("lexical embedder",),
     )
     return adapter
 

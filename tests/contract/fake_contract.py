@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from memory.adapter import CAPABILITIES, MemoryAdapter, PluginInfo
-from memory.testing import FakeBackend, FakeNativeStore
-from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
+from memory.testing import FakeBackend, FakeNativeStore, Fingerprint, MemoryContract, NativeFault
 
 
 class FakeContract(MemoryContract):

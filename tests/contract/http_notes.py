@@ -18,7 +18,7 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
-from memory.adapter.http import JsonHttp
+from memory.adapter._http import JsonHttp
 from memory.testing import LoopbackAnswer, LoopbackServer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http_notes import HTTP_MUTANTS, NotesAdapter, NotesServer
 
-from memory.testing.contract import LoopbackContract
+from memory.testing import LoopbackContract
 
 
 class TestHealthy(LoopbackContract):

@@ -36,9 +36,7 @@ from memory.adapter import (
     clean_text,
     wrap_section,
 )
-from memory.testing.fake_backend import FakeBackend
-
-__all__ = ["MUTANTS", "Mutant"]
+from memory.testing._fake_backend import FakeBackend
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,6 @@ from memory import AdapterMode, MemoryEvent, MemoryScope, RetrieveRequest, Retri
 from memory.adapter import ModeReceipt, ResetReceipt
 from memory.testing import FakeBackend, FakeNativeStore
 
-__all__ = ["Narrow", "Soft", "blocks_the_loop", "breaks_its_limit"]
-
 
 class _Entries(FakeBackend):
     """Not a mutant: a place to change entries."""

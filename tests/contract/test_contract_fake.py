@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_contract import FakeContract
 
-from memory.testing import FakeNativeStore
-from memory.testing.contract import Kit
+from memory.testing import FakeNativeStore, Kit
 
 
 class TestFakeBackend(FakeContract):

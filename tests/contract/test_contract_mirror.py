@@ -15,8 +15,7 @@ from memory.adapter import MemoryAdapter, PluginInfo
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
 from memory.backends.mirror.shadow import Shadow, ShadowLog
-from memory.testing import FakeBackend, FakeNativeStore
-from memory.testing.contract import MemoryContract
+from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 
 def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = None) -> MirrorAdapter:

@@ -14,8 +14,7 @@ from memory import Deadlines
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FAKE_KEY, ScriptedLLM
-from memory.testing.contract import Fingerprint, Kit, MemoryContract, NativeFault
+from memory.testing import FAKE_KEY, Fingerprint, Kit, MemoryContract, NativeFault, ScriptedLLM
 
 
 def backend(name: str, **options: Any) -> dict[str, Any]:

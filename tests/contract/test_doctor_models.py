@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from memory.doctor import DoctorReport, run_doctor
+from memory.doctor.report import DoctorReport
+from memory.doctor.runner import run_doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 

@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from memory.adapter import MemoryAdapter
-from memory.testing.contract import MemoryContract
-from memory.testing.fake_backend import FakeBackend
+from memory.testing import MemoryContract
+from memory.testing._fake_backend import FakeBackend
 
 STANDARD = {name: getattr(MemoryContract, name) for name in dir(MemoryContract) if name.startswith("test_")}
 TEST = "test_a_new_scope_is_empty_and_that_is_no_error"

@@ -16,9 +16,10 @@ import pytest
 import yaml
 from honcho_double import HonchoDouble
 from memos_double import MemosDouble
-from stigmem_double import ADMIN_KEY, StigmemDouble
+from stigmem_double import StigmemDouble
+from stigmem_node_model import ADMIN_KEY
 
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM

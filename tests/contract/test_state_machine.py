@@ -20,8 +20,7 @@ from memory import (
     SupportsNativeMutation,
 )
 from memory.adapter import BackendRejected
-from memory.testing import FakeBackend, FakeNativeStore
-from memory.testing.contract import Kit, marker
+from memory.testing import FakeBackend, FakeNativeStore, Kit, marker
 
 SCOPES = (
     MemoryScope(run_id="a_b", persona_id="c"),

@@ -17,13 +17,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import McpError
 from mcp.shared.memory import create_connected_server_and_client_session as connected
 
-from memory import AdapterMode, MemoryScope, MemorySlot
-from memory.contract.errors import ConfigError, ScopeError
+from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
 from memory.hosts.mcp import running
 from memory.hosts.mcp.server import build_server
 from memory.plugins.config import load_config
 from memory.testing import FakeBackend, FakeNativeStore
-from memory.testing.faults import FAKE_KEY
+from memory.testing._faults import FAKE_KEY
 
 ADA = MemoryScope(run_id="mcp", persona_id="ada")
 BOB = MemoryScope(run_id="mcp", persona_id="bob")

@@ -15,7 +15,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from memory import MemoryScope, MemorySlot
-from memory.runtime.serving import ServeSettings, answer
+from memory.runtime._serving import ServeSettings, answer
 from memory.testing import FakeBackend
 
 TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve")}

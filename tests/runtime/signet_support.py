@@ -12,7 +12,7 @@ import httpx
 
 from memory import MemoryScope, MemorySlot
 from memory.adapter import BaseAdapter
-from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend

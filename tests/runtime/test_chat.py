@@ -13,8 +13,8 @@ from cli_support import invoke
 from memory import BackendUnavailable, InputError, MemorySlot, RetrieveRequest, RetrieveResult
 from memory.contract.errors import LifecycleError
 from memory.plugins.config import load_config
-from memory.runtime.channel import CommandLine
-from memory.runtime.chat import chat
+from memory.runtime._channel import CommandLine
+from memory.runtime._chat import chat
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
 CONTROLS = {

@@ -14,16 +14,16 @@ from signet_support import BASE
 from slot_support import until
 
 from memory import MemoryScope, MemorySlot, Message
-from memory.runtime.agent import AgentSettings
-from memory.runtime.conversations import Conversations
-from memory.runtime.policy import TurnMemory, TurnPolicy
-from memory.runtime.provider import CompletionChunk, CompletionOptions
+from memory.runtime._agent import AgentSettings
+from memory.runtime._conversations import Conversations
+from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._provider import CompletionChunk, CompletionOptions
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.runtime.signet.server import Limits, RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
 from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
-from memory.testing.fake_store import FakeNativeStore
+from memory.testing._fake_store import FakeNativeStore
 
 TOKENS = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
 

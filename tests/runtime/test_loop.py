@@ -15,7 +15,7 @@ from turn_support import ADA
 
 from memory import BackendUnavailable, InputError, MemorySlot, Message
 from memory.contract.errors import BackendRejected
-from memory.runtime.channel import (
+from memory.runtime._channel import (
     AgentOutput,
     Attachment,
     Channel,
@@ -24,11 +24,11 @@ from memory.runtime.channel import (
     HttpChannel,
     UserTurn,
 )
-from memory.runtime.loop import AgentSession, Checkpoint, SessionSettings, run_session
-from memory.runtime.policy import TurnMemory, TurnPolicy
-from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, ToolCall
+from memory.runtime._loop import AgentSession, Checkpoint, SessionSettings, run_session
+from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, ToolCall
+from memory.runtime._tools import ToolContext, ToolRegistry, memory_tools
 from memory.runtime.providers.scripted import ScriptedProvider
-from memory.runtime.tools import ToolContext, ToolRegistry, memory_tools
 
 SEARCH = ToolCall(id="c1", name="memory_search", arguments={"query": "tea"})
 

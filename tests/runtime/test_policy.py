@@ -23,8 +23,9 @@ from memory import (
     ScopeError,
 )
 from memory.contract.errors import LifecycleError
-from memory.runtime import circuit, writing
-from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime import _circuit as circuit
+from memory.runtime import _writing as writing
+from memory.runtime._policy import TurnMemory, TurnPolicy
 
 DOWN = ConnectionRefusedError("down")
 

@@ -17,7 +17,7 @@ from memory.contract.errors import (
     PluginLoadError,
     PluginNotFound,
 )
-from memory.runtime.provider import (
+from memory.runtime._provider import (
     CompletionChunk,
     CompletionOptions,
     CompletionResult,

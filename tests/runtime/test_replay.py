@@ -15,7 +15,7 @@ from cli_support import invoke
 from memory import MemoryEvent, MemoryScope, Message, open_memory
 from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
-from memory.runtime import replay as moving
+from memory.runtime import _replay as moving
 from memory.slot.host_store import HostStore
 from memory.slot.journal import Journal, JournalEntry
 from memory.testing import FAKE_KEY, ScriptedLLM

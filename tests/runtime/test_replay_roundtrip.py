@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_replay import ADA, CITIES, event, files, kept, memslot, recorded
+from test_replay import ADA, CITIES, event, files, kept, memslot, recorded  # noqa: F401
 
 from memory import MemorySlot, NativeQueryRequest
 from memory.contract.adapter import SupportsNativeQuery
 from memory.plugins.opening import build_slot
 from memory.testing import FAKE_KEY, ScriptedLLM
-
-__all__ = ["files"]  # fixtures
 
 pytestmark = pytest.mark.thorough
 COUNT = 30
@@ -65,7 +63,8 @@ async def goes_on(source: Path, target: Path) -> dict[str, Any]:
 
 
 async def test_every_event_goes_to_graphiti_and_back_though_both_replays_are_killed(
-    files, tmp_path: Path
+    files: Any,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
     first = files("first", "mem0", journal="  journal: true\n")
     back = files("back", "mem0")

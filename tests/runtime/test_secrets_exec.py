@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from signet_support import BASE, Daemon, daemon, pair
 
 from memory import ConfigError
-from memory.runtime.serving import ServeSettings
+from memory.runtime._serving import ServeSettings
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 
 TOKEN = "token-of-ada-0000000"

@@ -20,7 +20,7 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import BackendRejected, NativeMutationReceipt
-from memory.runtime.policy import TurnPolicy
+from memory.runtime._policy import TurnPolicy
 from memory.runtime.signet.server import Limits
 from memory.runtime.signet.service import ServiceSettings
 from memory.testing import FakeBackend

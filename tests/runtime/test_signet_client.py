@@ -24,7 +24,7 @@ from memory.runtime.signet.types import (
     SessionStartParams,
 )
 from memory.testing import LoopbackAnswer, LoopbackRequest
-from memory.testing.http_server import HttpServer
+from memory.testing._http_server import HttpServer
 
 PROJECT, KEY = "/home/user/proj", "sess-1"
 HELIX = "41d677da-93ab-4828-8d8c-8d11ef60dd90"

@@ -14,7 +14,7 @@ from signet_support import BASE, Daemon, daemon
 
 from memory import AdapterMode, MemorySlot
 from memory.testing import FakeBackend
-from memory.testing.fake_store import FakeNativeStore
+from memory.testing._fake_store import FakeNativeStore
 
 WORD = "zanzibar"
 

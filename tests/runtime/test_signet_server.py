@@ -12,8 +12,8 @@ import pytest
 from signet_support import BASE, PAIRS, Daemon, daemon, pair
 
 from memory import ConfigError, MemoryScope, MemorySlot
-from memory.adapter.address import is_loopback
-from memory.runtime.policy import TurnMemory
+from memory.adapter._address import is_loopback
+from memory.runtime._policy import TurnMemory
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
 from memory.runtime.signet.sessions import Caller, Sessions

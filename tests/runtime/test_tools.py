@@ -15,9 +15,9 @@ from turn_support import ADA, BOB
 
 from memory import AdapterMode, CapabilityNotSupported, ConfigError, MemorySlot
 from memory.adapter import Operation
-from memory.runtime.items import MemoryItems
-from memory.runtime.provider import ToolCall
-from memory.runtime.tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
+from memory.runtime._items import MemoryItems
+from memory.runtime._provider import ToolCall
+from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
 from memory.testing import FakeBackend
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string", "maxLength": 5}}, "required": ["query"]}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from memory.testing import LoopbackAnswer, LoopbackRequest
-from memory.testing.http_server import HttpServer
+from memory.testing._http_server import HttpServer
 
 
 class ModelServer(HttpServer):

@@ -8,8 +8,6 @@ from typing import Any
 
 from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveRequest
 
-__all__ = ["said", "wanted"]
-
 _START = datetime(2024, 1, 1, 12, tzinfo=UTC)
 _COUNT = itertools.count(1)
 

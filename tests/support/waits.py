@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from memory.testing.http_server import HttpServer
+from memory.testing._http_server import HttpServer
 
 PATIENCE_S = 60.0
 _HELD_S = 3600.0

@@ -8,7 +8,8 @@ from typing import Any
 
 from memory import BackendHealth, BackendReadiness
 from memory.adapter import CAPABILITIES, AdapterTraits, ContextEntry, MemoryAdapter, PluginInfo, ResetReceipt
-from memory.doctor import DoctorReport, run_doctor
+from memory.doctor.report import DoctorReport
+from memory.doctor.runner import run_doctor
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend, FakeNativeStore
 

@@ -5,8 +5,8 @@ import pytest
 from slot_support import ALICE, Obedient, event, given_up
 
 from memory import BackendTimeout, Deadlines, MemorySlot, WriteReceipt
-from memory.adapter import NativeWorker, ShieldedCalls, pause
-from memory.contract.admission import Admission, queued
+from memory.adapter import NativeWorker, ShieldedCalls, yield_turn
+from memory.contract.admission import Admission, awaiting_turn
 
 
 async def test_a_call_given_up_while_it_waits_for_its_second_place_gives_the_first_back():
@@ -53,7 +53,7 @@ async def test_a_pause_lends_its_place_and_has_it_back_after():
             seen.append("other")
 
     async def call():
-        await pause(0.005)
+        await yield_turn(0.005)
         seen.append(limit.value)
 
     async with anyio.create_task_group() as group:
@@ -65,7 +65,7 @@ async def test_a_pause_lends_its_place_and_has_it_back_after():
 
 async def test_a_pause_without_a_place_takes_none():
     limit = anyio.Semaphore(1)
-    await Admission([limit]).run(lambda: pause(0))
+    await Admission([limit]).run(lambda: yield_turn(0))
     assert limit.value == 1
 
 
@@ -73,16 +73,16 @@ async def test_what_was_given_up_in_a_queue_was_sent_only_if_something_had_begun
     first, second = Admission(), Admission()
 
     async def wait():
-        with queued():
+        with awaiting_turn():
             await anyio.sleep_forever()
 
     async def begin_then_wait():
-        with queued():
+        with awaiting_turn():
             pass
         await wait()
 
     async def wait_twice():
-        with queued(last=False):
+        with awaiting_turn(last=False):
             pass
         await wait()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_support import FULL_HISTORY, LACKING, fake_plugin, invoke, lacking_plugin
 
-from memory.doctor import CHECKS
+from memory.doctor.report import CHECKS
 
 
 def config_for(name: str, tmp_path: Path, options: str = "{}") -> Path:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from conditions.rolling_summary import RollingSummaryOptions
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"

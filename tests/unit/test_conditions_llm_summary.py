@@ -24,10 +24,10 @@ from memory import (
 )
 from memory.adapter import PluginLoadError
 from memory.plugins.opening import build_slot
-from memory.testing.faults import FAKE_KEY
-from memory.testing.scripted_api import BadRequest
-from memory.testing.scripted_llm import ScriptedLLM
-from memory.testing.scripted_rules import ChatRequest, Reply, ToolCall
+from memory.testing._faults import FAKE_KEY
+from memory.testing._scripted_api import BadRequest
+from memory.testing._scripted_llm import ScriptedLLM
+from memory.testing._scripted_rules import ChatRequest, Reply, ToolCall
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 

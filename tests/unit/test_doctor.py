@@ -31,7 +31,7 @@ from doctor_support import (
 from slot_support import until
 
 from memory.adapter import PluginOptions, Public
-from memory.doctor import CHECKS, CheckResult, DoctorReport
+from memory.doctor.report import CHECKS, CheckResult, DoctorReport
 from memory.testing import FakeNativeStore
 
 LEAK = "memory would leak"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memory import BackendUnavailable
-from memory.adapter.http import JsonHttp
+from memory.adapter._http import JsonHttp
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.adapter.lexical import LexicalHashEmbedder
+from memory.adapter._lexical import LexicalHashEmbedder
 
 EMBEDDER = LexicalHashEmbedder()
 ANY_TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=200)
@@ -42,7 +42,7 @@ def test_case_and_compatibility_forms_do_not_matter(text: str) -> None:
 
 def test_vectors_are_the_same_in_another_process() -> None:
     code = (
-        "from memory.adapter.lexical import LexicalHashEmbedder as E;"
+        "from memory.adapter._lexical import LexicalHashEmbedder as E;"
         "print(repr(E(128).embed_document('Oolong 乌龙茶, twice: oolong!')))"
     )
     other = subprocess.run(

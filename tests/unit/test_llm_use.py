@@ -9,9 +9,9 @@ from slot_support import ALICE, event
 
 from memory import RetrieveRequest
 from memory.adapter import NativeWorker, count_llm_call
-from memory.adapter.openai_usage import _tokens
+from memory.adapter._openai_usage import _tokens
 from memory.slot.slot import MemorySlot
-from memory.testing.fake_backend import FakeBackend
+from memory.testing._fake_backend import FakeBackend
 
 
 class Sink:

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackProcess, LoopbackServer
-from memory.testing.fake_store import STORE_FAULTS
-from memory.testing.faults import FAULT_KINDS
-from memory.testing.loopback import HTTP_FAULTS
-from memory.testing.scripted_llm import LLM_FAULTS
+from memory.testing._fake_store import STORE_FAULTS
+from memory.testing._faults import FAULT_KINDS
+from memory.testing._loopback import HTTP_FAULTS
+from memory.testing._scripted_llm import LLM_FAULTS
 
 
 class Notes(LoopbackServer):

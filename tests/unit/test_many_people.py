@@ -110,7 +110,7 @@ async def test_nothing_is_kept_of_people_whose_set_up_failed():
         for number in range(3):
             with pytest.raises(BackendUnavailable):
                 await slot.for_scope(persona_id=f"p{number}").before_turn("tea", session_id="s")
-        assert (dict(slot.occupancy._users), slot.occupancy._setting_up) == ({}, {})
+        assert (dict(slot.leases._users), slot.leases._setting_up) == ({}, {})
 
 
 async def test_a_set_up_that_failed_is_tried_again():

@@ -22,7 +22,7 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import BackendProtocolError, NativeWorker, ShieldedCalls, pause
+from memory.adapter import BackendProtocolError, NativeWorker, ShieldedCalls, yield_turn
 
 NOTHING = "<memory-context> x </memory-context>"
 
@@ -353,7 +353,7 @@ async def test_a_wait_for_readiness_gives_others_its_place_between_two_looks():
                 self.looks += 1
                 if self.looks == 2:
                     looked_twice.set()
-                await pause(0.001)
+                await yield_turn(0.001)
             return BackendReadiness(state="ready")
 
     adapter = Slow(max_concurrency=1)

@@ -12,7 +12,7 @@ from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
-from memory.testing.fake_backend import FakeBackend
+from memory.testing._fake_backend import FakeBackend
 
 DECLARED = {
     "no_memory": "weak",

@@ -19,7 +19,7 @@ from memory.adapter import DataPath, InputFile, PluginOptions, Private, Public
 from memory.bench.settings import RunSettings
 from memory.plugins import redaction
 from memory.plugins.config import MemorySettings, load_config
-from memory.plugins.redaction import HIDDEN, Redaction, is_credential, rebased, slow_hash
+from memory.plugins.redaction import HIDDEN, Redaction, is_credential, resolve_paths, slow_hash
 from memory.plugins.registry import MemoryAdapterRegistry
 
 MODELS: dict[str, type[BaseModel]] = {
@@ -330,12 +330,12 @@ def test_relative_paths_anywhere_in_options_move_below_the_base() -> None:
         named={"x": [Path("~/d")]},
         block=Options(store=Path("e")),
     )
-    moved = rebased(given, Path("/base"))
+    moved = resolve_paths(given, Path("/base"))
     assert moved.one == Path("/base/a")
     assert moved.many == (Path("/b"), Path("/base/c"))
     assert moved.named == {"x": [Path.home() / "d"]}
     assert moved.block.store == Path("/base/e")
-    assert rebased(Options(label="plain"), Path("/base")) == Options(label="plain")
+    assert resolve_paths(Options(label="plain"), Path("/base")) == Options(label="plain")
 
 
 # -- whole configurations ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from slot_support import ALICE, Lookup, Obedient, event
 
 from memory import AdapterMode, BackendUnavailable, InputError, MemorySlot
 from memory.adapter import ContextEntry
-from memory.runtime.replay import replay
+from memory.runtime._replay import replay
 from memory.slot.journal import Journal
 
 LOST = ConnectionResetError("lost")

@@ -21,10 +21,10 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 from memory.testing import ScriptedLLM
-from memory.testing.faults import FAKE_KEY
-from memory.testing.scripted_rules import ChatRequest, Reply
-from memory.testing.scripted_schema import minimal_instance
-from memory.testing.scripted_typing import attributes_told
+from memory.testing._faults import FAKE_KEY
+from memory.testing._scripted_rules import ChatRequest, Reply
+from memory.testing._scripted_schema import minimal_instance
+from memory.testing._scripted_typing import attributes_told
 
 SECRET_TEXT = "my diary says marmalade"
 

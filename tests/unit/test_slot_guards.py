@@ -16,7 +16,7 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, LifecycleError, queued
+from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, LifecycleError, awaiting_turn
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
 
@@ -115,7 +115,7 @@ class Queued(Lookup):
     """Its look-ups have a queue of their own, in which nothing moves."""
 
     async def find_event(self, event):
-        with queued():
+        with awaiting_turn():
             await forever()
 
 

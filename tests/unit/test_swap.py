@@ -11,7 +11,7 @@ from cli_support import error_line, invoke
 
 from memory import ConfigError, MemoryScope, SupportsReadiness, open_memory
 from memory.bench import comparison_configs, run_benchmark, run_settings
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 

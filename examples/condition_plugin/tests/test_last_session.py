@@ -3,7 +3,7 @@
 import anyio
 
 from memory import open_memory
-from memory.testing.contract import MemoryContract
+from memory.testing import MemoryContract
 
 CONFIG = {
     "memory": {

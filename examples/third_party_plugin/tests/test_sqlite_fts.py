@@ -14,7 +14,7 @@ from memslot_sqlite_fts import SqliteFts
 
 from memory import BackendError, MemorySlot, open_memory
 from memory.adapter import MemoryAdapter
-from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
+from memory.testing import Fingerprint, MemoryContract, NativeFault
 
 CONFIG = {
     "memory": {

@@ -9,8 +9,6 @@ from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.graphiti.ids import GROUP_IDS
 from memory.backends.graphiti.options import GraphitiOptions
 
-__all__ = ["GRAPHITI_CAPABILITIES", "GraphitiOptions", "memslot_create", "memslot_describe"]
-
 GRAPHITI_CAPABILITIES = frozenset(
     {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
 )

@@ -31,9 +31,9 @@ from memory.adapter import (
     ResetReceipt,
     SequentialBulk,
     ShieldedCalls,
-    StoresAtOnce,
+    SynchronousWrites,
+    awaiting_turn,
     normalise_error,
-    queued,
     release,
 )
 from memory.backends.graphiti.ids import group_of
@@ -53,13 +53,11 @@ from memory.backends.graphiti.write import NotSaved
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored
 
-__all__ = ["GraphitiAdapter"]
-
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 _NOTHING = "there was nothing to send"
 
 
-class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
+class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
     """Translates the contract into calls of ``graphiti_core.Graphiti``.
 
     Args:
@@ -85,7 +83,7 @@ class GraphitiAdapter(GraphitiRecords, StoresAtOnce, SequentialBulk):
             native_queries=queries(sagas=bool(settings.options.saga)),
             native_mutations=mutations(sagas=bool(settings.options.saga)),
             counts_llm_calls=True,
-            stand_ins=settings.options.stand_ins,
+            fallback_components=settings.options.fallback_components,
         )
         self._options = settings.options
         self._ontology = build_ontology(settings.options, settings.where)
@@ -333,7 +331,7 @@ class _InUse:
         if self._place.value:
             self._place.acquire_nowait()
         else:
-            with queued(last=False):
+            with awaiting_turn(last=False):
                 await self._place.acquire()
         try:
             self._graph = await self._opened()

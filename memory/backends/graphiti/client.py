@@ -17,7 +17,7 @@ from graphiti_core.search.search_config import SearchConfig, SearchResults
 from graphiti_core.utils.bulk_utils import RawEpisode
 
 from memory import MemoryEvent, MemslotError, ScopeError
-from memory.adapter import ShieldedCalls, queued
+from memory.adapter import ShieldedCalls, awaiting_turn
 from memory.backends.graphiti.lookups import GraphLookups
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
@@ -25,8 +25,6 @@ from memory.backends.graphiti.search import make_filter, make_recipe
 from memory.backends.graphiti.stores import ScopeGraph
 from memory.backends.graphiti.translate import Triplet, description
 from memory.backends.graphiti.write import NotSaved, Write
-
-__all__ = ["NativeGraph", "Stored"]
 
 T = TypeVar("T")
 Stored = tuple[str, ...]
@@ -84,7 +82,7 @@ class NativeGraph(GraphLookups):
         async def in_turn() -> T:
             Write.current.set(write)
             turn = self.driver.writing
-            with queued():
+            with awaiting_turn():
                 await (Write.call(turn.acquire()) if turn.locked() else turn.acquire())
             try:
                 Write.check()
@@ -93,7 +91,7 @@ class NativeGraph(GraphLookups):
                 self.driver.writing.release()
 
         try:
-            with queued(last=False):  # known at once, and not when the task that waits comes to know
+            with awaiting_turn(last=False):  # known at once, and not when the task that waits comes to know
                 return await self._calls.run(None, in_turn)
         except asyncio.CancelledError:
             write.abandon()

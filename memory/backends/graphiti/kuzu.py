@@ -20,12 +20,10 @@ from graphiti_core.driver.driver import GraphDriver
 from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 
 from memory import BackendUnavailable
-from memory.adapter import NativeWorker, give_memory_back
+from memory.adapter import NativeWorker, trim_heap
 from memory.backends.graphiti.database import Database, Statement
 from memory.backends.graphiti.stores import NODES, ScopeGraph, Store, changes, equip
 from memory.backends.graphiti.write import Write
-
-__all__ = ["KuzuStore", "ScopeDriver"]
 
 T = TypeVar("T")
 _WILDCARDS = re.compile(r"[*?]")
@@ -105,7 +103,7 @@ class SharedDatabase:
 
     def _close(self) -> None:
         self._database.close()
-        give_memory_back()
+        trim_heap()
 
     async def run(self, call: Callable[[Database], T]) -> T:
         """A call of the database, after those that came before it."""

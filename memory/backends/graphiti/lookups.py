@@ -20,8 +20,6 @@ from memory import ScopeError
 from memory.backends.graphiti.stores import ScopeGraph
 from memory.backends.graphiti.translate import event_id_of
 
-__all__ = ["GraphLookups"]
-
 _OWNERS = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode, "sagas": SagaNode}
 _REMEMBERED_EPISODES = 10_000
 

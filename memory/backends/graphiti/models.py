@@ -26,8 +26,6 @@ from memory.adapter import LexicalHashEmbedder, counted_openai
 from memory.backends.graphiti.options import OPENAI_URL, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.write import Write
 
-__all__ = ["Models"]
-
 _ATTEMPTS = 4  # Graphiti's own number for answers that are empty or no JSON
 
 

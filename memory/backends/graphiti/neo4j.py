@@ -16,8 +16,6 @@ from neo4j import AsyncDriver, AsyncGraphDatabase
 
 from memory.backends.graphiti.stores import ScopeGraph, Store, equip
 
-__all__ = ["Neo4jGraph", "Neo4jStore"]
-
 
 class Neo4jStore(Store):
     """The connections to a Neo4j server."""

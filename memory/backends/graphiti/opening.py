@@ -15,8 +15,6 @@ from memory.adapter import PluginLoadError, environment_kept, quiet_loggers
 from memory.backends.graphiti.options import Driver
 from memory.backends.graphiti.stores import store_module
 
-__all__ = ["import_sdk"]
-
 _TELEMETRY = "GRAPHITI_TELEMETRY_ENABLED"
 _GATHERING = ("graphiti_core.search.search", "graphiti_core.cross_encoder.openai_reranker_client")
 _MODULES = ("memory.backends.graphiti.models", "memory.backends.graphiti.client")

@@ -12,8 +12,6 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from memory.adapter import LEXICAL_OR_BLOCK, DataPath, ModelEndpoint, PluginOptions, Public
 from memory.backends.graphiti.types import EdgeRule, TypeName, TypeSource, check_names
 
-__all__ = ["Driver", "GraphitiModel", "GraphitiOptions", "Ingest", "Recipe"]
-
 Driver = Literal["kuzu", "falkordb", "neo4j"]
 
 Ingest = Literal["message", "text", "json", "triplet"]
@@ -196,7 +194,7 @@ class GraphitiOptions(PluginOptions):
         return {"sim_min_score": self.least_similarity, "reranker_min_score": self.least_rerank}
 
     @property
-    def stand_ins(self) -> tuple[str, ...]:
+    def fallback_components(self) -> tuple[str, ...]:
         """What embeds, and where the recipe reranks what does that, without a model."""
         roles = {"embedder": self.embedder}
         if "cross_encoder" in self.recipe:

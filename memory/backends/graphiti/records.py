@@ -21,8 +21,6 @@ from memory.backends.graphiti.translate import event_id_of, in_utc, json_ready
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph
 
-__all__ = ["GraphitiRecords", "mutations", "queries"]
-
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 

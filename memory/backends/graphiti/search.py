@@ -11,8 +11,6 @@ from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, 
 
 from memory.backends.graphiti.options import GraphitiOptions
 
-__all__ = ["make_filter", "make_recipe"]
-
 _RECIPES = {
     "hybrid": recipes.EDGE_HYBRID_SEARCH_RRF,
     "mmr": recipes.EDGE_HYBRID_SEARCH_MMR,

@@ -17,8 +17,6 @@ from typing import Any
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.write import Write
 
-__all__ = ["NODES", "STORES", "ScopeGraph", "Store", "changes", "equip", "make_store", "store_module"]
-
 STORES = {"kuzu": "KuzuStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
 """Driver, which is the name of a module beside this one that imports its SDK -> the class in it."""
 _OPERATIONS = (

@@ -16,18 +16,6 @@ from memory import InputError, MemoryEvent
 from memory.adapter import ContextEntry, NotBlank, Operation, parse_time
 from memory.backends.graphiti.options import Ingest
 
-__all__ = [
-    "KINDS",
-    "Triplet",
-    "description",
-    "episode_body",
-    "event_id_of",
-    "in_utc",
-    "json_ready",
-    "to_entries",
-    "triplets_of",
-]
-
 KINDS = ("edges", "nodes", "episodes", "communities")
 """What a search returns, in the order the context shows it."""
 _TIMES = ("valid_at", "invalid_at")

@@ -19,8 +19,6 @@ from memory.adapter import PluginOptions, Public
 if TYPE_CHECKING:
     from memory.backends.graphiti.options import GraphitiOptions
 
-__all__ = ["EdgeRule", "TypeName", "TypeSource", "build_ontology", "check_names"]
-
 
 def _name(text: str) -> str:
     # A type's name becomes a label in queries, a field's name a property.

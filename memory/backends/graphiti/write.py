@@ -11,8 +11,6 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["Abandoned", "NotSaved", "Write"]
-
 T = TypeVar("T")
 
 

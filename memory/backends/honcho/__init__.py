@@ -9,8 +9,6 @@ from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import HonchoOptions
 
-__all__ = ["HonchoOptions", "memslot_create", "memslot_describe"]
-
 
 @hookimpl
 def memslot_describe() -> PluginInfo:

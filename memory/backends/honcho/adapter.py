@@ -48,9 +48,7 @@ from memory.backends.honcho.translate import (
     search_text,
     summary_entry,
 )
-from memory.backends.honcho.workspace import HonchoScope, clear, worked_off
-
-__all__ = ["HonchoAdapter"]
+from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
 
 _FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
 _RESET_S = 300.0
@@ -266,7 +264,7 @@ class HonchoAdapter(HonchoRecords):
         await self.shielded.idle(home.workspace_id)
         options = self.options
         began = anyio.current_time()
-        await worked_off(home, self._reset_s * 0.6, options.poll_s)
+        await wait_until_idle(home, self._reset_s * 0.6, options.poll_s)
         async with home.alone():
             rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
             removed, verified = await clear(home, rest_s, options.poll_s)

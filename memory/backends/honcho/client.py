@@ -19,8 +19,6 @@ from honcho import Honcho
 from memory.adapter import JsonHttp, bearer, warnings_only
 from memory.backends.honcho.options import HonchoOptions
 
-__all__ = ["Connections", "Transport"]
-
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
 
 

@@ -8,8 +8,6 @@ from memory import MemoryScope
 from memory.adapter import IdAlphabet, ScopeEncoder
 from memory.backends.honcho.options import OTHERS_PEER, HonchoOptions
 
-__all__ = ["IDS", "HonchoIds"]
-
 IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="_x", max_length=512)
 """Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured."""
 

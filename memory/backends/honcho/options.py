@@ -9,8 +9,6 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
-__all__ = ["MAX_ROWS", "MAX_TOKENS", "OTHERS_PEER", "HonchoOptions"]
-
 MAX_TOKENS = 100_000
 """The most ``session.context(tokens=)`` takes."""
 MAX_ROWS = 100

@@ -22,8 +22,6 @@ from memory import BackendReadiness
 if TYPE_CHECKING:
     from memory.backends.honcho.workspace import HonchoScope
 
-__all__ = ["Watch"]
-
 _LOOKS = 3
 _LATE_S = 20.0
 """Seconds of an idle queue after which rows that are missing are not taken for late any more."""

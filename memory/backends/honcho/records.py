@@ -16,14 +16,12 @@ from memory.adapter import (
     Operation,
     ProvenanceResult,
     ShieldedCalls,
-    unless_missing,
+    none_if_404,
 )
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS
 from memory.backends.honcho.translate import METADATA_PREFIX, native_json
 from memory.backends.honcho.workspace import HonchoScope, all_rows
-
-__all__ = ["MUTATIONS", "QUERIES", "HonchoRecords"]
 
 _PAGE = {"page": PositiveInt, "size": PositiveInt}
 _SESSION = {"session_id": NotBlank}
@@ -97,7 +95,7 @@ class HonchoRecords(BaseAdapter):
             said = await _said(home, one["session_id"], one["observed_id"]) if one["session_id"] else []
             return {"conclusions": found, "said_in_that_session": said}
         for session in await all_rows(await home.reader.aio.sessions(size=MAX_ROWS)):
-            message = await unless_missing(session.aio.get_message(native_id))
+            message = await none_if_404(session.aio.get_message(native_id))
             if message is not None:
                 return {"message": native_json(message)}
         raise ScopeError("native_id: belongs to another scope, or to none")

@@ -12,22 +12,6 @@ from typing import Any
 from memory import InputError, MemoryEvent, Message, RetrieveRequest
 from memory.adapter import ContextEntry, clean_text, without_nul
 
-__all__ = [
-    "MAX_CONTENT",
-    "METADATA_PREFIX",
-    "Part",
-    "card_entries",
-    "conclusion_entry",
-    "event_parts",
-    "message_entry",
-    "native_filters",
-    "native_json",
-    "prose_entries",
-    "search_text",
-    "split_text",
-    "summary_entry",
-]
-
 MAX_CONTENT = 25_000
 """The most characters of one message."""
 METADATA_PREFIX = "metadata."

@@ -12,14 +12,12 @@ from honcho import Peer, Session
 from honcho.api_types import PeerConfig
 
 from memory import MemoryScope
-from memory.adapter import BackendProtocolError, BackendRejected, unless_missing, without_nul
+from memory.adapter import BackendProtocolError, BackendRejected, none_if_404, without_nul
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.readiness import Watch
 from memory.backends.honcho.translate import Part
-
-__all__ = ["HonchoScope", "all_rows", "clear", "worked_off"]
 
 T = TypeVar("T")
 _DELETION_S = 5.0
@@ -121,7 +119,7 @@ class HonchoScope:
             native_id, metadata = IDS.encode(session_id), {"session_id": session_id}
             until = anyio.current_time() + _DELETION_S
             while True:
-                session = await unless_missing(self._writer.aio.session(native_id, metadata=metadata))
+                session = await none_if_404(self._writer.aio.session(native_id, metadata=metadata))
                 if session is not None:
                     break
                 if anyio.current_time() > until:
@@ -196,7 +194,7 @@ class HonchoScope:
 
         So does an address that is not Honcho's: the queue, which needs no user, must answer.
         """
-        answer = await unless_missing(call)
+        answer = await none_if_404(call)
         if answer is None:
             await self.answers()
         return answer
@@ -235,7 +233,7 @@ def _key(metadata: Mapping[str, Any]) -> tuple[int, int]:
     return (position if isinstance(position, int) else -1, number)
 
 
-async def worked_off(home: HonchoScope, timeout_s: float, poll_s: float) -> None:
+async def wait_until_idle(home: HonchoScope, timeout_s: float, poll_s: float) -> None:
     """Wait until the worker is done with the workspace, at most ``timeout_s`` seconds; not for what it holds back.
 
     While something is derived from a session Honcho fails to delete it, and it stays: not to be used, not to be
@@ -269,7 +267,7 @@ async def clear(home: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int
             # Those of a session go with it.
             rest = [] if deleted else (await home.reader.aio.conclusions.list(size=MAX_ROWS)).items
             for conclusion in rest:
-                await unless_missing(home.user.conclusions.aio.delete(conclusion.id))
+                await none_if_404(home.user.conclusions.aio.delete(conclusion.id))
             removed += len(rest)
             waiting = sum(await home.under_way())
             cards = await _clear_cards(home)
@@ -294,7 +292,7 @@ async def _delete_sessions(home: HonchoScope) -> dict[str, int]:
             return deleted
         for session in fresh:
             deleted[session.id] = await _messages(home, session.id)
-            await unless_missing(session.aio.delete())
+            await none_if_404(session.aio.delete())
 
 
 async def _messages(home: HonchoScope, native_id: str) -> int:
@@ -307,7 +305,7 @@ async def _clear_cards(home: HonchoScope) -> int:
     lines = 0
     for peer_id in home.observed:
         peer = Peer(peer_id, home.reader)
-        card = await unless_missing(peer.aio.get_card())
+        card = await none_if_404(peer.aio.get_card())
         if card:
             lines += len(card)
             await peer.aio.set_card([])

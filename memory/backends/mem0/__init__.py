@@ -17,8 +17,6 @@ from memory.adapter import (
 )
 from memory.backends.mem0.options import Mem0Options
 
-__all__ = ["MEM0_CAPABILITIES", "Mem0Options", "memslot_bare", "memslot_create", "memslot_describe"]
-
 MEM0_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"})
 
 

@@ -44,7 +44,7 @@ from memory.adapter import (
     Operation,
     ProvenanceResult,
     ResetReceipt,
-    StoresAtOnce,
+    SynchronousWrites,
 )
 from memory.backends.mem0.ids import ScopeIds
 from memory.backends.mem0.options import Mem0Options
@@ -60,8 +60,6 @@ from memory.backends.mem0.translate import (
 
 if TYPE_CHECKING:
     from memory.backends.mem0.client import NativeMem0
-
-__all__ = ["Mem0Adapter", "set_environment"]
 
 T = TypeVar("T")
 _BULK_SIZE = 16  # events a preload writes before another call may have the thread
@@ -81,7 +79,7 @@ def set_environment(directory: Path) -> None:
         os.environ.setdefault("MEM0_DIR", str(directory))
 
 
-class Mem0Adapter(StoresAtOnce):
+class Mem0Adapter(SynchronousWrites):
     """Translates the contract into calls of ``mem0.Memory``, for the backend or a condition.
 
     Args:
@@ -103,10 +101,10 @@ class Mem0Adapter(StoresAtOnce):
 
         self.backend_name = settings.name
         self.traits = AdapterTraits(
-            kind="control" if options.same_as else kind,
+            kind="control" if options.equivalent_control else kind,
             counts_llm_calls=options.counts_llm_calls,
-            same_as=options.same_as,
-            stand_ins=options.stand_ins,
+            equivalent_control=options.equivalent_control,
+            fallback_components=options.fallback_components,
             consistency="immediate",
             cs_filtering=options.filters_cs,
             pet_observability="dated",
@@ -180,7 +178,7 @@ class Mem0Adapter(StoresAtOnce):
                 receipts.append(self._write(event))
 
         try:
-            with self.keeping(receipts):
+            with self.attach_receipts(receipts):
                 await self._run(write)
         finally:
             abandoned.set()

@@ -14,8 +14,6 @@ from typing import Any
 from memory.adapter import LexicalHashEmbedder
 from memory.backends.mem0.adapter import set_environment
 
-__all__ = ["BareMem0"]
-
 _RUN = "perf"
 
 

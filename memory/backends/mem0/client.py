@@ -21,8 +21,6 @@ from memory.backends.mem0.opening import native_config
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.watch import Notes, StoreLock
 
-__all__ = ["BATCH", "NativeMem0"]
-
 BATCH = 10_000
 
 

@@ -10,8 +10,6 @@ from memory import MemoryScope
 from memory.adapter import ScopeEncoder
 from memory.backends.mem0.options import Mem0Options
 
-__all__ = ["ScopeIds", "row_ids"]
-
 
 class ScopeIds:
     """A scope as mem0's ``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``.

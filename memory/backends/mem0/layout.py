@@ -26,21 +26,6 @@ from pathlib import Path
 from memory import BackendError
 from memory.adapter import IdAlphabet, IsolationError
 
-__all__ = [
-    "HISTORY",
-    "TOMBSTONES",
-    "Logs",
-    "check",
-    "collection_file",
-    "damaged",
-    "entity_collection",
-    "partition_path",
-    "partitions_path",
-    "remove",
-    "staged",
-    "sweep",
-]
-
 HISTORY = "history.db"
 TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
 """Beside mem0's tables in its history: whose memories are gone, so that their history can be told and cleared."""

@@ -24,8 +24,6 @@ from memory.backends.mem0.watch import (
     Watched,
 )
 
-__all__ = ["Models", "close_handle"]
-
 
 class Models:
     """What a ``Memory`` asks: an embedder, a model, which raises where none is configured, and a reranker or None.

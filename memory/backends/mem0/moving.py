@@ -24,8 +24,6 @@ from memory.backends.mem0 import layout
 from memory.backends.mem0.ids import row_ids
 from memory.backends.mem0.opening import open_history
 
-__all__ = ["move"]
-
 _OF_A_SCOPE = {
     "points": "rowid IN (SELECT mine FROM found WHERE scope = ifnull(:scope, scope))",
     "history": "memory_id IN (SELECT mine FROM found WHERE scope = ifnull(:scope, scope))",

@@ -22,14 +22,6 @@ from memory.backends.mem0.layout import TOMBSTONES
 from memory.backends.mem0.models import Models
 from memory.backends.mem0.options import Mem0Model, Mem0Options
 
-__all__ = [
-    "assemble",
-    "make_directory",
-    "native_config",
-    "open_history",
-    "opening",
-]
-
 _SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed", "The '")
 _REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
 _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}

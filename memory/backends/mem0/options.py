@@ -12,8 +12,6 @@ from pydantic import Field, model_validator
 from memory import ConfigError
 from memory.adapter import LEXICAL_OR_BLOCK, DataPath, IdAlphabet, ModelEndpoint, PluginOptions, Public
 
-__all__ = ["STORES", "Mem0Model", "Mem0Options", "NativePart", "StoreProfile", "store_profile"]
-
 LEXICAL_DIMENSIONS = 1024
 _OPENAI_CLIENTS = frozenset(
     {
@@ -213,12 +211,12 @@ class Mem0Options(PluginOptions):
         return not self.infers or (self.llm is not None and self.llm.provider in _OPENAI_CLIENTS)
 
     @property
-    def same_as(self) -> str | None:
+    def equivalent_control(self) -> str | None:
         """Messages stored verbatim and found by vectors are the control ``simple_rag`` (spec 2.2)."""
         return None if self.infers else "simple_rag"
 
     @property
-    def stand_ins(self) -> tuple[str, ...]:
+    def fallback_components(self) -> tuple[str, ...]:
         """What embeds without a model."""
         return ("lexical embedder",) if self.embedder == "lexical" else ()
 

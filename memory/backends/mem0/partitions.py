@@ -20,7 +20,7 @@ from mem0 import Memory
 from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, BackendUnavailable, MemslotError
-from memory.adapter import FileLock, IsolationError, give_memory_back
+from memory.adapter import FileLock, IsolationError, trim_heap
 from memory.backends.mem0 import layout
 from memory.backends.mem0.client import NativeMem0
 from memory.backends.mem0.models import Models
@@ -28,8 +28,6 @@ from memory.backends.mem0.moving import move
 from memory.backends.mem0.opening import assemble, make_directory, open_history, opening
 from memory.backends.mem0.store import LocalClient, ScopeStore
 from memory.backends.mem0.watch import watch_inserts
-
-__all__ = ["Partitions", "ScopeMemory"]
 
 log = logging.getLogger("memslot.mem0")
 _FILES = 9  # that an open partition may have open: three of memories, of entities and of history
@@ -168,7 +166,7 @@ class Partitions(NativeMem0):
         if history is not None:
             history.close()
         self._lock.release()
-        give_memory_back()
+        trim_heap()
 
     # -- opening them -----------------------------------------------------------------------------------
 
@@ -239,7 +237,7 @@ class Partitions(NativeMem0):
             self._open.pop(directory).close()
             self._closed += 1
             if self._closed % _CLOSED_AT_A_TIME == 0:
-                give_memory_back()
+                trim_heap()
 
     def _most_open(self) -> int:
         """As configured, or as many as the open files that the system allows; a few of those are others'."""

@@ -20,8 +20,6 @@ from memory.backends.mem0.models import Models, close_handle
 from memory.backends.mem0.opening import assemble, make_directory, open_history, opening
 from memory.backends.mem0.watch import watch_inserts
 
-__all__ = ["SharedMem0"]
-
 _CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
 
 

@@ -26,8 +26,6 @@ from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
 from memory.backends.mem0.layout import Logs, collection_file
 
-__all__ = ["LocalClient", "ScopeStore"]
-
 _BATCH = 1024  # rows whose exact scores are computed at a time
 
 

@@ -12,16 +12,6 @@ from memory.adapter import ContextEntry, IdAlphabet, parse_time
 from memory.backends.mem0.ids import row_ids
 from memory.backends.mem0.options import StoreProfile
 
-__all__ = [
-    "event_metadata",
-    "native_filters",
-    "native_messages",
-    "never_connected",
-    "observation_prompt",
-    "to_entry",
-    "user_metadata",
-]
-
 _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
 _EPOCH = "ts_epoch"
 _RANGES = frozenset({"gt", "gte", "lt", "lte"})

@@ -20,15 +20,6 @@ from memory import BackendError
 from memory.adapter import BackendProtocolError, LexicalHashEmbedder
 from memory.backends.mem0.translate import never_connected
 
-__all__ = [
-    "LexicalEmbedding",
-    "NoLlm",
-    "Notes",
-    "StoreLock",
-    "Watched",
-    "watch_inserts",
-]
-
 
 class Notes(threading.local):
     """What happened during the current call of this thread.

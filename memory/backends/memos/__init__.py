@@ -9,8 +9,6 @@ from memory.adapter import CAPABILITIES, AdapterSettings, MemoryAdapter, PluginI
 from memory.backends.memos.ids import CUBE_IDS
 from memory.backends.memos.options import MemosOptions
 
-__all__ = ["MemosOptions", "memslot_create", "memslot_describe"]
-
 
 @hookimpl
 def memslot_describe() -> PluginInfo:

@@ -54,8 +54,6 @@ from memory.backends.memos.readiness import Readiness, Status, Written
 from memory.backends.memos.translate import OPERATORS, Requests, dropped_roles
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
-__all__ = ["MemosAdapter"]
-
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
 )

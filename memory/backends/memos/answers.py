@@ -11,27 +11,6 @@ from typing import Any
 from memory.adapter import BackendProtocolError, ContextEntry, expect, parse_time
 from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
-__all__ = [
-    "GROUPS",
-    "Added",
-    "added",
-    "by_id",
-    "changed_within",
-    "count_busy",
-    "data_of",
-    "event_ids",
-    "feedback_ids",
-    "is_by",
-    "items",
-    "metadata_of",
-    "relativity_of",
-    "rewritten",
-    "task_states",
-    "to_entries",
-    "unextracted",
-    "untouched",
-]
-
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
 """The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last."""
 

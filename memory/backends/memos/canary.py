@@ -20,8 +20,6 @@ from memory.backends.memos.client import Native
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import native_filter
 
-__all__ = ["CANARY", "Canary", "unfound_by"]
-
 CANARY = "memslot-canary"  # the cube of a scope has a "." or "_" in its name
 _EMPTY = "memslot-empty"
 _TEXT = "This memory shows memslot that writing and searching work."

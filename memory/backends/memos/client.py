@@ -22,8 +22,6 @@ from memory.backends.memos.answers import (
 from memory.backends.memos.translate import Body, Requests
 from memory.backends.memos.transport import Transport
 
-__all__ = ["Native"]
-
 _ACTIVE = frozenset({"waiting", "pending", "in_progress"})
 
 

@@ -7,8 +7,6 @@ import string
 from memory import MemoryScope
 from memory.adapter import IdAlphabet
 
-__all__ = ["CUBE_IDS", "home_of"]
-
 # Cube ids stand in SQL and Cypher text, and ":" separates the parts of the scheduler's Redis keys.
 CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
 

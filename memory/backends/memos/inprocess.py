@@ -26,8 +26,6 @@ from memory.adapter import BackendRejected, NativeWorker, PluginLoadError, envir
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
 
-__all__ = ["InprocessTransport", "check_environment", "contained"]
-
 _INSTALL = (
     "pip install 'memslot[memos-inprocess]' and the driver of its graph database, such as psycopg2-binary"
 )

@@ -11,8 +11,6 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
-__all__ = ["GraphDb", "MemosOptions"]
-
 GraphDb = Literal["postgres", "neo4j", "neo4j-community", "polardb"]
 _CLOUD_HOSTS = ("memos.memtensor.cn", "api.memt.ai")
 _NO_CLOUD = (

@@ -20,8 +20,6 @@ from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextra
 from memory.backends.memos.client import Native
 from memory.backends.memos.options import MemosOptions
 
-__all__ = ["Status", "Readiness", "Written"]
-
 Status = Literal["committed", "queued", "pending", "unknown"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5

@@ -12,8 +12,6 @@ from memory import InputError, MemoryEvent, MemoryFeedback, Message, RetrieveReq
 from memory.adapter import without_nul
 from memory.backends.memos.options import GraphDb, MemosOptions
 
-__all__ = ["EVENT_KEYS", "OPERATORS", "WRITER", "Requests", "dropped_roles"]
-
 Body = dict[str, Any]
 
 EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")

@@ -13,8 +13,6 @@ from typing import Any, Literal, Protocol
 from memory.adapter import JsonHttp, bearer
 from memory.backends.memos.options import MemosOptions
 
-__all__ = ["MAX_CONCURRENCY", "ROUTES", "HttpTransport", "Operation", "Transport"]
-
 MAX_CONCURRENCY = 4
 """Calls at a time. More make the server slower and exhaust its database connections: of eight searches at once one
 in five came back empty, with a status of 200."""

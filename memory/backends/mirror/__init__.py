@@ -8,8 +8,6 @@ from __future__ import annotations
 from memory.adapter import CAPABILITIES, AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.mirror.options import MirrorOptions
 
-__all__ = ["MirrorOptions", "memslot_create", "memslot_describe"]
-
 
 @hookimpl
 def memslot_describe() -> PluginInfo:

@@ -41,15 +41,13 @@ from memory.adapter import (
     ResetReceipt,
     SupportsEventLookup,
     SupportsModelProbe,
+    SupportsProbeScopes,
     SupportsStart,
-    SupportsTrialScopes,
     normalise_error,
     release,
 )
 from memory.backends.mirror.options import Mirrored, MirrorOptions
 from memory.backends.mirror.shadow import Shadow, ShadowLog
-
-__all__ = ["MirrorAdapter", "build_mirror"]
 
 T = TypeVar("T")
 
@@ -96,8 +94,8 @@ class MirrorAdapter:
             self.model_probes = self._model_probes
         if isinstance(primary, SupportsStart):
             self.start = primary.start
-        if isinstance(primary, SupportsTrialScopes):
-            self.place_trials = self._place_trials
+        if isinstance(primary, SupportsProbeScopes):
+            self.allocate_probe_scopes = self._place_trials
 
     # -- the contract -----------------------------------------------------------------------------------
 
@@ -299,9 +297,9 @@ class MirrorAdapter:
 
     def _place_trials(self, scopes: Sequence[MemoryScope]) -> int:
         for shadow in self.shadows:
-            if isinstance(shadow.adapter, SupportsTrialScopes):
-                shadow.adapter.place_trials(scopes)
-        room: int = self._primary.place_trials(scopes)
+            if isinstance(shadow.adapter, SupportsProbeScopes):
+                shadow.adapter.allocate_probe_scopes(scopes)
+        room: int = self._primary.allocate_probe_scopes(scopes)
         return room
 
 

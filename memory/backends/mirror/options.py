@@ -8,8 +8,6 @@ from pydantic import Field, field_validator, model_validator
 
 from memory.adapter import DataPath, PluginOptions, Public
 
-__all__ = ["Mirrored", "MirrorOptions"]
-
 
 class Mirrored(PluginOptions):
     """One provider of a mirror; its bare name will do where it needs no options."""

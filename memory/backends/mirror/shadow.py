@@ -27,8 +27,6 @@ from memory import (
 )
 from memory.adapter import ContextEntry, LifecycleError, MemoryAdapter, ShieldedCalls
 
-__all__ = ["Shadow", "ShadowLog", "differences"]
-
 log = logging.getLogger("memslot.mirror")
 _PAUSE_S = 0.05
 _REMEMBERED = 10_000  # event ids; far more than can still be handed over twice
@@ -268,7 +266,7 @@ class Shadow:
         if job.what == "reset_scope":
             await job.call()
             return None
-        async with self.slot.occupancy.of(job.scope):
+        async with self.slot.leases.lease(job.scope):
             if job.scope in self._unreset:
                 why = await self._reset(job.scope)
                 if why is not None:

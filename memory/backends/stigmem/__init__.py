@@ -8,8 +8,6 @@ from __future__ import annotations
 from memory.adapter import AdapterSettings, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.stigmem.options import StigmemOptions
 
-__all__ = ["StigmemOptions", "memslot_create", "memslot_describe"]
-
 
 @hookimpl
 def memslot_describe() -> PluginInfo:

@@ -49,8 +49,6 @@ from memory.backends.stigmem.translate import (
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, NewFact
 
-__all__ = ["StigmemAdapter"]
-
 T = TypeVar("T")
 _MAX_TOKEN_BUDGET = 200_000
 _NO_WEIGHT = {"graph": 0.0, "source_trust": 0.0}
@@ -258,9 +256,9 @@ class StigmemAdapter(SequentialBulk):
             warnings=tuple(warnings),
         )
 
-    def place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+    def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
         """With ``nodes``, which lists its scopes, the doctor's are placed on the listed nodes, one each."""
-        return self._scopes.place_trials(scopes)
+        return self._scopes.allocate_probe_scopes(scopes)
 
     async def aclose_native(self) -> None:
         """Delete the scopes' keys and close the connections."""

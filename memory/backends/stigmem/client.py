@@ -21,8 +21,6 @@ from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOpt
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
 
-__all__ = ["OpenScope", "Scopes"]
-
 T = TypeVar("T")
 _GENERATION = "x-memslot:generation"
 _CLOSING_S = 5.0
@@ -76,7 +74,7 @@ class Scopes:
                 )
         return NodeAddress(url=options.url.replace(SCOPE_FIELD, scope_id(scope)))
 
-    def place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+    def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
         """Lend synthetic scopes the listed nodes, one each; a mark keeps their facts from those of the owners."""
         options = self._options
         if options.isolation != "node" or SCOPE_FIELD in options.url or options.allow_sharing:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from memory import MemoryScope
 
-__all__ = ["AUTHORITY", "ScopeIds", "scope_id"]
-
 AUTHORITY = "memslot"
 """The host part of our URIs. Not the node's: its name and port would be words that a recall can match."""
 

@@ -24,8 +24,6 @@ from memory.adapter import BackendAuthError, BackendProtocolError, BackendReject
 from memory.backends.stigmem.ids import AUTHORITY, ScopeIds
 from memory.stigmem.client import StigmemNode
 
-__all__ = ["TenantKeys"]
-
 _ROUTE = "/v1/auth/keys"
 _ROTATIONS = 64  # keys live 90 days, so this lasts 15 years
 _DROP_S = 5.0

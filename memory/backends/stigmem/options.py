@@ -8,8 +8,6 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 
 from memory.adapter import PluginOptions, Public, server_address
 
-__all__ = ["SCOPE_FIELD", "NodeAddress", "StigmemOptions"]
-
 SCOPE_FIELD = "{scope}"
 
 

@@ -21,17 +21,6 @@ from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact
 from memory.stigmem.rendering import render_value
 
-__all__ = [
-    "FACT_SCOPE",
-    "MAX_TERMS",
-    "QUERIES",
-    "UTTERANCE",
-    "message_facts",
-    "recall_query",
-    "search_terms",
-    "to_entry",
-]
-
 UTTERANCE = "memory:utterance"
 FACT_SCOPE: FactScope = "company"
 CONFIDENCE = 0.49

@@ -27,8 +27,6 @@ from memory.bench.timeline import (
 )
 from memory.contract.receipts import RetrieveResult
 
-__all__ = ["Asked", "ask_probes"]
-
 _LETTER = re.compile(r"\(([a-z])\)")
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,8 +13,6 @@ from memory.bench.game.record import BeatRecord
 from memory.bench.page import Block
 from memory.contract.errors import ConfigError
 
-__all__ = ["INSTEAD", "beat_blocks"]
-
 INSTEAD = {
     "stale": "an older setting",
     "other": "the other context's",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from memory.adapter.lockfile import FileLock
+from memory.adapter._lockfile import FileLock
 from memory.bench.cell import error_record
 from memory.bench.game.manifest import (
     CELL_FILE,
@@ -41,10 +41,7 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.opening import build_slot
 from memory.plugins.redaction import Scrubber
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.runtime.provider import Provider
-
-__all__ = ["Job", "Tell", "cell_directory", "kept_texts", "open_record", "play_cell", "run_job", "tallied",
-           "timings"]  # fmt: skip
+from memory.runtime._provider import Provider
 
 Tell = Callable[[str, int, int], None]
 """Called with a cell's id, its sessions and test sessions ended, and how many it has."""

@@ -1,4 +1,4 @@
-"""A session between the user and the assistant, by the session loop of :mod:`memory.runtime.loop`.
+"""A session between the user and the assistant, by the session loop of :mod:`memory.runtime._loop`.
 
 Tested or not, the assistant is asked on the same path as by any host: the same system prompt with the memory's
 section in it, the same conversation. Only what becomes of a turn is the player's: it is judged and noted before it
@@ -18,13 +18,11 @@ from memory.bench.timeline import Script
 from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
-from memory.runtime.channel import Attachment, UserTurn
-from memory.runtime.loop import AgentSession, SessionSettings
-from memory.runtime.policy import Recall
+from memory.runtime._channel import Attachment, UserTurn
+from memory.runtime._loop import AgentSession, SessionSettings
+from memory.runtime._policy import Recall
 from memory.slot.turns import event_of
 from memory.slot.view import TurnFields
-
-__all__ = ["Conversation", "Said", "turn_event"]
 
 
 @dataclass(frozen=True, slots=True)

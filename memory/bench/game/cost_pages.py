@@ -9,8 +9,6 @@ from memory.bench.game.manifest import CellRecord, ExperimentManifest
 from memory.bench.game.metrics import GameMetrics
 from memory.bench.page import Block, share
 
-__all__ = ["cost_blocks", "models_block"]
-
 
 def cost_blocks(manifest: ExperimentManifest) -> Iterable[Block]:
     """What was written, asked and shown, what the providers' own models took, and how long each thing took."""

@@ -21,9 +21,7 @@ from memory.bench.game.matrix import ExecutorSettings
 from memory.bench.manifest import ErrorRecord
 from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.runtime.provider import Provider
-
-__all__ = ["DaskExecutor", "Executor", "LocalExecutor", "ProcessExecutor", "make_executor"]
+from memory.runtime._provider import Provider
 
 _CONNECT_S = 15
 _ORPHANED = 3

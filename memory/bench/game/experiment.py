@@ -48,13 +48,12 @@ from memory.bench.provenance import (
 from memory.bench.rundir import file_hashes, make_directory, new_run_id, owned
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError, MemslotError
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.runtime.provider import Provider
+from memory.runtime._provider import Provider
 
 _TELLING_S, _TELLING_SHARE = 5.0, 0.02
-__all__ = ["At", "Outcome", "begin", "load_beats", "measure", "resume"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from memory.bench.game.manifest import CellRecord, ExperimentManifest, VariantRe
 from memory.bench.game.metrics import GameMetrics
 from memory.bench.page import Block
 
-__all__ = ["played_lines", "problems_of", "providers_block", "unequal"]
-
 
 def problems_of(manifest: ExperimentManifest, metrics: GameMetrics) -> list[str]:
     """What did not end well, and what could not be scored, a line each."""

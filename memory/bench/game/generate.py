@@ -33,8 +33,6 @@ from memory.bench.timeline import (
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-__all__ = ["CHANGES", "GameSize", "make_game"]
-
 CHANGES = 5
 """Forced changes of each persona: announced; said as if it had always been so (a contradiction); announced and
 later taken back, which are two; and one that is told in the other context."""

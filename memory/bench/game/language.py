@@ -12,16 +12,6 @@ from memory.bench.quickstart_text import CONTEXTS, World
 from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError
 
-__all__ = [
-    "Attribute",
-    "DataLanguage",
-    "Forms",
-    "Language",
-    "LanguageName",
-    "language_of",
-    "load_language",
-]
-
 LanguageName = Literal["en", "zh"]
 
 

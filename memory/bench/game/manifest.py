@@ -32,21 +32,6 @@ from memory.contract.receipts import PetObservability
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 
-__all__ = [
-    "CELL_FILE",
-    "EXPERIMENT_FILE",
-    "FORMAT_VERSION",
-    "CellRecord",
-    "ExperimentManifest",
-    "PhaseRecord",
-    "RoleRecord",
-    "RunRecord",
-    "VariantRecord",
-    "read_cell",
-    "read_experiment",
-    "write_record",
-]
-
 FORMAT_VERSION = 1
 EXPERIMENT_FILE, CELL_FILE = "experiment.json", "cell.json"
 
@@ -128,7 +113,7 @@ class VariantRecord(Record):
     @property
     def shown(self) -> str:
         """The label with what it hides, to stand wherever a figure does: a control, what stands in for a model."""
-        return label_of(self.label, self.provider.same_as, self.provider.stand_ins)
+        return label_of(self.label, self.provider.equivalent_control, self.provider.fallback_components)
 
     label: str
     """Its name in the experiment."""

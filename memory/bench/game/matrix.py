@@ -26,22 +26,9 @@ from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config, parse_block
-from memory.plugins.redaction import DataPath, InputFile, Public, rebased
+from memory.plugins.redaction import DataPath, InputFile, Public, resolve_paths
 from memory.plugins.variables import Problems
 from memory.plugins.yaml import Lines, load_yaml
-
-__all__ = [
-    "BenchSettings",
-    "CellSpec",
-    "Experiment",
-    "ExecutorSettings",
-    "Limits",
-    "RoleSettings",
-    "RolesSettings",
-    "Variant",
-    "load_experiment",
-    "load_timelines",
-]
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -368,7 +355,7 @@ def load_experiment(source: str | Path | Mapping[str, Any], **overrides: Any) ->
     given = {key: value for key, value in overrides.items() if value is not None}
     written = dict(content["bench"])
     settings = parse_block(BenchSettings, {**written, **given}, "bench", source=name, lines=lines)
-    own = {key: rebased(getattr(settings, key), base) for key in written.keys() - given.keys()}
+    own = {key: resolve_paths(getattr(settings, key), base) for key in written.keys() - given.keys()}
     settings = settings.model_copy(update=own)
     asked = [(one, [name for name in one.needs if not os.environ.get(name)]) for one in settings.providers]
     left_out = tuple(f"{one.label} needs {', '.join(names)}" for one, names in asked if names)

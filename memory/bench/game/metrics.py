@@ -21,19 +21,6 @@ from memory.bench.game.record import BeatRecord
 from memory.bench.intervals import difference, estimate
 from memory.bench.metrics import percentile
 
-__all__ = [
-    "MEANINGS",
-    "Better",
-    "Curve",
-    "GameMetrics",
-    "Group",
-    "Measure",
-    "Scored",
-    "VariantMetrics",
-    "game_metrics",
-    "variant_metrics",
-]
-
 Group = Literal["CS", "PET", "IQI", "over-personalisation", "questions", "retrieval"]
 Better = Literal["higher", "lower"]
 _Unit = tuple[str, str, float]

@@ -23,17 +23,7 @@ from memory.bench.game.table import Stopped
 from memory.bench.timeline import Beat, Script
 from memory.contract.errors import BackendRateLimited, ConfigError, MemslotError
 from memory.contract.events import Message, Role
-from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
-
-__all__ = [
-    "CeilingReached",
-    "Meter",
-    "ModelJudge",
-    "ModelSimulator",
-    "Prompt",
-    "Seat",
-    "load_prompt",
-]
+from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
 
 _PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
 """After refusals in a row for a rate limit, where the server does not say how long."""

@@ -8,8 +8,6 @@ from functools import cache
 
 import anyio
 
-__all__ = ["Pace", "pace_of"]
-
 
 class Pace:
     """Spreads calls evenly, so that no minute has more requests or tokens than the server grants.

@@ -20,8 +20,6 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 
-__all__ = ["Player"]
-
 
 class Player:
     """Takes one persona through its timeline.

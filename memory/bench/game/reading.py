@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from memory.bench.game.language import Language
 from memory.bench.quickstart_text import CONTEXTS
 
-__all__ = ["Reader", "Told"]
-
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2})?")
 _LABELS = re.compile(r"- \(([^()]*)\) ")
 _GROUP = re.compile(r"\[([^\[\]]+)\]\Z")

@@ -16,9 +16,6 @@ from memory.bench.manifest import write_atomic
 from memory.bench.timeline import BeatKind
 from memory.contract.errors import ConfigError
 
-__all__ = ["JOURNAL_VERSION", "AppendedLines", "BeatRecord", "BeatStatus", "PlayJournal", "Shown", "drop_torn_line",
-           "json_lines"]  # fmt: skip
-
 JOURNAL_VERSION = 1
 """Counts up when a journal of before could not be continued."""
 

@@ -17,13 +17,11 @@ from memory.contract.errors import BackendError
 from memory.contract.receipts import RetrieveResult, Trace
 from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.runtime.policy import Recall
+from memory.runtime._policy import Recall
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import request_of
 from memory.slot.view import RecallFields
 from memory.testing import FakeBackend
-
-__all__ = ["Row", "Shown", "told_before"]
 
 Row = Mapping[str, Any]
 """A line of a JSON lines file."""

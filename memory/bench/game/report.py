@@ -18,8 +18,6 @@ from memory.bench.intervals import METHOD
 from memory.bench.page import Block, Page, count, share
 from memory.bench.plots import NARROW, Line, lines, own_colours, scatter
 
-__all__ = ["render_game_report", "summary", "write_game_report"]
-
 _SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
           "overall", "over-personalisation")  # fmt: skip
 _BEHAVIOUR = (

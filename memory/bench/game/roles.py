@@ -1,6 +1,6 @@
 """The three roles of the game, behind seams, and the deterministic ones, which need no model.
 
-The assistant is a language model, or what stands in for one, behind the session loop of :mod:`memory.runtime.loop`.
+The assistant is a language model, or what stands in for one, behind a session of :mod:`memory.runtime`.
 It gets the system prompt with the memory's section, and the conversation. Nothing tells it whether it is tested.
 """
 
@@ -16,20 +16,7 @@ from memory.bench.game.language import Language
 from memory.bench.game.reading import Reader
 from memory.bench.timeline import Beat, Script
 from memory.contract.events import Message
-from memory.runtime.provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
-
-__all__ = [
-    "ROLES",
-    "Exchange",
-    "Judge",
-    "RoleName",
-    "Roles",
-    "RuleAssistant",
-    "RuleJudge",
-    "RuleSimulator",
-    "Simulator",
-    "Verdict",
-]
+from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
 
 _OPTION = re.compile(r"^\(([a-z])\) (.*)$", re.MULTILINE)
 _WORD = re.compile(r"\w+")

@@ -28,10 +28,8 @@ from memory.contract.errors import ConfigError
 from memory.plugins.redaction import is_credential, slow_hash
 from memory.plugins.variables import Problems, Resolver
 from memory.plugins.yaml import Lines
-from memory.runtime.provider import Provider
+from memory.runtime._provider import Provider
 from memory.runtime.providers import create_provider, takes_seed
-
-__all__ = ["METER_FILE", "Seats", "role_records"]
 
 METER_FILE = "calls.log"
 _TRANSPORT = ("timeout_s", "max_retries")

@@ -19,12 +19,10 @@ from memory.contract.errors import BackendError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.runtime.policy import Recall, TurnMemory, TurnPolicy
+from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import event_of
 from memory.slot.view import RecallFields, TurnFields
-
-__all__ = ["CsField", "Dealings", "GameMemory", "Played", "PlayerSettings", "Stopped", "Table", "write_whole"]
 
 CsField = Literal["scenario", "context", "attribute"]
 _MOST_FAILURES = 5

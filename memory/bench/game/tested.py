@@ -16,8 +16,6 @@ from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, RetrieveResult
 from memory.contract.requests import AdapterMode
 
-__all__ = ["Tested", "Told", "counts_as_known", "play_test"]
-
 Told = tuple[int, str, str]
 """A turn that was written: number of its session, event id, what the user said in lower case."""
 

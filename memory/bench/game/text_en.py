@@ -5,8 +5,6 @@ from __future__ import annotations
 from memory.bench import quickstart_text as text
 from memory.bench.game.language import Attribute, Forms, Language
 
-__all__ = ["ENGLISH"]
-
 _ACTED = {
     "verbosity": (
         "Short version: it went through.",

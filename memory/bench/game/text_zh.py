@@ -5,8 +5,6 @@ from __future__ import annotations
 from memory.bench.game.language import Attribute, Forms, Language
 from memory.bench.quickstart_text import World
 
-__all__ = ["CHINESE"]
-
 _ATTRIBUTES = (
     Attribute(
         "verbosity",

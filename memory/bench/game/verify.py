@@ -44,8 +44,6 @@ from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 from memory.contract.tokens import Utf8TokenCounter
 
-__all__ = ["verify_experiment"]
-
 
 def verify_experiment(directory: Path, data: Path | None = None) -> Verified:
     """Compute anew what can be. Not to be called from within an event loop.

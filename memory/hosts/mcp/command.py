@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["commands"]
-
 commands = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -33,7 +31,7 @@ def mcp(
 
     import anyio
 
-    from memory.contract.errors import PluginLoadError
+    from memory.adapter import PluginLoadError
     from memory.plugins.config import load_config
 
     loaded = load_config(config)

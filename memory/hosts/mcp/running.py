@@ -12,14 +12,11 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, MemoryScope, MemorySlot, open_memory
-from memory.adapter.sdk import quiet_loggers
-from memory.contract.errors import ConfigError, LifecycleError, ScopeError
+from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError, open_memory
+from memory.adapter import LifecycleError, quiet_loggers
 from memory.hosts.mcp.server import build_server
 from memory.plugins.config import MemslotConfig
-from memory.runtime.signals import end_at_signals
-
-__all__ = ["endpoint", "serve_http", "serve_stdio"]
+from memory.runtime import end_at_signals
 
 HOST = "127.0.0.1"
 _GRACE_S = 5

@@ -12,18 +12,15 @@ from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 
 from memory import (
+    InputError,
+    MemoryScope,
     MemorySlot,
     ProvenanceRequest,
     SupportsProvenance,
     SupportsReadiness,
     __version__,
 )
-from memory.contract.errors import InputError
-from memory.contract.scope import MemoryScope
-from memory.runtime.provider import ToolCall
-from memory.runtime.tools import ToolContext, ToolRegistry, memory_tools
-
-__all__ = ["build_server"]
+from memory.runtime import ToolCall, ToolContext, ToolRegistry, memory_tools
 
 READINESS = "memory://readiness"
 PROVENANCE = "memory://provenance/"
@@ -117,7 +114,7 @@ class _Resources:
             InputError: there is no such resource.
             MemslotError: the memory refused or failed.
         """
-        async with self._slot.occupancy.of(self._scope):
+        async with self._slot.leases.lease(self._scope):
             if uri == READINESS and self._readiness is not None:
                 return (await self._readiness.readiness(self._scope)).model_dump(mode="json")
             native_id = unquote(uri.removeprefix(PROVENANCE))

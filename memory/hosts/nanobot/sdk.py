@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from memory.contract.scope import MemoryScope
+from memory import MemoryScope
 from memory.hosts.nanobot.turns import said, turn_event
-from memory.runtime.policy import TurnMemory
-
-__all__ = ["Attached", "attach"]
+from memory.runtime import TurnMemory
 
 log = logging.getLogger("memslot.nanobot")
 

@@ -19,12 +19,10 @@ from nanobot.bus.runtime_events import (
 )
 from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
 
-from memory.contract.errors import MemslotError, ScopeError
+from memory import MemslotError, ScopeError
 from memory.hosts.nanobot.turns import SOURCE, claim_workspace, said, turn_event, without_section
 from memory.plugins.opening import build_slot
-from memory.runtime.policy import TurnMemory, TurnPolicy
-
-__all__ = ["MemslotTool"]
+from memory.runtime import TurnMemory, TurnPolicy
 
 log = logging.getLogger("memslot.nanobot")
 

@@ -10,13 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memory.contract.errors import ConfigError
-from memory.contract.events import MemoryEvent, Message
-from memory.contract.formatting import strip_context
-from memory.contract.scope import MemoryScope
-from memory.slot.turns import event_of
-
-__all__ = ["SOURCE", "claim_workspace", "said", "turn_event", "without_section"]
+from memory import ConfigError, MemoryEvent, MemoryScope, Message
+from memory.adapter import strip_context
+from memory.runtime import event_of
 
 SOURCE = "memslot"
 """Name of our blocks in Nanobot's runtime context."""

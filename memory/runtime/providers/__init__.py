@@ -16,9 +16,7 @@ from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
 from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.variables import Problems
 from memory.plugins.yaml import Lines
-from memory.runtime.provider import Provider
-
-__all__ = ["GROUP", "ProviderPlugin", "create_provider", "provider_names"]
+from memory.runtime._provider import Provider
 
 GROUP = "memslot.providers"
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
 from memory.plugins.redaction import Public
-from memory.runtime.provider import (
+from memory.runtime._provider import (
     CompletionChunk,
     CompletionOptions,
     CompletionResult,
@@ -24,8 +24,6 @@ from memory.runtime.provider import (
 )
 from memory.runtime.providers import ProviderPlugin
 from memory.runtime.providers.options import ServiceOptions
-
-__all__ = ["CompatibleOptions", "OpenAIOptions", "OpenAIProvider", "compatible", "plugin"]
 
 _STOPS: dict[str, StopReason] = {
     "stop": "end_turn",

@@ -6,11 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field, SecretStr, field_validator
 
-from memory.adapter.address import server_address
+from memory.adapter._address import server_address
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import Public
-
-__all__ = ["ServiceOptions"]
 
 
 class ServiceOptions(PluginOptions):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pydantic import Field
 
 from memory.plugins.hookspecs import PluginOptions
-from memory.runtime.provider import (
+from memory.runtime._provider import (
     CompletionChunk,
     CompletionOptions,
     CompletionResult,
@@ -20,8 +20,6 @@ from memory.runtime.provider import (
 )
 from memory.runtime.providers import ProviderPlugin
 
-__all__ = ["ScriptedProvider", "plugin"]
-
 _KEPT = 1000
 Line = str | ToolCall | CompletionResult | Exception
 Script = Callable[[Sequence[Message], CompletionOptions], Line]
@@ -30,7 +28,7 @@ Script = Callable[[Sequence[Message], CompletionOptions], Line]
 class ScriptedProvider:
     """Answers with its lines in turn, and by rules once they are used up.
 
-    The rules are those of the scripted language model (:mod:`memory.testing.scripted_rules`): the remembered entry
+    The rules are those of the scripted language model (:mod:`memory.testing._scripted_rules`): the remembered entry
     that shares most words with the question, else what the user said of it before, else an acknowledgement.
 
     Args:
@@ -83,7 +81,7 @@ _NO_TOKENS = Usage(input_tokens=0, output_tokens=0)
 
 
 def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
-    from memory.testing.scripted_rules import (
+    from memory.testing._scripted_rules import (
         NOT_KNOWN,
         ChatMessage,
         ChatRequest,
@@ -91,8 +89,8 @@ def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
         answer,
         general_rules,
     )
-    from memory.testing.scripted_rules import ToolCall as Call
-    from memory.testing.scripted_text import is_question, lexical_overlap
+    from memory.testing._scripted_rules import ToolCall as Call
+    from memory.testing._scripted_text import is_question, lexical_overlap
 
     said = tuple(ChatMessage(one.role, one.content) for one in messages)
     if options.system_prompt:

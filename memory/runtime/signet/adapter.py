@@ -21,8 +21,6 @@ from memory.runtime.signet.types import (
 if TYPE_CHECKING:
     from memory.runtime.signet.client import AdapterClient
 
-__all__ = ["DEFAULT_URL", "RuntimeAdapter", "create_adapter"]
-
 DEFAULT_URL = "http://127.0.0.1:3850"
 """Where a daemon listens unless it is told otherwise."""
 

@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memory.contract.scope import MemoryScope
-from memory.runtime.items import Item
+from memory.runtime._items import Item
 from memory.slot.host_store import HostStore
-
-__all__ = ["Book", "Filters", "Note", "importance_of", "labelled", "tags_of"]
 
 _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
 

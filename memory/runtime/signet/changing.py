@@ -11,12 +11,10 @@ import anyio.to_thread
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
 from memory.contract.receipts import NativeMutationReceipt
 from memory.contract.scope import MemoryScope
-from memory.runtime.items import MemoryItems
+from memory.runtime._items import MemoryItems
 from memory.runtime.signet.book import Note, importance_of, tags_of
 from memory.runtime.signet.service import Refused, SignetService, text_of
 from memory.runtime.signet.sessions import Caller
-
-__all__ = ["Changes"]
 
 _ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
 _READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 
-from memory.adapter.address import is_loopback, server_address
+from memory.adapter._address import is_loopback, server_address
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
@@ -20,7 +20,7 @@ from memory.contract.errors import (
     PluginLoadError,
     normalise_error,
 )
-from memory.runtime.provider import encodable
+from memory.runtime._provider import encodable
 from memory.runtime.signet.adapter import DEFAULT_URL, RuntimeAdapter
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -37,8 +37,6 @@ from memory.runtime.signet.types import (
     WireT,
     read,
 )
-
-__all__ = ["AdapterClient"]
 
 _LARGEST = 20_000_000
 _POLL_S = 0.25

@@ -17,12 +17,10 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
-from memory.adapter.address import is_loopback
+from memory.adapter._address import is_loopback
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.service import Refused
 from memory.runtime.signet.sessions import Caller
-
-__all__ = ["Body", "Callers", "Limits", "Mounted", "Work", "body_of", "error_answer", "refused_answer"]
 
 Body = Mapping[str, Any]
 _PATHS = (None, "plugin", "legacy")

@@ -21,8 +21,6 @@ from memory.contract.errors import ConfigError
 from memory.plugins.hookspecs import PluginOptions
 from memory.runtime.signet.service import Refused
 
-__all__ = ["SecretCommands", "SecretsExecSettings"]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")  # of this process; everything else may hold a credential
 _LOADERS = ("LD_", "DYLD_", "PYTHON", "BASH_", "NODE_", "GIT_", "PERL", "RUBY")

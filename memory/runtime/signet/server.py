@@ -38,9 +38,9 @@ from memory.contract.errors import (
 )
 from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
-from memory.runtime.channel import UserTurn
-from memory.runtime.conversations import Conversations
-from memory.runtime.policy import TurnMemory
+from memory.runtime._channel import UserTurn
+from memory.runtime._conversations import Conversations
+from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import (
@@ -57,8 +57,6 @@ from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettin
 from memory.runtime.signet.service import Refused, ServiceSettings, SignetService, text_of
 from memory.runtime.signet.sessions import Caller, Sessions
 from memory.slot.host_store import HOST_FILE, HostStore
-
-__all__ = ["Limits", "RuntimeAdapterServer"]
 
 log = logging.getLogger("memslot.signet")
 

@@ -18,8 +18,8 @@ from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.runtime.items import Item, MemoryItems
-from memory.runtime.policy import Recall, TurnMemory
+from memory.runtime._items import Item, MemoryItems
+from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, tags_of
 from memory.runtime.signet.sessions import Caller, Conflict, Session, Sessions
 from memory.runtime.signet.transcripts import transcript_in, turns_of
@@ -39,8 +39,6 @@ from memory.runtime.signet.types import (
 )
 from memory.slot.host_store import HostStore
 from memory.slot.view import RecallFields
-
-__all__ = ["Refused", "ServiceSettings", "SignetService", "text_of"]
 
 GUIDELINES = """Summarize this session focusing on:
 - decisions that were made, and why

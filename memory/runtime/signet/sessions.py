@@ -22,8 +22,6 @@ from memory.contract.scope import MemoryScope
 from memory.runtime.signet.types import SessionParams
 from memory.slot.host_store import HostStore
 
-__all__ = ["Caller", "Conflict", "Session", "Sessions"]
-
 _MOST = 10_000
 _LAST_WORDS, _LONGEST_WORD = 6, 300
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from memory.contract.events import Message
 
-__all__ = ["transcript_in", "turns_of"]
-
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _LONGEST = 5_000_000
 

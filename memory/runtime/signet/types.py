@@ -11,22 +11,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
-__all__ = [
-    "BODIES",
-    "CompactionCompleteParams",
-    "CompactionResult",
-    "PreCompactionParams",
-    "PreCompactionResult",
-    "PromptSubmitParams",
-    "PromptSubmitResult",
-    "SessionEndParams",
-    "SessionEndResult",
-    "SessionStartParams",
-    "SessionStartResult",
-    "Wire",
-    "read",
-]
-
 
 class Wire(BaseModel):
     """Base: snake case here, camel case on the wire."""

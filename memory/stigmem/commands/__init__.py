@@ -19,8 +19,6 @@ from typing import Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["HookGroup", "commands", "strict"]
-
 PROCESSES = frozenset({"conformance"})
 """Commands that are no hooks."""
 strict: ContextVar[bool] = ContextVar("strict", default=True)

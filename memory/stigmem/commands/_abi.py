@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from memory.stigmem.intents import Priority
     from memory.stigmem.writers import Surfaces, Write
 
-__all__ = ["app"]
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.add_typer(_intents.app, name="intent")
 app.command()(_conformance.conformance)

@@ -15,8 +15,6 @@ from memory.stigmem.commands._shared import Wait, within
 if TYPE_CHECKING:
     from memory.stigmem.conformance.run import Row
 
-__all__ = ["conformance"]
-
 
 def conformance(
     vectors: Annotated[
@@ -56,7 +54,7 @@ def conformance(
 
     rows = within(wait, run)
 
-    from memory.stigmem.conformance.run import Status
+    from memory.stigmem.conformance.wire import Status
 
     counts = {status.value: sum(row.status is status for row in rows) for status in Status}
     if as_json:

@@ -18,8 +18,6 @@ from memory.stigmem.commands._shared import Wait, from_stdin, within
 if TYPE_CHECKING:
     from memory.stigmem.intent_client import IntentClient
 
-__all__ = ["app"]
-
 T = TypeVar("T")
 
 app = typer.Typer(help="Intent envelopes: send them, and see which are in flight.", rich_markup_mode=None)

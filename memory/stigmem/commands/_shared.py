@@ -14,8 +14,6 @@ import typer
 
 from memory.stigmem.commands import strict
 
-__all__ = ["Wait", "from_stdin", "within"]
-
 Wait = Annotated[
     float, typer.Option(help="Longest wait for the node, seconds; what is not done by then is left.")
 ]

@@ -21,8 +21,6 @@ from memory.stigmem.conformance.wire import NotRun, Problem, Row, Wire, listed, 
 from memory.stigmem.facts import FACT_SCOPES, FactScope, FactValue, NewFact, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
 
-__all__ = ["GATE_IDS", "OWN_IDS", "gate_rows", "own_rows"]
-
 _AUTHORITY = "conformance.example"
 _SOURCE = build_uri(_AUTHORITY, "agent", "conformance")
 _FLOOR = 1e-6

@@ -11,8 +11,6 @@ from urllib.parse import quote
 
 from memory.stigmem.conformance.wire import Answer, NotRun, Problem, listed, require
 
-__all__ = ["Context", "check_expectations", "check_findings", "filled", "retagged", "statuses"]
-
 _PLUS_SECONDS = re.compile(r"__now_plus_(\d+)s__")
 _GARDEN = re.compile(r"stigmem://testnode/garden/")
 _GARDEN_IN_PATH = re.compile(r"stigmem%3A%2F%2Ftestnode%2Fgarden%2F")

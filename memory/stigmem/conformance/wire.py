@@ -10,19 +10,6 @@ from typing import Any, Self
 import anyio
 import httpx
 
-__all__ = [
-    "Answer",
-    "NotRun",
-    "Problem",
-    "Row",
-    "Status",
-    "Wire",
-    "listed",
-    "outcome",
-    "require",
-]
-
-
 _JOB_PATIENCE_S = 30.0
 
 

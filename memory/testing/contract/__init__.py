@@ -1,6 +1,6 @@
 """The conformance kit: what every memory provider promises, as tests to subclass.
 
-    from memory.testing.contract import MemoryContract
+    from memory.testing import MemoryContract
 
     class TestMine(MemoryContract):
         config = {"memory": {"backend": "mine", "backends": {"mine": {"path": ":memory:"}}}}
@@ -26,42 +26,17 @@ import pytest
 # Before the first of them is imported, so that failing asserts show their values, with no plugin's help.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
-from memory.testing.contract._base import ContractBase, NativeFault
-from memory.testing.contract._kit import Fingerprint, Kit, TraceList, marker
 from memory.testing.contract.budget import BudgetContract
 from memory.testing.contract.capabilities import CapabilityContract
 from memory.testing.contract.concurrency import ConcurrencyContract
 from memory.testing.contract.cs import CsContract
 from memory.testing.contract.failures import FailureContract
-from memory.testing.contract.http import LoopbackContract
 from memory.testing.contract.isolation import IsolationContract
 from memory.testing.contract.lifecycle import LifecycleContract
 from memory.testing.contract.readonly import ReadOnlyContract
 from memory.testing.contract.recording import RecordingContract
 from memory.testing.contract.safety import SafetyContract
 from memory.testing.contract.tracing import TraceContract
-
-__all__ = [
-    "BudgetContract",
-    "CapabilityContract",
-    "ConcurrencyContract",
-    "ContractBase",
-    "CsContract",
-    "FailureContract",
-    "Fingerprint",
-    "IsolationContract",
-    "Kit",
-    "LifecycleContract",
-    "LoopbackContract",
-    "MemoryContract",
-    "NativeFault",
-    "ReadOnlyContract",
-    "RecordingContract",
-    "SafetyContract",
-    "TraceContract",
-    "TraceList",
-    "marker",
-]
 
 
 class MemoryContract(

@@ -16,11 +16,9 @@ from memory import MemoryScope, NativeMutationRequest, NativeQueryRequest
 from memory.adapter import ContextEntry, MemoryAdapter, PluginInfo
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing.conformance import KEY, register
+from memory.testing._conformance import KEY, register
+from memory.testing._faults import FaultKind
 from memory.testing.contract._kit import Fingerprint, Kit
-from memory.testing.faults import FaultKind
-
-__all__ = ["ContractBase", "NativeFault", "installed_plugins"]
 
 NativeFault = Callable[[FaultKind], AbstractContextManager[Any]]
 EVENT_FIELDS = (

@@ -28,10 +28,8 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import CAPABILITIES, LifecycleError, MemoryAdapter
-from memory.testing.conformance import not_declared
-from memory.testing.faults import FAKE_KEY
-
-__all__ = ["Fingerprint", "Kit", "TraceList", "marker"]
+from memory.testing._conformance import not_declared
+from memory.testing._faults import FAKE_KEY
 
 T = TypeVar("T")
 Fingerprint = Callable[[], Any | Awaitable[Any]]

@@ -12,8 +12,6 @@ from typing import Any
 import anyio
 import pytest
 
-__all__ = ["Concurrency", "LoopWatch"]
-
 _TICK_S = 0.005
 _INSIDE: ContextVar[bool] = ContextVar("memslot_kit_inside", default=False)
 

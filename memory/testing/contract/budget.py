@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from memory import ContextBudget, MemorySlot
 from memory.contract.tokens import CallableTokenCounter
-from memory.testing.conformance import not_tested
+from memory.testing._conformance import not_tested
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
-
-__all__ = ["BudgetContract"]
 
 _WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
 _NAMES = tuple(f"item{number}" for number in range(8))

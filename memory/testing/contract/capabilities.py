@@ -21,11 +21,9 @@ from memory import (
 )
 from memory.adapter import PluginInfo
 from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
-from memory.testing.conformance import not_tested
+from memory.testing._conformance import not_tested
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
-
-__all__ = ["CapabilityContract"]
 
 
 class CapabilityContract(ContractBase):
@@ -55,7 +53,9 @@ class CapabilityContract(ContractBase):
             not_tested("set config, or override described: nothing says what the plugin declares")
         assert described.name == kit.slot.backend_name, "the description's name is not the adapter's"
         traits = kit.slot.traits
-        assert described.kind == traits.kind or traits.same_as, "the description's kind is not the adapter's"
+        assert described.kind == traits.kind or traits.equivalent_control, (
+            "the description's kind is not the adapter's"
+        )
         undeclared = kit.slot.capabilities() - described.capabilities
         assert not undeclared, f"offered and not described: {sorted(undeclared)}"
         absent = missing_methods(kit.adapter, described.capabilities)

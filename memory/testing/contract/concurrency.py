@@ -25,12 +25,10 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import MemoryAdapter
-from memory.testing.conformance import not_declared, not_tested
+from memory.testing._conformance import not_declared, not_tested
 from memory.testing.contract._base import ContractBase, NativeFault
 from memory.testing.contract._kit import Kit, as_json, marker
 from memory.testing.contract._watch import Concurrency, LoopWatch
-
-__all__ = ["ConcurrencyContract"]
 
 _ROUNDS = 3
 

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from memory import CapabilityNotSupported, ContextBudget, InputError
-from memory.testing.conformance import not_declared
+from memory.testing._conformance import not_declared
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
-
-__all__ = ["CsContract"]
 
 _FIELDS = ("scenario", "context", "attribute")
 _RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (2020, 2020)}

@@ -17,12 +17,10 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import SupportsEventLookup
-from memory.testing.conformance import not_tested
+from memory.testing._conformance import not_tested
+from memory.testing._faults import FAKE_KEY
 from memory.testing.contract._base import ContractBase, NativeFault
 from memory.testing.contract._kit import STORED, Kit, assert_told
-from memory.testing.faults import FAKE_KEY
-
-__all__ = ["FailureContract"]
 
 _TRIES = 5
 _SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)

@@ -26,13 +26,11 @@ from memory.adapter import (
     MemoryAdapter,
 )
 from memory.plugins.config import load_config
+from memory.testing._faults import FaultKind
+from memory.testing._loopback import LoopbackServer
+from memory.testing._loopback_process import LoopbackProcess
 from memory.testing.contract._base import ContractBase, NativeFault, installed_plugins
 from memory.testing.contract._kit import STORED, Fingerprint, Kit, assert_no_leak, assert_told, marker
-from memory.testing.faults import FaultKind
-from memory.testing.loopback import LoopbackServer
-from memory.testing.loopback_process import LoopbackProcess
-
-__all__ = ["LoopbackContract"]
 
 RAISED: Mapping[FaultKind, tuple[type[BackendError], ...]] = {
     "401": (BackendAuthError,),

@@ -25,8 +25,6 @@ from memory.adapter import MemoryAdapter
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, as_json, marker
 
-__all__ = ["LOOKALIKES", "WIDENING_FILTERS", "IsolationContract"]
-
 _E = "ren\u00e9e"
 LOOKALIKES: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"persona_id": "acme"}, {"persona_id": "acme-corp"}),

@@ -15,12 +15,10 @@ import pytest
 
 from memory import AdapterMode, MemorySlot
 from memory.adapter import LifecycleError, MemoryAdapter
-from memory.testing.conformance import not_declared
+from memory.testing._conformance import not_declared
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit
 from memory.testing.contract.isolation import _calls
-
-__all__ = ["LifecycleContract"]
 
 # Threads of the event loops' own pools; they go with the loop.
 _LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")

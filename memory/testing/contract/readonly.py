@@ -17,11 +17,9 @@ from memory import (
     SupportsNativeMutation,
     WriteReceipt,
 )
-from memory.testing.conformance import not_tested
+from memory.testing._conformance import not_tested
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import STORED, Kit
-
-__all__ = ["ReadOnlyContract"]
 
 _ARTIFACTS: dict[str, dict[str, Any]] = {
     "test user": {"metadata": {"origin": "test_user"}},

@@ -14,11 +14,9 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
 )
-from memory.testing.conformance import not_declared, not_tested
+from memory.testing._conformance import not_declared, not_tested
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import STORED, Kit, as_json, marker
-
-__all__ = ["RecordingContract"]
 
 
 class RecordingContract(ContractBase):

@@ -8,8 +8,6 @@ from memory import Trace
 from memory.testing.contract._base import ContractBase
 from memory.testing.contract._kit import Kit, marker
 
-__all__ = ["TraceContract"]
-
 
 class TraceContract(ContractBase):
     """What the harness records."""

@@ -12,8 +12,7 @@ from graphiti_support import NEEDS_GRAPHITI, config, graph_fault
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import ScriptedLLM
-from memory.testing.contract import Fingerprint, MemoryContract, NativeFault
+from memory.testing import Fingerprint, MemoryContract, NativeFault, ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 

@@ -20,9 +20,7 @@ from honcho_routing import (
     route,
 )
 
-from memory.testing.loopback import LoopbackAnswer, LoopbackRequest, LoopbackServer
-
-__all__ = ["HonchoDouble"]
+from memory.testing._loopback import LoopbackAnswer, LoopbackRequest, LoopbackServer
 
 _COLUMNS = frozenset({"workspace_id", "session_id", "peer_id", "token_count", "created_at", "metadata"})
 

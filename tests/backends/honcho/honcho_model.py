@@ -16,9 +16,7 @@ from typing import Any
 from honcho_filters import Refused, without_nul
 from scripted_rules_honcho import concluded
 
-from memory.testing.scripted_text import content_words, lexical_overlap
-
-__all__ = ["Conclusion", "HonchoModel", "QueueRow", "SessionRow", "Workspace"]
+from memory.testing._scripted_text import content_words, lexical_overlap
 
 SUMMARY_EVERY = 20
 GHOST_S = 300.0

@@ -9,12 +9,7 @@ from typing import Any
 from honcho_filters import Refused
 from honcho_model import Workspace, tokens
 
-from memory.testing.loopback import LoopbackAnswer
-
-__all__ = [
-    "ID", "ROUTES", "SPECIAL", "UNFORESEEN", "Failed", "check_filters", "check_id", "check_peer", "check_query",
-    "invalid", "route",
-]  # fmt: skip
+from memory.testing._loopback import LoopbackAnswer
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,512}")
 SPECIAL = ("<|endoftext|>", "<|endofprompt|>")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from honcho_double import HonchoDouble
 
-from memory.testing.contract import LoopbackContract, MemoryContract
+from memory.testing import LoopbackContract, MemoryContract
 
 
 class _OnDouble(LoopbackContract, MemoryContract):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from honcho_double import HonchoDouble
 
-from memory.testing.loopback import LoopbackAnswer, LoopbackRequest
+from memory.testing._loopback import LoopbackAnswer, LoopbackRequest
 
 PAIRS = sorted((Path(__file__).parent / "pairs").glob("*.json"))
 NEVER = 1e9

@@ -36,7 +36,7 @@ from memory import BackendUnavailable, InputError, MemoryScope, open_memory
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing.contract import MemoryContract
+from memory.testing import MemoryContract
 
 pytestmark = [
     NEEDS_MEM0,

@@ -12,8 +12,6 @@ from memos_model import MemosModel
 
 from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackRequest, LoopbackServer
 
-__all__ = ["MemosDouble"]
-
 _ROUTES = {
     ("POST", "/product/add"): "add",
     ("POST", "/product/search"): "search",

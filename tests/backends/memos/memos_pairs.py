@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PAIRS", "Ask", "agrees", "load", "replay"]
-
 PAIRS = sorted((Path(__file__).parent / "pairs").glob("*.json"))
 Ask = Callable[[Mapping[str, Any]], tuple[int, Any]]
 

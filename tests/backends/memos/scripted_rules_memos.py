@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memory.testing.scripted_rules import ChatRequest, Reply, Rule
-from memory.testing.scripted_text import content_words, is_statement, lexical_overlap, sentences
-
-__all__ = ["rules"]
+from memory.testing._scripted_rules import ChatRequest, Reply, Rule
+from memory.testing._scripted_text import content_words, is_statement, lexical_overlap, sentences
 
 _TURN = re.compile(r"^(?:\d+: )?(user|assistant|system|tool): (?:\[[^\]]*\]: )?", re.M)
 _LIKES = re.compile(

@@ -9,7 +9,7 @@ import pytest
 from memos_double import MemosDouble
 
 from memory.backends.memos.answers import items
-from memory.testing.contract import LoopbackContract, MemoryContract
+from memory.testing import LoopbackContract, MemoryContract
 
 _REPLACED = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}
 

@@ -23,7 +23,7 @@ from memory import (
     SupportsProvenance,
 )
 from memory.adapter import BackendRejected
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 
 TEAM: dict[str, Any] = {"writable_cubes": ["team"], "allow_sharing": True}
 FAST: dict[str, Any] = {**TEAM, "async_mode": "sync", "mode": "fast"}

@@ -29,7 +29,7 @@ from memory import (
 from memory.adapter import MemoryAdapter, PluginError
 from memory.backends.mirror.adapter import MirrorAdapter
 from memory.backends.mirror.shadow import Shadow, ShadowLog
-from memory.doctor import run_doctor
+from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.testing import FakeBackend, FakeNativeStore

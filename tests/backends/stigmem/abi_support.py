@@ -12,7 +12,7 @@ from stigmem_double import StigmemDouble
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.writers import Surfaces
 from memory.testing import LoopbackAnswer, LoopbackRequest
-from memory.testing.faults import FaultKind
+from memory.testing._faults import FaultKind
 
 AGENT = "stigmem://node/agent/coder"
 OTHER = "stigmem://node/agent/reviewer"

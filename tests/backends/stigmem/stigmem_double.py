@@ -14,11 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import stigmem_node_routes  # noqa: F401 (registers the routes)
-from stigmem_node_model import ADMIN_KEY, NodeModel
+from stigmem_node_model import NodeModel
 
 from memory.testing import LoopbackAnswer, LoopbackRequest, LoopbackServer
-
-__all__ = ["ADMIN_KEY", "StigmemDouble"]
 
 
 class StigmemDouble(LoopbackServer):

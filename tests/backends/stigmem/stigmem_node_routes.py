@@ -26,7 +26,6 @@ from stigmem_node_model import (
     route,
 )
 
-__all__: list[str] = []
 Groups = tuple[str, ...]
 
 

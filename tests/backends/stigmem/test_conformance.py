@@ -15,18 +15,14 @@ from pathlib import Path
 import pytest
 from abi_support import closed_port
 from cli_support import invoke
-from stigmem_double import ADMIN_KEY, StigmemDouble
-from stigmem_node_model import ROUTES
+from stigmem_double import StigmemDouble
+from stigmem_node_model import ADMIN_KEY, ROUTES
 
 from memory.contract.errors import BackendUnavailable, InputError
 from memory.stigmem.conformance import own as conformance_own
 from memory.stigmem.conformance.own import GATE_IDS, OWN_IDS
-from memory.stigmem.conformance.run import (
-    KNOWN_DEVIATIONS,
-    Status,
-    load_vectors,
-    run_conformance,
-)
+from memory.stigmem.conformance.run import KNOWN_DEVIATIONS, load_vectors, run_conformance
+from memory.stigmem.conformance.wire import Status
 from memory.testing import LoopbackAnswer
 
 VECTORS = Path(

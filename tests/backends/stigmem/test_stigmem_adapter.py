@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from stigmem_double import ADMIN_KEY, StigmemDouble
+from stigmem_double import StigmemDouble
+from stigmem_node_model import ADMIN_KEY
 
 from memory import (
     BackendError,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from stigmem_double import ADMIN_KEY, StigmemDouble
+from stigmem_double import StigmemDouble
+from stigmem_node_model import ADMIN_KEY
 
 from memory import BackendUnavailable, InputError
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
-from memory.testing.faults import FaultKind
+from memory.testing._faults import FaultKind
 
 
 def node_of(double: StigmemDouble, key: str | None = None) -> StigmemNode:

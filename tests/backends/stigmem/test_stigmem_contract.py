@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
-from stigmem_double import ADMIN_KEY, StigmemDouble
+from stigmem_double import StigmemDouble
+from stigmem_node_model import ADMIN_KEY
 
-from memory.testing.contract import LoopbackContract, MemoryContract
+from memory.testing import LoopbackContract, MemoryContract
 
 
 class _OnDouble(LoopbackContract, MemoryContract):

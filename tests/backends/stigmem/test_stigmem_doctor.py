@@ -7,7 +7,8 @@ from typing import Any
 from stigmem_double import StigmemDouble
 
 from memory import open_memory
-from memory.doctor import DoctorReport, run_doctor
+from memory.doctor.report import DoctorReport
+from memory.doctor.runner import run_doctor
 
 
 def config_of(*nodes: StigmemDouble) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stigmem_double import ADMIN_KEY, NodeModel
+from stigmem_node_model import ADMIN_KEY, NodeModel
 
 PAIRS = sorted((Path(__file__).parent / "pairs").glob("*.json"))
 # What another node, another day or another wording changes. An id that is a card's is no such thing.

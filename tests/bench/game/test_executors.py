@@ -112,7 +112,7 @@ def test_dask_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
-    from memory.adapter.lockfile import FileLock
+    from memory.adapter._lockfile import FileLock
     from memory.bench.game.cellrun import Job, cell_directory, run_job
 
     experiment = matrix(tmp_path, "no_memory", game=SMALL)

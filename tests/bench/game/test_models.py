@@ -25,11 +25,11 @@ from memory.bench.game.seats import Seats
 from memory.bench.timeline import Beat, PreferenceTruth, Script
 from memory.contract.errors import BackendRateLimited
 from memory.contract.events import Message
-from memory.runtime.loop import AgentSession
-from memory.runtime.provider import CompletionOptions, CompletionResult, Usage
+from memory.runtime._loop import AgentSession
+from memory.runtime._provider import CompletionOptions, CompletionResult, Usage
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import LoopbackAnswer, LoopbackRequest
-from memory.testing.http_server import HttpServer
+from memory.testing._http_server import HttpServer
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 ROLES = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}

@@ -8,7 +8,8 @@ import pytest
 from game_support import CONDITIONS, SIZE, scores
 from honcho_double import HonchoDouble
 from memos_double import MemosDouble
-from stigmem_double import ADMIN_KEY, StigmemDouble
+from stigmem_double import StigmemDouble
+from stigmem_node_model import ADMIN_KEY
 
 from memory import ConfigError
 from memory.bench.game.experiment import Outcome, begin

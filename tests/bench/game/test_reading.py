@@ -16,7 +16,7 @@ from memory.bench.game.roles import RuleAssistant
 from memory.contract.events import Message
 from memory.contract.formatting import render_section
 from memory.contract.receipts import ContextEntry
-from memory.runtime.provider import CompletionOptions
+from memory.runtime._provider import CompletionOptions
 
 ENGLISH = load_language("en")
 READER = Reader(ENGLISH)

@@ -13,7 +13,7 @@ import pytest
 from game_support import SIZE, lines, matrix, play
 
 from memory import ConfigError
-from memory.adapter.lockfile import FileLock
+from memory.adapter._lockfile import FileLock
 from memory.bench.game.cellrun import Job, run_job
 from memory.bench.game.experiment import Outcome, begin, resume
 from memory.bench.game.manifest import CellRecord, read_experiment

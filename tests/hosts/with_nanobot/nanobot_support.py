@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memory.testing.http_server import HttpServer, LoopbackAnswer, LoopbackRequest
+from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 
 
 class Model(HttpServer):

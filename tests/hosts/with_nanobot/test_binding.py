@@ -14,12 +14,12 @@ from nanobot import Nanobot
 from nanobot.runtime_context import RuntimeContextBlock
 from nanobot_support import Model, files, memory_config, nanobot_config
 
-from memory import MemoryScope, MemorySlot
-from memory.contract.errors import ConfigError, LifecycleError
+from memory import ConfigError, MemoryScope, MemorySlot
+from memory.adapter import LifecycleError
 from memory.hosts.nanobot import tool
 from memory.hosts.nanobot.sdk import attach
 from memory.hosts.nanobot.turns import claim_workspace, said, without_section
-from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime import TurnMemory, TurnPolicy
 from memory.testing import FakeBackend, FakeNativeStore
 
 ADA = MemoryScope(run_id="nanobot", persona_id="ada")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from memory import MemoryScope, MemorySlot
-from memory.runtime.policy import TurnMemory, TurnPolicy
+from memory.runtime import TurnMemory, TurnPolicy
 from memory.testing import FakeBackend, FakeNativeStore
 
 SECTION = "<memory-context"

@@ -24,8 +24,6 @@ from memory.adapter import (
     hookimpl,
 )
 
-__all__ = ["LastSession", "LastSessionOptions", "memslot_create", "memslot_describe"]
-
 
 class LastSessionOptions(PluginOptions):
     """The block ``memory.conditions.last_session``."""

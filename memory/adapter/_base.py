@@ -1,0 +1,238 @@
+"""What most adapters share. Subclassing is a convenience: the contract is the protocol ``MemoryAdapter``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import anyio
+
+from memory.adapter._shielded import ShieldedCalls
+from memory.adapter._worker import NativeWorker
+from memory.contract.adapter import AdapterTraits, declared_health
+from memory.contract.admission import yield_turn
+from memory.contract.errors import BackendError, MemslotError, normalise_error
+from memory.contract.events import MemoryEvent
+from memory.contract.formatting import render_section
+from memory.contract.receipts import (
+    BackendHealth,
+    BackendReadiness,
+    ModeReceipt,
+    RetrieveResult,
+    Trace,
+    WriteReceipt,
+    WriteStatus,
+)
+from memory.contract.requests import AdapterMode
+from memory.contract.scope import MemoryScope
+
+_CLOSE_S = 8.0
+_STEP_S = 30.0
+
+
+async def release(*steps: Callable[[], Awaitable[object]]) -> None:
+    """Take every step of a closing, whatever becomes of the others, and cancelled or not.
+
+    Args:
+        steps: each has half a minute.
+
+    Raises:
+        Exception: the first that a step raised, once all were taken.
+    """
+    failures: list[Exception] = []
+    for step in steps:
+        try:
+            with anyio.fail_after(_STEP_S, shield=True):
+                await step()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+# Most reads of a scope differ in nothing, and to check thirty fields costs more than all else an adapter does.
+_trace = lru_cache(maxsize=256)(Trace)
+
+
+class BaseAdapter:
+    """What most adapters share. Subclassing is a convenience; the protocol is the contract.
+
+    Set ``backend_name`` and ``traits``; implement ``native_scope``, ``record_event``, ``retrieve``,
+    ``reset_scope`` and ``health``.
+    """
+
+    backend_name: str = ""
+    traits: AdapterTraits = AdapterTraits()
+    withheld_capabilities: ClassVar[frozenset[str]] = frozenset()
+
+    worker: NativeWorker | None = None
+    """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""
+
+    shielded: ShieldedCalls | None = None
+    """For an asynchronous SDK: the writes that go on when abandoned. Mode switches and closing wait for them."""
+
+    readiness_pauses_s: tuple[float, float] = (0.02, 0.5)
+    """Between two looks of :meth:`wait_until_ready`: the first pause, doubled each time up to the second."""
+
+    readiness_doubts: int = 1
+    """How many looks of a wait must say ``unknown`` or ``failed`` before that is the answer."""
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """Nothing to prepare, unless overridden."""
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Wait for native calls that were abandoned at their deadline: none may write after the switch."""
+        await self.join_abandoned()
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    async def join_abandoned(self) -> None:
+        """Wait until native calls that were abandoned have ended. Override where others keep them."""
+        if self.shielded is not None:
+            await self.shielded.idle()
+        if self.worker is not None:
+            await self.worker.idle()
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Where the adapter has ``readiness``: ask again and again until it is more than ``pending``.
+
+        ``pending`` after ``timeout_s`` seconds.
+        """
+        asked: Any = self
+        answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
+        with anyio.move_on_after(timeout_s):
+            wait_s, longest_s = self.readiness_pauses_s
+            doubts = 0
+            while True:
+                answer = await asked.readiness(scope)
+                doubts += answer.state in ("unknown", "failed")
+                if answer.state == "ready" or doubts >= self.readiness_doubts:
+                    break
+                await yield_turn(wait_s)
+                wait_s = min(wait_s * 2, longest_s)
+        return answer
+
+    def format_context(self, result: RetrieveResult) -> str:
+        """The shared section; override only where the backend prescribes its own rendering."""
+        return render_section(self.backend_name, result.request.scope.label, result.context_entries)
+
+    async def aclose(self) -> None:
+        """Wait for calls under way, at most eight seconds; close what the SDK holds, end the worker. Idempotent.
+
+        :meth:`close_native` runs on the worker once its calls have ended, :meth:`aclose_native` after that; each
+        step is taken whatever becomes of the others, and cancelled or not.
+        """
+        await release(self._end_shielded, self._end_worker, self.aclose_native)
+
+    async def _end_shielded(self) -> None:
+        if self.shielded is not None:
+            with anyio.move_on_after(_CLOSE_S):
+                await self.shielded.idle()
+
+    async def _end_worker(self) -> None:
+        if self.worker is not None:
+            await self.worker.aclose(self.close_native)
+
+    async def aclose_native(self) -> None:
+        """Release what an asynchronous SDK holds: clients, connections."""
+
+    def close_native(self) -> None:
+        """Release what a synchronous SDK holds: clients, locks, files. Runs on the worker."""
+
+    def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
+        """A trace naming the native call; the slot completes it."""
+        named = {"backend_name": self.backend_name, "scope": scope, "native_operation": native_operation}
+        try:
+            return _trace(**named, **fields)
+        except TypeError:  # a field that cannot be hashed
+            return Trace(**named, **fields)
+
+    def receipt(
+        self,
+        event: MemoryEvent,
+        native_operation: str,
+        native_ids: Sequence[str] = (),
+        *,
+        status: WriteStatus = "committed",
+        warnings: Sequence[str] = (),
+    ) -> WriteReceipt:
+        """What became of an event, with a trace naming the native call."""
+        ids = tuple(native_ids)
+        return WriteReceipt(
+            event_id=event.event_id,
+            status=status,
+            native_ids=ids,
+            warnings=tuple(warnings),
+            trace=self.trace(event.scope, native_operation).model_copy(
+                update={"native_ids": ids, "event_id": event.event_id}
+            ),
+        )
+
+    def health_of(
+        self, status: Literal["ok", "degraded", "unavailable"] = "ok", **seen: Any
+    ) -> BackendHealth:
+        """Health with what the traits declare; what a probe raises the slot makes ``unavailable``.
+
+        Args:
+            seen: ``versions``, ``details``, ``warnings``.
+        """
+        return declared_health(self.backend_name, self.traits, status=status, **seen)
+
+    @contextmanager
+    def attach_receipts(self, receipts: Sequence[WriteReceipt]) -> Iterator[None]:
+        """Around a bulk write: should it fail, its error carries the receipts there are by then.
+
+        Raises:
+            MemslotError: the error of the body, mapped like any native one.
+        """
+        try:
+            yield
+        except Exception as error:
+            failure: MemslotError
+            if isinstance(error, MemslotError) and not isinstance(error, BackendError):
+                failure = error
+            else:
+                failure = normalise_error(error, backend_name=self.backend_name, operation="record_events")
+            failure.receipts = tuple(receipts)
+            raise failure from (error.__cause__ if failure is error else error)
+
+
+class SynchronousWrites(BaseAdapter):
+    """Readiness of a backend that answers a write when it is retrievable: there is nothing to wait for."""
+
+    async def probe_scope(self, scope: MemoryScope) -> None:
+        """Raise where the store of a scope does not answer."""
+        raise NotImplementedError
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """Ready as soon as the store answers."""
+        await self.probe_scope(scope)
+        return BackendReadiness(state="ready", detail=f"{self.backend_name} stores before it answers")
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """As :meth:`readiness`."""
+        return await self.readiness(scope)
+
+
+class SequentialBulk(BaseAdapter):
+    """Bulk ingest where the backend has no batch call that keeps its meaning: one event after the other.
+
+    Declare ``bulk_size=1`` in the traits, so that each event has the deadline of a single write.
+    """
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """Write one event by the backend's native path."""
+        raise NotImplementedError
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """``record_event`` of each. After a failure, later events are not sent.
+
+        Raises:
+            MemslotError: an event failed; ``receipts`` are of those written before it.
+        """
+        receipts: list[WriteReceipt] = []
+        with self.attach_receipts(receipts):
+            for event in events:
+                receipts.append(await self.record_event(event))
+        return receipts

@@ -1,0 +1,349 @@
+"""JSON over HTTP, for adapters whose backend has no SDK worth importing: connections, errors, nothing hidden.
+
+What servers do that clients trip over, and what follows here: after an unhandled failure a server may reset the
+connection, so that connection is not used again; error bodies repeat what was sent, so of them only codes, field
+names and times are told, and the text stays in the error's cause; a redirect would carry the key elsewhere, so none
+is followed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Awaitable, Mapping
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+import anyio
+import httpx
+from pydantic import SecretStr
+
+from memory.adapter._address import server_address
+from memory.adapter._sdk import warnings_only
+from memory.contract.errors import (
+    BackendError,
+    BackendProtocolError,
+    BackendRejected,
+    BackendUnavailable,
+    InputError,
+    normalise_error,
+)
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+_HINTS = {
+    401: "the API key is missing, wrong or expired",
+    403: "the API key may not do this",
+    404: "there is no such route or record",
+    413: "the request is too large",
+    422: "the {server} refused the request's form",
+    429: "the quota is used up",
+}
+_JSON: Mapping[type, str] = {dict: "an object", list: "a list", str: "a text", int: "a number"}
+_CARRIED_OUT = (302, 303)
+"""Redirects that may answer a request which was carried out; others say that it must be sent elsewhere."""
+_ROUTE_WORD = re.compile(r"|\.well-known|v\d|[a-z]{1,20}(?:-[a-z]{1,20}){0,2}")
+
+
+def check_url(url: str, where: str = "url") -> str:
+    """A server's address without its trailing slash.
+
+    Raises:
+        InputError: not http(s), without a host, or with credentials, a query or a fragment.
+    """
+    try:
+        return server_address(url)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
+    """The header that carries the key; none without one.
+
+    Raises:
+        InputError: the key cannot stand in a header.
+    """
+    if isinstance(api_key, SecretStr):
+        api_key = api_key.get_secret_value()
+    if not api_key:
+        return {}
+    if not (api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()):
+        raise InputError("api_key: holds characters that cannot stand in an HTTP header; copy it again")
+    return {"Authorization": f"Bearer {api_key}"}
+
+
+def expect(kind: type[T], answer: Any, where: str) -> T:
+    """An answer, or a part of it, known to be of a JSON type: ``dict``, ``list``, ``str`` or ``int``.
+
+    Raises:
+        BackendProtocolError: it is something else; names ``where``.
+    """
+    if not isinstance(answer, kind):
+        raise BackendProtocolError(f"{where}: expected {_JSON[kind]} in the answer")
+    return answer
+
+
+async def none_if_404(call: Awaitable[T]) -> T | None:
+    """The answer, or None where there is no such record."""
+    try:
+        return await call
+    except BackendRejected as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def route(path: str) -> str:
+    """The path with its ids taken out, for messages and traces."""
+    return "/".join(part if _ROUTE_WORD.fullmatch(part) else "{id}" for part in path.split("/"))
+
+
+class JsonHttp:
+    """The way to one server. Works on asyncio and trio; belongs to the event loop that first uses it.
+
+    Args:
+        url: the server's address, as :func:`check_url` returns it.
+        backend: name of the backend, for errors.
+        server: what its makers call the server, for errors.
+        timeout_s: for each request, in seconds.
+        connections: requests at a time; further ones wait. None leaves httpx' 100.
+        hints: what to say of an HTTP status, where that is not the usual.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        backend: str,
+        server: str = "server",
+        timeout_s: float = 10.0,
+        connections: int | None = None,
+        hints: Mapping[int, str] | None = None,
+    ) -> None:
+        self.url = url
+        self._backend = backend
+        self._named = server
+        self._hints = {**_HINTS, **(hints or {})}
+        self._timeout_s = timeout_s
+        self._limits = httpx.Limits(
+            max_connections=connections or 100, max_keepalive_connections=connections or 20
+        )
+        self._pool: _Pool | None = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        operation: str | None = None,
+        retry_pause_s: float | None = None,
+    ) -> Any:
+        """One request: the answer's JSON, or None for an empty answer.
+
+        Args:
+            path: from the root; ids in it are the caller's to escape.
+            params: None values are left out.
+            json: the body.
+            headers: further headers, such as the key's.
+            operation: what to call it in errors; by default method and path, ids taken out.
+            retry_pause_s: for what may be sent twice: seconds to wait before the one further attempt after a 5xx
+                (not 501) or a lost connection. None: it is sent once.
+
+        Raises:
+            BackendError: by HTTP status, transport failure or unreadable answer. ``diagnostics`` hold what may be
+                logged (``status``, ``code``, ``fields``, ``retry_after_s``); the server's text is in ``__cause__``.
+            InputError: the body is not JSON, or ``path`` does not start with one slash.
+        """
+        if not path.startswith("/") or path.startswith("//"):
+            raise InputError(
+                f"path: must start with one '/', so that the key goes to this {self._named} alone"
+            )
+        operation = operation or f"{method} {route(path)}"
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        sent = {"headers": headers, "params": given or None, "json": json}
+        try:
+            return await self._send(operation, method, path, **sent)
+        except BackendError as error:
+            if retry_pause_s is None or not _may_pass(error):
+                raise
+            earlier = error
+        await anyio.sleep(retry_pause_s)
+        try:
+            return await self._send(operation, method, path, **sent)
+        except BackendError as error:
+            error.after(earlier)
+            raise
+
+    async def _send(self, operation: str, method: str, path: str, **given: Any) -> Any:
+        try:
+            async with self._connections() as pool:
+                request = _request(pool.http, operation, method, path, **given)
+                response = await pool.http.send(request)
+                pool.retired = pool.retired or _unhandled(response)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            failure = normalise_error(error, backend_name=self._backend, operation=operation)
+            if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                failure.args = (f"{failure}: nobody answers at {self.url}",)
+            raise failure from error
+        return self._content(response, operation)
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent; a later call opens new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.http.aclose()
+
+    def _connections(self) -> _Pool:
+        if self._pool is None or self._pool.retired:
+            warnings_only()  # httpx notes every request, with its address
+            secure = self.url.startswith("https")
+            self._pool = _Pool(
+                httpx.AsyncClient(
+                    base_url=self.url,
+                    timeout=self._timeout_s,
+                    limits=self._limits,
+                    follow_redirects=False,
+                    # Loading the certificates takes 70 ms; plain http has no use for them.
+                    verify=secure,
+                    # Through a proxy an http request would show the key to it; https only tunnels.
+                    trust_env=secure,
+                )
+            )
+        return self._pool
+
+    def _content(self, response: httpx.Response, operation: str) -> Any:
+        if not response.is_success:
+            raise self._refusal(response, operation)
+        if not response.content:
+            return None
+        try:
+            return json.loads(response.content, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise BackendProtocolError(
+                f"{self._backend}: {operation} answered HTTP {response.status_code}, but not with JSON",
+                backend_name=self._backend,
+                operation=operation,
+                diagnostics={"exception": type(error).__name__},
+            ) from error
+
+    def _refusal(self, response: httpx.Response, operation: str) -> BackendError:
+        """An error answer as one of ours, chained to httpx's; the server's own words stay in the latter."""
+        status = response.status_code
+        cause = httpx.HTTPStatusError(f"HTTP {status}", request=response.request, response=response)
+        if response.has_redirect_location or status < 400:
+            error: BackendError = BackendProtocolError(
+                f"{self._backend}: {operation} answered with a redirect, which is not followed; "
+                "configure the final address",
+                backend_name=self._backend,
+                operation=operation,
+                diagnostics={"status": status},
+                sent=status in _CARRIED_OUT,
+            )
+            error.__cause__ = cause
+            return error
+        error = normalise_error(cause, backend_name=self._backend, operation=operation)
+        error.diagnostics.update(_said(response))
+        usual = "the {server} failed" if status >= 500 else "the {server} refused it"
+        hint = self._hints.get(status, usual).format(server=self._named)
+        if error.retry_after_s is not None:
+            hint += f"; try again in {error.retry_after_s:.0f} s"
+        told = "".join(
+            f", {name} {error.diagnostics[name]}" for name in ("code", "fields") if name in error.diagnostics
+        )
+        error.args = (f"{self._backend}: {operation} answered HTTP {status}{told}: {hint}",)
+        error.__cause__ = cause
+        return error
+
+
+class _Body(httpx.AsyncByteStream):
+    """A request body that may be abandoned half-way: httpx's own is a generator, and trio warns of those."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = [data] if data else []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
+class _Pool:
+    """Connections that are abandoned together, once one of them broke and nobody uses them any more."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+        self.users = 0
+        self.retired = False
+
+    async def __aenter__(self) -> Self:
+        self.users += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.users -= 1
+        self.retired = self.retired or isinstance(error, httpx.HTTPError | httpx.StreamError)
+        if self.retired and not self.users:
+            with anyio.CancelScope(shield=True):
+                await self.http.aclose()
+
+
+def _request(http: httpx.AsyncClient, operation: str, method: str, path: str, **given: Any) -> httpx.Request:
+    try:
+        request = http.build_request(method, path, **given)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
+    request.stream = _Body(request.content)
+    return request
+
+
+def _may_pass(error: BackendError) -> bool:
+    """Whether the failure may pass by itself: 5xx, or an answer that was lost on the way."""
+    if error.status is not None:
+        return error.status >= 500 and error.status != 501
+    return isinstance(error, BackendUnavailable) and error.sent
+
+
+def _unhandled(response: httpx.Response) -> bool:
+    """Whether the server stumbled: any 500 (Honcho words its own in JSON), and 5xx that is not JSON."""
+    status, kind = response.status_code, str(response.headers.get("content-type", ""))
+    return status == 500 or (status > 500 and "json" not in kind)
+
+
+def _said(response: httpx.Response) -> dict[str, Any]:
+    """What of an error body may be logged: codes, field names, times; never its text, which repeats ours.
+
+    Bodies come in shapes: ``detail`` as text, as ``{code, message}`` or as pydantic's list of problems;
+    ``error`` in its place; plain text.
+    """
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        return {}
+    body = body if isinstance(body, dict) else {}
+    detail = body.get("detail")
+    said: dict[str, Any] = {}
+    code = detail.get("code") if isinstance(detail, dict) else body.get("error")
+    if isinstance(code, str) and _NAME.match(code):
+        said["code"] = code
+    if isinstance(detail, list):
+        paths = [problem.get("loc") for problem in detail if isinstance(problem, dict)]
+        fields = {".".join(str(part) for part in path) for path in paths if isinstance(path, list)}
+        said["fields"] = sorted(field for field in fields if _NAME.match(field))[:8]
+    wait = body.get("retry_after")
+    if isinstance(wait, (int, float)) and not isinstance(wait, bool) and math.isfinite(wait):
+        said["retry_after_s"] = float(wait)
+    return said
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

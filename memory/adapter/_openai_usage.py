@@ -1,0 +1,56 @@
+"""Counting the calls that an SDK makes by a client of the ``openai`` package."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from memory.contract.usage import count_llm_call
+
+ClientT = TypeVar("ClientT")
+_PATHS = ("/chat/completions", "/responses", "/completions")
+
+
+def counted_openai(client: ClientT, **options: Any) -> ClientT:
+    """A client like this one whose answers of language models are counted, with the tokens that the endpoint says.
+
+    Embeddings and refused calls are not counted.
+
+    Args:
+        client: an ``OpenAI`` or ``AsyncOpenAI``, or a class of theirs.
+        options: further ones of its ``with_options``.
+    """
+    import openai
+
+    http: Any
+    if isinstance(client, openai.AsyncOpenAI):
+        http = openai.DefaultAsyncHttpxClient(event_hooks={"response": [_note_async]})
+    else:
+        http = openai.DefaultHttpxClient(event_hooks={"response": [_note]})
+    native: Any = client
+    answer: ClientT = native.with_options(http_client=http, **options)
+    return answer
+
+
+def _note(response: Any) -> None:
+    if _counts(response):
+        response.read()
+        count_llm_call(_tokens(response))
+
+
+async def _note_async(response: Any) -> None:
+    if _counts(response):
+        await response.aread()
+        count_llm_call(_tokens(response))
+
+
+def _counts(response: Any) -> bool:
+    return bool(response.status_code == 200 and response.request.url.path.endswith(_PATHS))
+
+
+def _tokens(response: Any) -> int | None:
+    """What the answer says; None of one that says nothing, or cannot be read."""
+    try:
+        total = response.json()["usage"]["total_tokens"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return total if isinstance(total, int) and not isinstance(total, bool) else None

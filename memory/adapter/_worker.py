@@ -1,0 +1,183 @@
+"""Running a synchronous SDK off the event loop, on its own few threads.
+
+``anyio.to_thread`` would do but for one thing: a call abandoned at its deadline gives its place back while its
+thread still runs, and a store that is not thread-safe, such as embedded Qdrant, then sees two calls at once.
+Here an abandoned call keeps its worker until it really ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import Any, TypeVar, cast
+
+import anyio
+from anyio.lowlevel import current_token
+
+from memory.contract.admission import Admission
+from memory.contract.errors import BackendUnavailable
+
+T = TypeVar("T")
+
+
+class NativeWorker:
+    """One or more daemon threads that run native calls, first come first served.
+
+    Args:
+        threads: calls that may run at a time; 1 for stores that are not thread-safe.
+        name: thread name prefix, for debuggers.
+
+    Works on asyncio and trio. Threads start with the first call and end with :meth:`aclose`.
+    """
+
+    def __init__(self, threads: int = 1, name: str = "memslot") -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._size = threads
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._running: set[_Job] = set()
+        self._closed = False
+        self._last: _Job | None = None
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run ``call`` on a worker and return what it returns.
+
+        Cancellation (a deadline, say) returns at once. A call still waiting for a worker is then dropped and
+        never runs; one that has begun finishes in the background, and its result is lost.
+
+        Raises:
+            BackendUnavailable: the worker is closed.
+        """
+        if self._closed:
+            raise BackendUnavailable("the adapter is closed", sent=False)
+        return await self._submit(call)
+
+    async def _submit(self, call: Callable[[], T]) -> T:
+        admission, done = Admission.current(), anyio.Event()
+        job = self._put(call, _thread_safe(done.set))
+        admission.track_completion(done)
+        try:
+            await done.wait()
+        except BaseException:
+            if job.claim():  # no worker has begun it, and none will
+                self._running.discard(job)
+                done.set()
+                admission.drop()
+            else:
+                admission.begin()
+            raise
+        admission.begin()
+        if job.error is not None:
+            raise job.error
+        return cast(T, job.result)
+
+    def _put(self, call: Callable[[], Any], notify: Callable[[], None]) -> _Job:
+        if not self._threads:
+            self._start()
+        job = _Job(call, notify)
+        self._running.add(job)
+        self._jobs.put(job)
+        return job
+
+    async def idle(self) -> None:
+        """Wait until every call made so far, abandoned ones included, has ended, and for no later one."""
+        so_far = set(self._running)
+        while not so_far.isdisjoint(self._running):  # noqa: ASYNC110 (set on other threads, seldom waited for)
+            await anyio.sleep(0.002)
+
+    async def aclose(self, last: Callable[[], object] | None = None, *, timeout_s: float = 10.0) -> bool:
+        """End the threads once running calls have ended.
+
+        Args:
+            last: a final native call, such as closing the client on the thread that opened it.
+            timeout_s: how long to wait for running calls and for ``last``, in seconds.
+
+        Returns:
+            Whether everything ended in time. Idempotent: ``last`` runs once, unless it failed; where calls did not
+            end in time, it runs when a thread is free.
+        """
+        self._closed = True
+        with anyio.move_on_after(timeout_s, shield=True) as limit:
+            await self.idle()
+        if last is not None and (self._last is None or self._last.error is not None):
+            done = anyio.Event()
+            self._last = self._put(last, _thread_safe(done.set))
+            with anyio.CancelScope(deadline=limit.deadline, shield=True):
+                await done.wait()
+        finished = self._end()
+        if last is not None and self._last is not None and self._last.error is not None:
+            raise self._last.error
+        return finished
+
+    def _end(self) -> bool:
+        for _ in self._threads:
+            self._jobs.put(None)
+        finished = not self._running
+        for thread in self._threads:
+            thread.join(timeout=1.0 if finished else 0.0)
+        self._threads.clear()
+        return finished
+
+    def _start(self) -> None:
+        for number in range(self._size):
+            thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if job.claim():
+                job.run()
+                self._running.discard(job)
+                job.notify()
+            del job
+
+
+class _Job:
+    """One call. Whoever claims it first decides: a worker runs it, or its caller has given it up."""
+
+    __slots__ = ("_call", "_claimed", "_context", "error", "notify", "result")
+
+    def __init__(self, call: Callable[[], Any], notify: Callable[[], None]) -> None:
+        self._call: Callable[[], Any] = call
+        self._context = _context_off_the_loop()
+        self._claimed = threading.Lock()
+        self.notify = notify
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def claim(self) -> bool:
+        return self._claimed.acquire(blocking=False)
+
+    def run(self) -> None:
+        try:
+            self.result = self._context.run(self._call)
+        except BaseException as error:
+            self.error = error
+
+
+def _context_off_the_loop() -> Context:
+    """The caller's, so that what is counted there is counted here, but for the event loop it names: an SDK that
+    runs one of its own would be told that one runs already.
+    """
+    context = copy_context()
+    if sniffio := sys.modules.get("sniffio"):
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
+
+
+def _thread_safe(callback: Callable[[], Any]) -> Callable[[], None]:
+    """``callback`` made callable from any thread, to run on the current event loop."""
+    native: Any = current_token().native_token
+    schedule = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+
+    def notify() -> None:
+        try:
+            schedule(callback)
+        except RuntimeError:
+            pass  # the loop is gone, and with it whoever waited
+
+    return notify

@@ -1,0 +1,242 @@
+"""Where turns come from and answers go: the only thing in which hosts differ."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol, TextIO, runtime_checkable
+
+import anyio
+import anyio.to_thread
+from anyio.streams.memory import MemoryObjectSendStream
+from pydantic import Field
+
+from memory.contract._model import Frozen, JsonObject, Text
+from memory.contract.formatting import without_controls
+from memory.runtime._provider import encodable
+from memory.runtime._tools import ToolResult
+
+
+class Attachment(Frozen):
+    """A text that comes with a turn, such as a file."""
+
+    name: Text
+    content: Text
+    content_type: Text = "text/plain"
+
+
+class UserTurn(Frozen):
+    """What the user said."""
+
+    content: Text
+    attachments: tuple[Attachment, ...] = ()
+    metadata: JsonObject = Field(default_factory=dict)
+
+
+class AgentOutput(Frozen):
+    """What the agent answers: with ``streaming`` a piece of it, else, last of all, the whole.
+
+    Attributes:
+        content: text.
+        tool_results: of the tools that were called on the way.
+        streaming: more follows.
+        error: why there is no answer, in one sentence; None where there is one.
+    """
+
+    content: Text = ""
+    tool_results: tuple[ToolResult, ...] = ()
+    streaming: bool = False
+    error: Text | None = None
+
+
+class ChannelClosed(Exception):
+    """Nobody is there any more; with a message where that is a failure."""
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """One conversation with somebody. ``kind`` names the way, such as ``cli``."""
+
+    kind: str
+
+    async def receive(self) -> UserTurn:
+        """The next turn.
+
+        Raises:
+            ChannelClosed: there will be none.
+        """
+        ...
+
+    async def send(self, output: AgentOutput) -> None:
+        """Deliver an answer, or a piece of it.
+
+        Raises:
+            ChannelClosed: nobody takes it.
+        """
+        ...
+
+    def on_close(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` once the channel is closed."""
+        ...
+
+
+class _Closing:
+    """Calls its handlers once."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Callable[[], None]] = []
+        self.closed = False
+
+    def on_close(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` once the channel is closed."""
+        self._handlers.append(handler)
+
+    def close(self) -> None:
+        """No turn comes any more. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            for handler in self._handlers:
+                handler()
+
+
+class CommandLine(_Closing):
+    """A line of stdin is a turn; answers go to stdout as they come.
+
+    Args:
+        read: reads a line, called on a thread of its own; by default ``input`` line by line.
+        out: where answers go.
+    """
+
+    kind = "cli"
+
+    def __init__(self, read: Callable[[], str] | None = None, out: TextIO | None = None) -> None:
+        super().__init__()
+        self._read = read or _line
+        self._out = out or sys.stdout
+        self._streamed = False
+
+    async def receive(self) -> UserTurn:
+        """The next line that is not blank."""
+        while True:
+            try:
+                line = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+            except (EOFError, KeyboardInterrupt):
+                self.close()
+                raise ChannelClosed from None
+            if line.strip():
+                return UserTurn(content=encodable(line.strip()))
+
+    async def send(self, output: AgentOutput) -> None:
+        """Print it, without what would move the terminal."""
+        content = without_controls(output.content)
+        try:
+            if output.streaming:
+                self._out.write(content)
+            elif output.error:
+                self._out.write(f"[{output.error}]\n")
+            else:
+                self._out.write("\n" if self._streamed else f"{content}\n")
+            self._streamed = output.streaming
+            self._out.flush()
+        except OSError as error:
+            self.close()
+            # Who stops reading has read enough; whatever else happens, the answer is lost.
+            told = (
+                () if isinstance(error, BrokenPipeError) else (f"cannot write an answer: {error.strerror}",)
+            )
+            raise ChannelClosed(*told) from None
+
+
+def _line() -> str:
+    line = sys.stdin.readline() if sys.stdin else ""
+    if not line:
+        raise EOFError
+    return line
+
+
+def sent(output: AgentOutput) -> str:
+    """An output as a server-sent event."""
+    return f"data: {output.model_dump_json()}\n\n"
+
+
+_Reader = MemoryObjectSendStream[AgentOutput]
+
+
+class HttpChannel(_Closing):
+    """One conversation by HTTP: each request is a turn, and its answer a stream of server-sent events.
+
+    ``async for event in channel.exchange(turn)`` is what a route does; the session loop has the other end. Events
+    are ``data: {"content": ..., "streaming": ...}``; the last one is not streaming.
+
+    Args:
+        backlog: pieces of an answer kept for a slow reader; the loop waits for it beyond that.
+        queue_timeout_s: how long the loop waits for a slow reader, in seconds; then it counts as gone.
+        idle_s: the channel closes itself when no turn comes for so long; None keeps it open.
+    """
+
+    kind = "http"
+
+    def __init__(
+        self, backlog: int = 1000, *, queue_timeout_s: float = 30.0, idle_s: float | None = None
+    ) -> None:
+        super().__init__()
+        self._patience_s = queue_timeout_s
+        self._idle_s = idle_s
+        self._turns, self._next = anyio.create_memory_object_stream[tuple[UserTurn, _Reader]](0)
+        self._backlog = backlog
+        self._reader: _Reader | None = None
+
+    async def receive(self) -> UserTurn:
+        """The turn of the next request."""
+        self.drop_reader()
+        try:
+            with anyio.move_on_after(self._idle_s):
+                turn, self._reader = await self._next.receive()
+                return turn
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            raise ChannelClosed from None
+        self.close()
+        raise ChannelClosed
+
+    async def send(self, output: AgentOutput) -> None:
+        """To whoever asked; for a reader that went away it is dropped, and the loop goes on."""
+        if self._reader is None:
+            return
+        try:
+            with anyio.fail_after(self._patience_s):
+                await self._reader.send(output)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
+            self.drop_reader()
+        if not output.streaming:
+            self.drop_reader()
+
+    def drop_reader(self) -> None:
+        """Nothing more is sent to whoever asked."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    async def exchange(self, turn: UserTurn) -> AsyncGenerator[str]:
+        """Hand a turn over, and give the answer's pieces as server-sent events. A second request waits its turn.
+
+        Raises:
+            ChannelClosed: the session has ended.
+        """
+        pieces, answers = anyio.create_memory_object_stream[AgentOutput](self._backlog)
+        with answers:
+            try:
+                await self._turns.send((turn, pieces))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pieces.close()
+                raise ChannelClosed from None
+            except BaseException:
+                pieces.close()
+                raise
+            async for output in answers:  # to its end: the loop closes it behind the last piece
+                yield sent(output)
+
+    def close(self) -> None:
+        """No turn comes any more; one that is being answered is answered. Idempotent."""
+        super().close()
+        self._turns.close()
+        self._next.close()

@@ -1,0 +1,241 @@
+"""``memslot chat``: a conversation with a model and a memory, to see what a memory gives and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from memory.contract.errors import LifecycleError, MemslotError
+from memory.contract.formatting import without_controls
+from memory.contract.requests import AdapterMode
+from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig, load_config
+from memory.plugins.opening import open_memory
+from memory.runtime._agent import AgentSettings
+from memory.runtime._channel import AgentOutput, ChannelClosed, CommandLine, UserTurn
+from memory.runtime._loop import AgentSession, TurnReport
+from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._provider import Provider
+from memory.runtime._signals import cancelled_at_interrupt
+
+_HELP = """/memory            what the last turn was given, and why
+/mode read-only    keep nothing of what is said;  /mode normal  keep it again
+/switch NAME       go on with another memory, such as full_history or graphiti
+/forget            delete everything this memory has of you, after a question
+/quit              leave"""
+
+_READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
+
+
+class Chat:
+    """One chat: a model, and a memory that may be switched.
+
+    Args:
+        config: the configuration.
+        settings: its ``agent:`` block.
+        provider: the model.
+        channel: where turns come from.
+        say: prints a line that is no answer.
+        interruptible: an interrupt ends an answer and not the chat.
+    """
+
+    def __init__(
+        self,
+        config: MemslotConfig,
+        settings: AgentSettings,
+        provider: Provider,
+        channel: CommandLine,
+        say: Callable[[str], None],
+        interruptible: bool = False,
+    ) -> None:
+        self._config = config
+        self._interruptible = interruptible
+        self._settings = settings
+        self._provider = provider
+        self._channel = channel
+        self._say: Callable[[str], None] = lambda text: say(without_controls(text))
+        self._open = AsyncExitStack()
+        self._forgetting = False
+        self.session: AgentSession
+
+    async def run(self, session_key: str | None = None) -> None:
+        """Until the channel is closed."""
+        async with self._provider_closed(), AsyncExitStack() as stack:
+            stack.push_async_callback(self._close)
+            await self._attach(self._config, session_key)
+            await self.session.start()
+            self._say(f"{self._provider.id} with {self._name}; /help lists what else you can say")
+            try:
+                while True:
+                    turn = await self._channel.receive()
+                    if turn.content.startswith("/"):
+                        if not await self._command(turn.content):
+                            return
+                        continue
+                    try:
+                        await (self._forget(turn.content) if self._forgetting else self._answer(turn))
+                    except MemslotError as error:
+                        self._say(f"error: {error}")
+            except ChannelClosed as closed:
+                if closed.args:
+                    raise LifecycleError(str(closed)) from closed
+
+    async def _answer(self, turn: UserTurn) -> None:
+        """One turn; at an interrupt of the terminal its answer ends where it is, and the chat goes on."""
+        shown: list[str] = []
+
+        async def emit(output: AgentOutput) -> None:
+            shown.append(output.content)
+            await self._channel.send(output)
+
+        async with cancelled_at_interrupt(self._interruptible) as scope:
+            report = await self.session.turn(turn, emit)
+            await self._channel.send(report.output)
+        if scope.cancelled_caught:
+            await self.session.cut_off(turn, "".join(shown))
+            await self._channel.send(AgentOutput(error="stopped"))
+
+    # -- the memory -------------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return self.session.memory.slot.backend_name
+
+    async def _attach(self, config: MemslotConfig, session_key: str | None = None) -> None:
+        """Open a memory, and only then close the one before; the conversation goes on."""
+        async with AsyncExitStack() as stack:
+            scope = config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
+            slot = await stack.enter_async_context(open_memory(config, scope=scope))
+            policy = TurnPolicy(**dict(self._settings.policy))
+            memory = await stack.enter_async_context(TurnMemory(slot, policy))
+            before = getattr(self, "session", None)
+            session_key = before.session_key if before else session_key
+            session = self._settings.session(self._provider, memory, session_key=session_key)
+            if before:
+                session.history = before.history
+                if before.memory.slot.read_only:
+                    await slot.set_mode(_READ_ONLY)
+            opened = stack.pop_all()
+        old, self._open, self.session = self._open, opened, session
+        if before:
+            await before.end()
+        await old.aclose()
+
+    async def _close(self) -> None:
+        try:
+            if hasattr(self, "session"):
+                await self.session.end()
+        finally:
+            await self._open.aclose()
+
+    def _provider_closed(self) -> AsyncExitStack:
+        stack = AsyncExitStack()
+        stack.push_async_callback(self._provider.aclose)
+        return stack
+
+    # -- commands ---------------------------------------------------------------------------------------
+
+    async def _command(self, line: str) -> bool:
+        """Do what a line beginning with a slash asks for; False to leave."""
+        self._forgetting = False
+        name, _, argument = line.partition(" ")
+        argument = argument.strip()
+        try:
+            if name == "/quit":
+                return False
+            if name == "/memory":
+                self._say("\n".join(_told(self.session.last)))
+            elif name == "/mode" and argument in ("read-only", "normal"):
+                await self.session.end()
+                mode = _READ_ONLY if argument == "read-only" else AdapterMode(read_only=False)
+                await self.session.memory.slot.set_mode(mode)
+                self._say(f"{self._name} is {argument}")
+            elif name == "/switch" and argument == self._name:
+                self._say(f"it is {argument} already")
+            elif name == "/switch" and argument:
+                await self._attach(load_config(self._config.source, provider=argument, named_by=("/switch",)))
+                self._say(f"now with {self._name}")
+            elif name == "/forget":
+                self._forgetting = True
+                scope = self.session.scope.label
+                self._say(f"delete everything {self._name} keeps of {scope}? Type yes")
+            else:
+                self._say(_HELP if name == "/help" else f"{line.rstrip()} is not understood\n{_HELP}")
+        except MemslotError as error:
+            self._say(f"error: {error}")
+        return True
+
+    async def _forget(self, answer: str) -> None:
+        self._forgetting = False
+        if answer.lower() != "yes":
+            self._say("nothing was deleted")
+            return
+        await self.session.end()
+        receipt = await self.session.memory.slot.reset_scope(self.session.scope)
+        self.session.clear()
+        self._say(f"deleted{'' if receipt.verified else ', as far as it can be told'}")
+
+
+def _told(report: TurnReport | None) -> list[str]:
+    """What a turn was given, and why."""
+    if report is None:
+        return ["nothing was asked yet"]
+    recall = report.recall
+    lines = [f"recall took {recall.took_ms:.1f} ms"]
+    if recall.failure is not None:
+        lines.append(f"it failed: {recall.failure}")
+    elif recall.result is None:
+        lines.append("there was nothing to ask")
+    else:
+        shown, found = len(recall.result.included), len(recall.result.entries)
+        trace = recall.result.trace
+        lines.append(f"{shown} of {found} memories, {trace.token_count} tokens by {trace.token_counter}")
+        lines.append(f"asked by {trace.native_operation}")
+    lines += recall.section.splitlines()
+    lines += [f"{one.name}: {one.content}" for one in (*report.research, *report.output.tool_results)]
+    if not report.recorded:
+        lines.append("the turn was not handed to the memory")
+    return lines
+
+
+async def chat(
+    config: MemslotConfig,
+    *,
+    session_key: str | None = None,
+    channel: CommandLine | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Chat until the input ends.
+
+    Args:
+        config: which memory and model.
+        session_key: names the conversation.
+        channel: where turns come from; by default a prompt on a terminal, stdin elsewhere.
+        say: prints what is no answer.
+
+    Raises:
+        ConfigError, PluginError: the configuration cannot be used.
+    """
+    settings = config.section("agent", AgentSettings)
+    provider = settings.model(config)
+    read = _reader() if channel is None else None
+    talk = Chat(config, settings, provider, channel or CommandLine(read), say, interruptible=read is not None)
+    await talk.run(session_key)
+
+
+def _reader() -> Callable[[], str] | None:
+    """prompt_toolkit's line on a terminal, with history and editing; None reads stdin."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+        return None
+    try:
+        from prompt_toolkit import PromptSession
+    except ImportError:
+        return None
+    session: Any = PromptSession()
+
+    def read() -> str:
+        return str(session.prompt("> "))
+
+    return read

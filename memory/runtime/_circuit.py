@@ -1,0 +1,109 @@
+"""Leaving a failing memory alone for a while, and work that outlives the task that began it."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from memory.contract._loops import on_trio
+from memory.contract.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
+
+log = logging.getLogger("memslot.runtime")
+
+
+class CircuitOpen(BackendUnavailable):
+    """The memory is left alone just now, after failures in a row. Nothing was sent."""
+
+    sent = False
+
+
+class SetUpLate(BackendTimeout):
+    """A scope is new, and was not set up in time. That goes on, and says nothing about the memory of others."""
+
+
+class Circuit:
+    """Counts failures in a row. Open, it refuses every attempt until its pause is over, and then all but one.
+
+    Args:
+        what: what it guards, for messages, such as ``mem0: recall``.
+        open_after: failures in a row that open it.
+        pause_s: seconds it stays open; then one attempt decides.
+    """
+
+    def __init__(self, what: str, open_after: int, pause_s: float) -> None:
+        self._what = what
+        self._open_after = open_after
+        self._pause_s = pause_s
+        self._failures = 0
+        self._until = 0.0
+        self._trying = False
+
+    @property
+    def state(self) -> Literal["closed", "open", "half-open"]:
+        """``half-open``: the pause is over, and the next attempt decides."""
+        if self._failures < self._open_after:
+            return "closed"
+        return "open" if self.left_s > 0 else "half-open"
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the next attempt is let through; 0 where one is."""
+        return max(0.0, self._until - time.monotonic()) if self._failures >= self._open_after else 0.0
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Around one attempt, whose outcome is noted. One that is given up says nothing about the memory.
+
+        Raises:
+            CircuitOpen: the memory is left alone.
+        """
+        state = self.state
+        if state == "open" or (state == "half-open" and self._trying):
+            raise CircuitOpen(f"{self._what} is left alone after {self._failures} failures in a row")
+        trial, self._trying = state == "half-open", state == "half-open"
+        try:
+            yield
+        except Exception as error:
+            self._failed(error)
+            raise
+        else:
+            if self._failures >= self._open_after:
+                log.warning("%s works again", self._what)
+            self._failures = 0
+        finally:
+            if trial:
+                self._trying = False
+
+    def _failed(self, error: Exception) -> None:
+        # A request that was refused, or made wrongly by the host, says nothing about the next one.
+        if not isinstance(error, BackendError) or isinstance(error, (BackendRejected, SetUpLate)):
+            return
+        self._failures += 1
+        if self._failures >= self._open_after:
+            if not self._until or self.left_s <= 0:
+                log.warning("%s is left alone for %g s: %s", self._what, self._pause_s, error)
+            self._until = time.monotonic() + self._pause_s
+
+
+class Background:
+    """Tasks of their own: neither the end nor the cancellation of whoever began them touches them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[Any] = set()
+
+    def start(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run ``work``, which raises nothing, beside everything else."""
+        if on_trio():
+            import trio
+
+            trio.lowlevel.spawn_system_task(work, context=contextvars.copy_context())
+            return
+        import asyncio
+
+        task = asyncio.ensure_future(work())
+        self._tasks.add(task)  # the loop itself keeps no strong reference
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,88 @@
+"""The commands of the agent's side: ``memslot chat``, ``memslot serve``, ``memslot signet``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory.plugins.console import AsJson, print_json, print_table, say
+
+signet = typer.Typer(
+    help="Signet's runtime contract.", add_completion=False, rich_markup_mode=None, no_args_is_help=True
+)
+chatting = typer.Typer(add_completion=False, rich_markup_mode=None)
+serving = typer.Typer(add_completion=False, rich_markup_mode=None)
+Config = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
+]
+
+
+@serving.command()
+def serve(
+    config: Config,
+    host: Annotated[str | None, typer.Option(help="In place of serve.host.", show_default=False)] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="In place of serve.port; 0 takes a free one.", min=0, max=65535, show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Serve a memory to agents, by the endpoints of a Signet daemon.
+
+    Without serve.tokens it answers this machine alone, for memory.scope. Ends at SIGTERM or SIGINT, once what is in
+    work is answered and what waits is written.
+    """
+    import anyio
+
+    from memory.plugins.config import load_config
+    from memory.runtime._serving import serve as run
+    from memory.runtime._serving import settings_of
+
+    loaded = load_config(config)
+    settings = settings_of(loaded, host, port)
+
+    def ready(url: str) -> None:
+        say(f"serving {loaded.provider} at {url}")
+
+    anyio.run(run, loaded, settings, ready)
+
+
+@chatting.command()
+def chat(
+    config: Config,
+    session: Annotated[str | None, typer.Option(help="Name of the conversation.", show_default=False)] = None,
+) -> None:
+    """Talk to a model that remembers by the memory of a configuration, and see what it is given.
+
+    Without an agent: block the model is scripted: it repeats what it remembers, and needs no key. Where there is no
+    terminal each line of stdin is a turn. /help lists what else can be said.
+    """
+    import anyio
+
+    from memory.plugins.config import load_config
+    from memory.runtime._chat import chat as run
+
+    async def main() -> None:
+        await run(load_config(config), session_key=session, say=lambda text: typer.echo(text, err=True))
+
+    anyio.run(main)
+
+
+@signet.callback()
+def _root() -> None:
+    """Signet's runtime contract, as this version covers it."""
+
+
+@signet.command()
+def parity(as_json: AsJson = False) -> None:
+    """Print each row of the contract's dependency map: covered, partial or absent, and why."""
+    from memory.runtime.signet.parity import PARITY
+
+    if as_json:
+        print_json([row._asdict() for row in PARITY])
+        return
+    rows = [(row.action, row.endpoint, row.client, row.server, row.reason) for row in PARITY]
+    print_table(("action", "endpoint", "client", "server", "why"), rows)

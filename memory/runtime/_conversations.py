@@ -1,0 +1,134 @@
+"""Conversations with the agent by HTTP: one session and channel for each, kept over restarts."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from memory.contract.errors import MemslotError
+from memory.contract.scope import MemoryScope
+from memory.runtime._agent import AgentSettings
+from memory.runtime._channel import AgentOutput, ChannelClosed, HttpChannel, UserTurn, sent
+from memory.runtime._loop import AgentSession, Checkpoint, run_session
+from memory.runtime._policy import TurnMemory
+from memory.runtime._provider import Provider
+from memory.slot.host_store import HostStore
+
+log = logging.getLogger(__name__)
+
+Place = tuple[MemoryScope, str]
+
+
+class Conversations:
+    """The sessions of one agent, by scope and session key.
+
+    Args:
+        provider: the model.
+        memory: the slot as hosts use it.
+        settings: how sessions are led.
+        store: keeps where each has come to.
+        most: sessions open at once; the one that was silent longest goes on from what is kept of it.
+        idle_s: a session nobody speaks to is closed after so many seconds, and goes on likewise.
+        grace_s: how long turns in work may take to end, in seconds, when this is left.
+
+    Use it as ``async with Conversations(...) as conversations:``, in one task.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        memory: TurnMemory,
+        settings: AgentSettings,
+        store: HostStore,
+        *,
+        most: int = 1000,
+        idle_s: float = 900.0,
+        grace_s: float = 10.0,
+    ) -> None:
+        self._provider = provider
+        self._memory = memory
+        self._settings = settings
+        self._store = store
+        self._most = most
+        self._idle_s = idle_s
+        self._grace_s = grace_s
+        self._open: OrderedDict[Place, HttpChannel] = OrderedDict()
+        self._tasks: TaskGroup = anyio.create_task_group()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> bool | None:
+        for channel in list(self._open.values()):
+            channel.close()
+        self._tasks.cancel_scope.deadline = anyio.current_time() + self._grace_s
+        return await self._tasks.__aexit__(kind, error, where)
+
+    async def turn(
+        self, scope: MemoryScope, key: str, turn: UserTurn, project: str = ""
+    ) -> AsyncGenerator[str]:
+        """One turn of a conversation, as server-sent events; a second one waits until the first is answered.
+
+        A client that leaves in mid-answer changes nothing: the turn is finished, recorded and part of the
+        conversation. What is kept of it and cannot be read is an ``error``.
+        """
+        while True:
+            try:
+                async with aclosing(self._channel((scope, key), project).exchange(turn)) as events:
+                    async for event in events:
+                        yield event
+                    return
+            except ChannelClosed:  # it was idle or one too many, just now; nothing was handed over
+                await anyio.lowlevel.checkpoint()
+            except MemslotError as error:
+                yield sent(AgentOutput(error=str(error)))
+                return
+
+    def _channel(self, place: Place, project: str) -> HttpChannel:
+        channel = self._open.get(place)
+        if channel is None or channel.closed:
+            scope, key = place
+            kept = self._store.get("conversation", scope, key)
+            session = self._settings.session(
+                self._provider,
+                self._memory,
+                scope=scope,
+                session_key=key,
+                project=project,
+                checkpoint=Checkpoint(**kept) if kept else None,
+            )
+            channel = self._open[place] = HttpChannel(idle_s=self._idle_s)
+            self._tasks.start_soon(self._run, place, channel, session)
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(place)
+        return channel
+
+    async def _run(self, place: Place, channel: HttpChannel, session: AgentSession) -> None:
+        scope, key = place
+
+        def keep(checkpoint: Checkpoint) -> None:
+            self._store.put("conversation", scope, [(key, checkpoint.model_dump(mode="json"))])
+
+        try:
+            await run_session(session, channel, keep)
+        except Exception as error:
+            told = str(error) if isinstance(error, MemslotError) else type(error).__name__
+            log.error("a conversation ended: %s", told)
+            await channel.send(AgentOutput(error=f"the conversation cannot go on: {told}"))
+        finally:
+            channel.close()
+            channel.drop_reader()
+            if self._open.get(place) is channel:
+                del self._open[place]

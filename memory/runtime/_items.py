@@ -1,0 +1,162 @@
+"""Single memories of one scope, over any slot: what tools, Signet's endpoints and MCP offer alike.
+
+An item is a native record as recall shows it. Nothing is kept here; what a backend cannot do is not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance
+from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
+from memory.contract.receipts import ContextEntry, NativeMutationReceipt, WriteReceipt
+from memory.contract.requests import ContextBudget, NativeMutationRequest, ProvenanceRequest
+from memory.contract.scope import MemoryScope
+from memory.slot.slot import MemorySlot
+from memory.slot.turns import event_of, request_of
+
+_IDS = ("id", "row_id", "uuid")
+# What each change comes to natively, with arguments like those it is called with.
+_CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "modify": ("update", {"text": "a text"}),
+    "forget": ("delete", {}),
+}
+_TEXTS = ("memory", "text", "content", "fact", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One memory. ``id`` is None where the backend names none; ``score`` and ``timestamp`` as in ContextEntry."""
+
+    id: str | None
+    content: str
+    score: float | None = None
+    timestamp: datetime | None = None
+
+    @classmethod
+    def of(cls, entry: ContextEntry) -> Item:
+        return cls(entry.native_id, entry.text, entry.score, entry.timestamp)
+
+
+class MemoryItems:
+    """The memories of one scope, which is set up at its first use.
+
+    Args:
+        slot: the memory.
+        scope: whose; by default the slot's own.
+    """
+
+    def __init__(self, slot: MemorySlot, scope: MemoryScope | None = None) -> None:
+        self.slot = slot
+        self.scope = slot.scope_or_default(scope)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Which of search, store, get, modify and forget this backend, configured as it is, has."""
+        has = self.slot.capabilities()
+        names = ["search", "store"]
+        if "provenance" in has:
+            names.append("get")
+        names += [name for name in _CHANGES if self._can(name)]
+        return tuple(names)
+
+    def _can(self, name: str) -> bool:
+        """Whether the backend has what changes a memory so; one that declares no operations may have any."""
+        if "native_mutation" not in self.slot.capabilities():
+            return False
+        operation, arguments = _CHANGES[name]
+        declared = self.slot.traits.native_mutations
+        if declared is None:
+            return True
+        known = declared.get(operation)
+        return known is not None and known.native_id and known.problem(arguments) is None
+
+    async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
+        """Memories for a question, in the backend's order.
+
+        Raises:
+            InputError: the question is blank, or ``limit`` no positive number.
+            BackendError: the backend failed.
+        """
+        budget = ContextBudget(max_items=limit)
+        async with self.slot.leases.lease(self.scope):
+            result = await self.slot.retrieve(request_of(query, session_id, self.scope, budget=budget))
+        return [Item.of(entry) for entry in result.entries[:limit]]
+
+    async def store(
+        self,
+        content: str,
+        *,
+        session_id: str = "tools",
+        event_id: str | None = None,
+        agent_id: str = "agent",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> WriteReceipt:
+        """Write one memory, as something the user said.
+
+        Raises:
+            InputError: ``content`` is blank.
+            BackendError: it is not stored.
+        """
+        event = event_of(
+            session_id, self.scope, user=content, event_id=event_id, agent_id=agent_id, metadata=metadata
+        )
+        async with self.slot.leases.lease(self.scope):
+            return await self.slot.record_event(event)
+
+    async def get(self, item_id: str) -> Item | None:
+        """One memory as it is now; None where this scope has none of that id.
+
+        Raises:
+            CapabilityNotSupported: the backend cannot look one up.
+            BackendError: the backend failed.
+        """
+        provenance = self.slot.capability(SupportsProvenance)
+        if provenance is None:
+            raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
+        async with self.slot.leases.lease(self.scope):
+            try:
+                found = await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
+            except (ScopeError, BackendRejected):  # of another scope, or of none
+                return None
+        rows = [row for row in _rows(found.raw) if item_id in (row.get(name) for name in _IDS)]
+        texts = [rows[-1].get(name) for name in _TEXTS] if rows else []
+        content = next((text for text in texts if isinstance(text, str)), None)
+        return None if content is None else Item(item_id, content)
+
+    async def modify(self, item_id: str, content: str) -> NativeMutationReceipt:
+        """Give one memory another text.
+
+        Raises:
+            CapabilityNotSupported: the backend cannot.
+            ScopeError, BackendError: the scope has no such memory, or the backend failed.
+        """
+        return await self._mutate("modify", item_id, {"text": content})
+
+    async def forget(self, item_id: str) -> NativeMutationReceipt:
+        """Delete one memory; errors as for :meth:`modify`."""
+        return await self._mutate("forget", item_id, {})
+
+    async def _mutate(self, name: str, item_id: str, arguments: dict[str, Any]) -> NativeMutationReceipt:
+        operation, _ = _CHANGES[name]
+        mutation = self.slot.capability(SupportsNativeMutation)
+        if mutation is None or not self._can(name):
+            raise CapabilityNotSupported(f"{self.slot.backend_name} cannot {operation} a single memory")
+        request = NativeMutationRequest(
+            scope=self.scope, operation=operation, native_id=item_id, arguments=arguments
+        )
+        async with self.slot.leases.lease(self.scope):
+            return await mutation.native_mutation(request)
+
+
+def _rows(raw: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object in a native answer, outermost first."""
+    if isinstance(raw, Mapping):
+        yield raw
+        raw = list(raw.values())
+    if isinstance(raw, (list, tuple)):
+        for one in raw:
+            yield from _rows(one)

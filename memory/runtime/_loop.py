@@ -1,0 +1,405 @@
+"""The session loop, in the order of Signet's runtime contract; recall comes before the model (DESIGN section 12).
+
+It keeps the conversation that the model is shown, and no memory: that is the slot's. A write never delays a token.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from memory.contract._model import Frozen, Id, JsonObject
+from memory.contract.adapter import SupportsReadiness
+from memory.contract.errors import BackendError, InputError, MemslotError
+from memory.contract.events import Message
+from memory.contract.requests import Positive
+from memory.contract.scope import MemoryScope
+from memory.runtime._channel import AgentOutput, Channel, ChannelClosed, UserTurn
+from memory.runtime._policy import Recall, TurnMemory
+from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
+from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult
+
+log = logging.getLogger(__name__)
+
+_SUMMARISE = """Summarise the conversation so far for yourself: decisions and why, what was learned about the user,
+open threads. Be concise but complete."""
+Emit = Callable[[AgentOutput], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How a session is led.
+
+    Attributes:
+        identity: who the agent is; first in the system prompt.
+        soul: the content of SOUL.md; after it.
+        window_tokens: of the conversation shown to the model, by the slot's counter; older turns are summarised.
+            None shows all of it.
+        max_tool_rounds: completions in one turn, tools called in between.
+        turn_s: seconds until an answer is cut off, with what it called tools for.
+        max_tool_calls: tools called in one round; the model is told of what was left out.
+        options: further options of every completion.
+    """
+
+    identity: str = "You are a helpful assistant."
+    soul: str = ""
+    window_tokens: int | None = 8000
+    max_tool_rounds: int = 8
+    turn_s: float = 600.0
+    max_tool_calls: int = 16
+    options: CompletionOptions = field(default_factory=CompletionOptions)
+
+
+class Checkpoint(Frozen):
+    """What a session is resumed from, JSON-ready."""
+
+    session_key: Id
+    epoch: Positive = 1
+    history: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True)
+class TurnReport:
+    """What happened in a turn.
+
+    Attributes:
+        output: what was answered.
+        recall: what the memory gave, and why it failed if it did.
+        research: of the tools that ran before the model.
+        recorded: whether the turn was handed to the memory.
+        rounds: completions asked for.
+        took_ms: from receiving to the last token.
+        before_model_ms: of these, until the model was asked.
+        failure: what the model's provider raised; None where it raised nothing.
+    """
+
+    output: AgentOutput
+    recall: Recall
+    research: tuple[ToolResult, ...] = ()
+    recorded: bool = False
+    rounds: int = 0
+    took_ms: float = 0.0
+    before_model_ms: float = 0.0
+    failure: Exception | None = None
+
+
+class AgentSession:
+    """One conversation.
+
+    Args:
+        provider: the model.
+        memory: the slot as hosts use it; its policy should leave the current session out, which is shown anyway.
+        tools: what the model may call.
+        session_key: names the conversation; a fresh one by default.
+        scope: whose memory; by default the slot's.
+        project: what is worked on, for tools.
+        settings: see :class:`SessionSettings`.
+        checkpoint: of a session to resume, in place of ``session_key``.
+
+    Raises:
+        InputError: ``session_key`` is no id: blank, or longer than 512 characters.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        memory: TurnMemory,
+        tools: ToolRegistry | None = None,
+        *,
+        session_key: str | None = None,
+        scope: MemoryScope | None = None,
+        project: str = "",
+        settings: SessionSettings | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.provider = provider
+        self.memory = memory
+        self.tools = tools
+        self.settings = settings or SessionSettings()
+        self.scope = memory.slot.scope_or_default(scope)
+        checkpoint = checkpoint or Checkpoint(session_key=session_key or uuid.uuid4().hex)
+        self.session_key = checkpoint.session_key
+        self.history: list[Message] = [Message(**one) for one in checkpoint.history]
+        self.last: TurnReport | None = None
+        self._epoch = checkpoint.epoch
+        self._context = ToolContext(self.session_key, project, memory.slot, self.scope)
+        self._opening = ""
+
+    @property
+    def session_id(self) -> str:
+        """As the memory knows it: another after each compaction, since what was before is not shown any more."""
+        return self.session_key if self._epoch == 1 else f"{self.session_key}~{self._epoch}"
+
+    async def start(self, context: str = "What is known about the user?") -> Recall:
+        """Begin: what the memory has goes into the first turn's system prompt."""
+        recall = await self._recall(context)
+        self._opening = recall.section if not self.history else ""
+        return recall
+
+    async def turn(self, turn: UserTurn, emit: Emit | None = None) -> TurnReport:
+        """One turn, from what the user said to what is recorded of it.
+
+        Args:
+            turn: what was said.
+            emit: takes pieces of the answer as they come.
+
+        Returns:
+            The report. A model that fails is an ``error`` in its output; the session lives on.
+
+        Raises:
+            InputError: nothing was said.
+            ChannelClosed: ``emit`` found nobody there any more; what was said is recorded.
+        """
+        started = time.perf_counter()
+        said = _with_attachments(turn)
+        if (window := self.settings.window_tokens) is not None:
+            await self._fit(said, window)  # before recall, which leaves out what is still shown
+        recall, research = await self._research(turn.content)
+        system = self._system(recall, research)
+        before_ms = (time.perf_counter() - started) * 1000
+        conversation = [*self.history, said]
+        results: list[ToolResult] = []
+        gone: ChannelClosed | None = None
+        failure: Exception | None = None
+        rounds, content, error = 0, "", None
+        try:
+            with anyio.move_on_after(self.settings.turn_s) as limit:
+                while True:
+                    rounds += 1
+                    answer = await self._complete(conversation, system, emit)
+                    content = answer.content
+                    if answer.stop_reason != "tool_use" or not answer.tool_calls:
+                        # A call that is cut off has no answer, and no conversation may end in one.
+                        answer = answer.model_copy(update={"tool_calls": ()})
+                    message = answer.to_message()
+                    if message is not None:
+                        conversation.append(message)
+                    if not answer.tool_calls:
+                        break
+                    results += await self._dispatch(answer.tool_calls, conversation)
+                    if rounds >= self.settings.max_tool_rounds:
+                        error = f"the model called tools {rounds} times and gave no answer"
+                        break
+            if limit.cancelled_caught:
+                content, error = "", f"the answer did not end within {self.settings.turn_s:g} s"
+        except ChannelClosed as closed:
+            gone = closed
+        except Exception as problem:
+            # Of a third party's provider, anything; what ours raise holds no text.
+            failure = problem
+            told = str(problem) if isinstance(problem, MemslotError) else type(problem).__name__
+            error = f"the model gave no answer: {told}"
+        if not content.strip() and error is None:
+            error = "the model answered nothing"
+        output = AgentOutput(content=content, tool_results=tuple(results), error=error)
+        took_ms = (time.perf_counter() - started) * 1000
+        recorded = await self._record(said, conversation[len(self.history) + 1 :])
+        self.history = conversation if output.error is None else [*self.history, said]
+        self._opening = ""
+        self.last = TurnReport(output, recall, research, recorded, rounds, took_ms, before_ms, failure)
+        if gone is not None:
+            raise gone
+        return self.last
+
+    async def cut_off(self, turn: UserTurn, shown: str) -> None:
+        """After a turn that was cancelled: what was said, and shown of the answer, was said all the same."""
+        said = _with_attachments(turn)
+        answered = [Message(role="assistant", content=shown)] if shown.strip() else []
+        await self._record(said, answered)
+        self.history = [*self.history, said, *answered]
+        self._opening = ""
+
+    async def compact(self) -> bool:
+        """Replace the conversation by the model's summary, which the memory keeps; False where it gave none."""
+        if not self.history:
+            return False
+        asked = Message(role="user", content=_SUMMARISE)
+        try:
+            answer = await self.provider.complete([*self.history, asked], self._options("", tools=False))
+            summary = answer.content.strip()
+        except Exception as error:
+            log.warning("the conversation could not be summarised (%s)", type(error).__name__)
+            return False
+        if not summary:
+            return False
+        await self.memory.record_turn(
+            session_id=self.session_id,
+            scope=self.scope,
+            messages=[Message(role="assistant", content=f"Summary of the session: {summary}")],
+            metadata={"type": "session_summary"},
+        )
+        self.history = [Message(role="user", content=f"(Summary of our conversation so far: {summary})")]
+        self._epoch += 1
+        return True
+
+    async def end(self, ready_s: float = 5.0) -> bool:
+        """End: wait until what was recorded is written, and then, where the backend tells, until it is derived.
+
+        Args:
+            ready_s: seconds for what the backend derives; a rolling summary makes its own then.
+
+        Returns:
+            Whether everything recorded is written, within the policy's ``drain_s``.
+        """
+        written = await self.memory.drain(self.memory.policy.drain_s)
+        readiness = self.memory.slot.capability(SupportsReadiness)
+        if written and readiness is not None and not self.memory.slot.read_only:
+            try:
+                await readiness.wait_until_ready(self.scope, ready_s)
+            except MemslotError as error:
+                log.warning("%s: not known to be ready: %s", self.memory.slot.backend_name, error)
+        return written
+
+    def clear(self) -> None:
+        """Forget the conversation and what it was opened with, because the memory was reset."""
+        self.history, self._opening, self.last = [], "", None
+
+    def checkpoint(self) -> Checkpoint:
+        """What :class:`AgentSession` is resumed from later."""
+        history = tuple(one.model_dump(mode="json", exclude_none=True) for one in self.history)
+        return Checkpoint(session_key=self.session_key, epoch=self._epoch, history=history)
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _recall(self, text: str) -> Awaitable[Recall]:
+        return self.memory.recall(text, session_id=self.session_id, scope=self.scope)
+
+    async def _research(self, text: str) -> tuple[Recall, tuple[ToolResult, ...]]:
+        """Recall, and the tools that run before the model, all at once."""
+        names = self.tools.before_generation() if self.tools else ()
+        if not names:
+            return await self._recall(text), ()
+        found: dict[str, Any] = {}
+
+        async def recall() -> None:
+            found["recall"] = await self._recall(text)
+
+        async def call(name: str) -> None:
+            assert self.tools is not None
+            asked = ToolCall(id=f"research-{name}", name=name, arguments={"query": text})
+            found[f"tool {name}"] = await self.tools.execute(asked, self._context)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(recall)
+            for name in names:
+                tasks.start_soon(call, name)
+        return found["recall"], tuple(found[f"tool {name}"] for name in names)
+
+    def _system(self, recall: Recall, research: Sequence[ToolResult]) -> str:
+        results = [f"Result of {one.name}:\n{one.content}" for one in research]
+        memory = recall.section or self._opening
+        return "\n\n".join(filter(None, (self.settings.identity, self.settings.soul, memory, *results)))
+
+    def _options(self, system: str, *, tools: bool = True) -> CompletionOptions:
+        offered = self.tools.definitions() if self.tools and tools else ()
+        changed = {"system_prompt": system or None, "tools": offered}
+        return self.settings.options.model_copy(update=changed)
+
+    async def _complete(
+        self, conversation: Sequence[Message], system: str, emit: Emit | None
+    ) -> CompletionResult:
+        options = self._options(system)
+        if emit is None:
+            return await self.provider.complete(conversation, options)
+        whole: CompletionResult | None = None
+        stream: Any = self.provider.stream(conversation, options)
+        try:
+            async for chunk in stream:
+                if chunk.text:
+                    await emit(AgentOutput(content=chunk.text, streaming=True))
+                whole = chunk.result or whole
+        finally:
+            if hasattr(stream, "aclose"):
+                await stream.aclose()
+        if whole is None:
+            raise BackendError(f"{self.provider.id}: the stream ended without an answer")
+        return whole
+
+    async def _dispatch(self, calls: Sequence[ToolCall], conversation: list[Message]) -> list[ToolResult]:
+        """Every call has its answer in the conversation, also one that is not made."""
+        results = []
+        for number, call in enumerate(calls):
+            if self.tools is None or number >= self.settings.max_tool_calls:
+                why = (
+                    "error: not called; there are no tools" if self.tools is None else "error: too many calls"
+                )
+                result = ToolResult(call_id=call.id, name=call.name, content=why, is_error=True)
+            else:
+                result = await self.tools.execute(call, self._context)
+            conversation.append(Message(role="tool", tool_call_id=call.id, content=result.content))
+            results.append(result)
+        return results
+
+    async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
+        """What was said, without the traffic with tools, which holds what the memory itself answered."""
+        spoken = [
+            one.model_copy(update={"tool_calls": None}) if one.tool_calls else one
+            for one in answered
+            if one.role == "assistant" and one.content.strip()
+        ]
+        try:
+            return await self.memory.record_turn(
+                session_id=self.session_id, scope=self.scope, messages=[said, *spoken]
+            )
+        except InputError:
+            return False  # nothing was said
+
+    async def _fit(self, said: Message, window: int) -> None:
+        """Keep what is shown within the window: by a summary, else without the oldest turns."""
+        if self._tokens([*self.history, said]) <= window:
+            return
+        if await self.compact() and self._tokens([*self.history, said]) <= window:
+            return
+        self._epoch += 1
+        while self.history and self._tokens([*self.history, said]) > window:
+            del self.history[0]
+            while self.history and self.history[0].role != "user":
+                del self.history[0]
+
+    def _tokens(self, messages: Sequence[Message]) -> int:
+        count = self.memory.slot.token_counter.count
+        return sum(
+            count(one.content) + (count(json.dumps(one.tool_calls)) if one.tool_calls else 0)
+            for one in messages
+        )
+
+
+def _with_attachments(turn: UserTurn) -> Message:
+    parts = [turn.content, *(f"[{one.name}]\n{one.content}" for one in turn.attachments)]
+    return Message(role="user", content="\n\n".join(parts))
+
+
+async def run_session(
+    session: AgentSession, channel: Channel, keep: Callable[[Checkpoint], None] | None = None
+) -> None:
+    """Turns of a channel, until it is closed; then end the session. A blank turn is answered by nothing.
+
+    Args:
+        session: see :class:`AgentSession`.
+        channel: where turns come from.
+        keep: given the checkpoint after each turn, before its answer is sent whole.
+    """
+    await session.start()
+    try:
+        while True:
+            turn = await channel.receive()
+            if not turn.content.strip() and not turn.attachments:
+                continue
+            report = await session.turn(turn, channel.send)
+            if report.failure is not None:
+                log.warning("%s", report.output.error)
+            if keep is not None:
+                keep(session.checkpoint())
+            await channel.send(report.output)
+    except ChannelClosed:
+        pass
+    finally:
+        with anyio.CancelScope(shield=True):
+            await session.end()

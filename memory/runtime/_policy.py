@@ -1,0 +1,292 @@
+"""The turn policy: how a host lives with a memory that may be slow, down or wrong. The same for every host.
+
+Recall has a deadline of its own and never costs the user the turn. Writes go out in the background, in the order of
+their scope, and are drained on closing. After repeated failures the memory is left alone for a while, and says so.
+Runs on asyncio and trio, whichever task opens, uses and closes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Annotated, Any, Literal, Self, Unpack
+
+import anyio
+from pydantic import BeforeValidator, Field
+
+from memory.contract._model import Frozen, check_number
+from memory.contract.errors import BackendTimeout, BackendUnavailable, InputError, MemslotError
+from memory.contract.events import MemoryEvent
+from memory.contract.formatting import strip_json
+from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
+from memory.contract.requests import Positive, RetrieveRequest
+from memory.contract.scope import MemoryScope
+from memory.runtime._circuit import Background, Circuit, CircuitOpen, SetUpLate
+from memory.runtime._writing import WriteBehind
+from memory.slot.rules import Seconds
+from memory.slot.slot import MemorySlot
+from memory.slot.stripping import without_recalled_context
+from memory.slot.turns import event_of, request_of
+from memory.slot.view import RecallFields, TurnFields
+
+log = logging.getLogger("memslot.runtime")
+
+Patience = Annotated[float, BeforeValidator(check_number), Field(ge=0, allow_inf_nan=False)]
+
+
+class TurnPolicy(Frozen):
+    """What a host grants its memory.
+
+    Attributes:
+        recall_s: longest wait for recall, in seconds, the set-up of a new scope included. 2 is what Signet's
+            OpenCode plugin grants.
+        on_failure: ``empty`` goes on without memory, the failure told by :class:`Recall`, trace, health and log;
+            ``raise`` passes it on.
+        exclude_session: leave what was said in the current session out of recall, because the host replays it.
+        queue_size: events that may wait to be written.
+        queue_wait_s: seconds an event waits for a place among them; then it is not recorded.
+        drain_s: seconds for sending what waits when this is closed.
+        open_after: failures in a row after which the memory is left alone.
+        pause_s: for how many seconds; then one call is tried.
+    """
+
+    recall_s: Seconds = 2.0
+    on_failure: Literal["raise", "empty"] = "empty"
+    exclude_session: bool = False
+    queue_size: Positive = 100
+    queue_wait_s: Patience = 5.0
+    drain_s: Patience = 15.0
+    open_after: Positive = 3
+    pause_s: Seconds = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What a turn was given.
+
+    Attributes:
+        section: the context section for the prompt; empty where nothing is remembered, and where recall failed.
+        failure: why it failed; None where it did not.
+        result: the retrieval behind it; None where it failed, or there was nothing to ask.
+        took_ms: from the question to this.
+    """
+
+    section: str
+    failure: MemslotError | None = None
+    result: RetrieveResult | None = None
+    took_ms: float = 0.0
+
+    @property
+    def trace(self) -> Trace | None:
+        """Of the retrieval; None where there was none."""
+        return self.result.trace if self.result else None
+
+
+class TurnMemory:
+    """A slot as a host uses it, turn by turn.
+
+    Args:
+        slot: the memory, open. Whoever opened it closes it, after this.
+        policy: what the host grants it.
+
+    Use it as ``async with TurnMemory(slot) as memory:``, or call :meth:`aclose` yourself; no start is needed.
+    """
+
+    def __init__(self, slot: MemorySlot, policy: TurnPolicy | None = None) -> None:
+        self.slot = slot
+        self.policy = policy or TurnPolicy()
+        self._background = Background()
+        self._reading = self._circuit("recall")
+        self._writing = self._circuit("writing")
+        self._writes = WriteBehind(
+            slot, self._writing, self._background, self.policy.queue_size, self.policy.queue_wait_s
+        )
+        self._closing: anyio.Lock | None = None
+        self._closed = False
+        self._recalls = self._failed_recalls = 0
+        self._last_failure: str | None = None
+        self._new: set[MemoryScope] = set()  # scopes that one recall has waited for in vain
+
+    def _circuit(self, what: str) -> Circuit:
+        return Circuit(f"{self.slot.backend_name}: {what}", self.policy.open_after, self.policy.pause_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- a turn -----------------------------------------------------------------------------------------
+
+    async def recall(
+        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
+    ) -> Recall:
+        """What the memory has for the coming turn, within ``recall_s`` seconds whatever the memory does.
+
+        Args:
+            user: what the user just said. Of nothing but blanks or recalled context nothing is asked.
+            session_id, scope, fields: as for :meth:`MemorySlot.before_turn`.
+
+        Raises:
+            MemslotError: recall failed, where ``on_failure`` is ``raise``.
+        """
+        started = time.perf_counter()
+        asked: dict[str, str] = {}
+        self._recalls += 1
+        try:
+            if isinstance(user, str) and not strip_json(user).strip():
+                return Recall("")
+            fields.setdefault("exclude_session", self.policy.exclude_session)
+            fields["budget"] = fields.get("budget") or self.slot.budget
+            request = request_of(user, session_id, self.slot.scope_or_default(scope), **fields)
+            asked["session_id"] = session_id
+            with self._reading.attempt():
+                result = await self._within_deadline(request)
+        except MemslotError as error:
+            took_ms = (time.perf_counter() - started) * 1000
+            self._failed_recalls += 1
+            self._last_failure = str(error)
+            self.slot.emit_trace(
+                "recall", scope or self.slot.scope, latency_ms=took_ms, error=type(error).__name__, **asked
+            )
+            if not isinstance(error, CircuitOpen):  # which was said when it opened
+                log.warning("%s: recall failed: %s", self.slot.backend_name, error)
+            if self.policy.on_failure == "raise":
+                raise
+            return Recall("", error, None, took_ms)
+        return Recall(result.formatted_context, None, result, (time.perf_counter() - started) * 1000)
+
+    async def record(self, event: MemoryEvent) -> bool:
+        """Hand an event to the writer behind; returns at once unless ``queue_size`` events wait.
+
+        Returns:
+            False where nothing was handed over: an event of this id and scope was before, nothing but recalled
+            context is in it, or, where ``on_failure`` is ``empty``, no place became free in time. That last is
+            counted in :meth:`status`, and logged.
+
+        Raises:
+            LifecycleError: this is closed.
+            BackendUnavailable: no place became free in time, where ``on_failure`` is ``raise``.
+        """
+        try:
+            return await self._writes.add(without_recalled_context(event))
+        except InputError:
+            return False
+        except BackendUnavailable:
+            if self.policy.on_failure == "raise":
+                raise
+            return False
+
+    async def record_turn(
+        self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+    ) -> bool:
+        """Record what was said in a turn, as :meth:`record`; fields as for :meth:`MemorySlot.after_turn`.
+
+        Raises:
+            InputError: a field is malformed, or nothing was said.
+        """
+        return await self.record(event_of(session_id, self.slot.scope_or_default(scope), **fields))
+
+    async def drain(self, within_s: float) -> bool:
+        """Wait until everything recorded so far is answered for; whether it was within so many seconds."""
+        return await self._writes.drained(within_s)
+
+    async def aclose(self) -> None:
+        """Send what waits, for at most ``drain_s`` seconds, even if cancelled. Idempotent. The slot stays open."""
+        with anyio.CancelScope(shield=True):
+            self._closing = self._closing or anyio.Lock()
+            async with self._closing:
+                if not self._closed:
+                    left = await self._writes.close(self.policy.drain_s)
+                    self._closed = True
+                    if left:
+                        log.warning(
+                            "%s: closed with %d events not answered for", self.slot.backend_name, left
+                        )
+
+    # -- how it goes ------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """JSON-ready: counts of recalls and writes, how many wait, and whether the memory is left alone."""
+        return {
+            "recalls": self._recalls,
+            "recalls_failed": self._failed_recalls,
+            "last_recall_failure": self._last_failure,
+            **asdict(self._writes.counts),
+            "waiting": self._writes.waiting,
+            "recall_circuit": self._reading.state,
+            "write_circuit": self._writing.state,
+        }
+
+    async def health(self) -> BackendHealth:
+        """The slot's health, with :meth:`status` in ``details["turns"]``; degraded where a circuit is not closed,
+        or events were not recorded.
+        """
+        health, told = await self.slot.health(), self.status()
+        warnings = [
+            f"{name} is left alone after repeated failures"
+            for name, state in (("recall", self._reading.state), ("writing", self._writing.state))
+            if state != "closed"
+        ]
+        if told["not_recorded"]:
+            warnings.append(f"{told['not_recorded']} events were not recorded")
+        return health.model_copy(
+            update={
+                "status": "degraded" if warnings and health.status == "ok" else health.status,
+                "warnings": (*health.warnings, *warnings),
+                "details": {**health.details, "turns": told},
+            }
+        )
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    async def _within_deadline(self, request: RetrieveRequest) -> RetrieveResult:
+        """Ask in a task of its own: an adapter that cannot be cancelled delays nobody.
+
+        A scope that is being set up goes on being set up, so that the next turn finds it ready.
+        """
+        slot, answered, stop = self.slot, anyio.Event(), anyio.CancelScope()
+        answer: list[RetrieveResult | Exception] = []
+        late = begun = False
+
+        async def ask() -> None:
+            nonlocal begun
+            try:
+                async with slot.leases.lease(request.scope):
+                    begun = True
+                    if not late:
+                        with stop:
+                            answer.append(await slot.retrieve(request))
+            except Exception as error:
+                answer.append(error)
+            finally:
+                self._new.discard(request.scope)
+                answered.set()
+
+        self._background.start(ask)
+        try:
+            with anyio.move_on_after(self.policy.recall_s):
+                await answered.wait()
+        finally:
+            late = True
+            stop.cancel()
+        if not (answered.is_set() or begun or request.scope in self._new):
+            # The next time it counts: what never ends may be a memory that is down.
+            self._new.add(request.scope)
+            raise SetUpLate(
+                f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s",
+                backend_name=slot.backend_name,
+                operation="setup_scope",
+            )
+        if not answer:
+            what = "was given up" if answered.is_set() else f"has no answer within {self.policy.recall_s:g} s"
+            raise BackendTimeout(
+                f"{slot.backend_name}: recall {what}", backend_name=slot.backend_name, operation="retrieve"
+            )
+        if isinstance(answer[0], Exception):
+            raise answer[0]
+        return answer[0]

@@ -1,0 +1,164 @@
+"""What a language model is to the session loop (Signet's runtime contract, ``Provider``), by the contract's names.
+
+A conversation is a sequence of :class:`memory.Message`; a call of a tool stands in ``Message.tool_calls`` as
+``{"id": ..., "name": ..., "arguments": {...}}``, whatever the model's own API makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import BeforeValidator, Field, JsonValue
+
+from memory.contract._model import Frozen, Id, JsonObject, Text, check_number
+from memory.contract.events import Message
+from memory.contract.requests import Positive
+
+StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence"]
+Seed = Annotated[int, BeforeValidator(check_number), Field(ge=0, lt=2**31)]
+Temperature = Annotated[float, BeforeValidator(check_number), Field(ge=0, le=2, allow_inf_nan=False)]
+
+
+def _anything() -> dict[str, JsonValue]:
+    return {"type": "object"}
+
+
+class ToolDefinition(Frozen):
+    """What a model is told of a tool; ``input_schema`` is a JSON Schema of an object."""
+
+    name: Id
+    description: Text = ""
+    input_schema: JsonObject = Field(default_factory=_anything)
+
+
+class ToolCall(Frozen):
+    """The model wants a tool to be called.
+
+    Attributes:
+        id: names the call in the message that answers it.
+        name: of the tool, which need not exist.
+        arguments: what it is called with.
+        problem: why ``arguments`` could not be read, or None. The tool is then not called; the model is told.
+    """
+
+    id: Id
+    name: Text
+    arguments: JsonObject = Field(default_factory=dict)
+    problem: Text | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in ``Message.tool_calls``."""
+        return {"id": self.id, "name": self.name, "arguments": self.arguments}
+
+
+class Usage(Frozen):
+    """Tokens as the model's server counted them; None where it does not say."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class CompletionOptions(Frozen):
+    """How to complete.
+
+    Attributes:
+        model: in place of the provider's own.
+        max_tokens: longest answer.
+        temperature: 0 to 2; None leaves it to the model.
+        tools: what the model may call.
+        system_prompt: stands before the conversation.
+        stop_sequences: texts that end the answer.
+        seed: for the same answer to the same question, as far as the server can; ignored where its API has none.
+    """
+
+    model: Text | None = None
+    max_tokens: Positive | None = None
+    temperature: Temperature | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+    system_prompt: Text | None = None
+    stop_sequences: tuple[Text, ...] = ()
+    seed: Seed | None = None
+
+
+class CompletionResult(Frozen):
+    """A whole answer. ``model`` is the one that answered, where the server says it."""
+
+    content: Text = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    stop_reason: StopReason = "end_turn"
+    usage: Usage = Field(default_factory=Usage)
+    model: Text | None = None
+
+    def to_message(self) -> Message | None:
+        """The answer as a part of the conversation; None where the model said and called nothing."""
+        if not self.content.strip() and not self.tool_calls:
+            return None
+        calls = tuple(call.to_json() for call in self.tool_calls) or None
+        return Message(role="assistant", content=self.content, tool_calls=calls)
+
+
+class CompletionChunk(Frozen):
+    """A piece of a streamed answer: some text, or, last of all, the whole of it as ``result``."""
+
+    text: Text = ""
+    result: CompletionResult | None = None
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """A language model.
+
+    Failures are those of memory's error tree (:class:`memory.BackendError` and below), with ``backend_name`` set to
+    ``id``; none holds a key or a word of the conversation.
+    """
+
+    id: str
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        """The model's answer to a conversation.
+
+        Raises:
+            BackendError: there is none.
+        """
+        ...
+
+    def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """The same in pieces as they come; the last one holds the whole answer.
+
+        Raises:
+            BackendError: there is none, or it broke off.
+        """
+        ...
+
+    async def available(self) -> bool:
+        """Whether the model's server answers just now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections. Idempotent."""
+        ...
+
+
+def encodable(text: str) -> str:
+    """What a model said, with halves of surrogate pairs replaced: no store and no wire takes them."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def arguments_of(given: object) -> tuple[Mapping[str, Any], str | None]:
+    """A call's arguments as an object, and what is wrong with them, or None."""
+    import json
+
+    if isinstance(given, str):
+        try:
+            given = json.loads(given) if given.strip() else {}
+            given = json.loads(encodable(json.dumps(given, ensure_ascii=False, allow_nan=False)))
+        except (ValueError, RecursionError):
+            return {}, "the arguments are no JSON; send an object"
+    if not isinstance(given, Mapping):
+        return {}, "the arguments are no object; send one"
+    return given, None

@@ -1,0 +1,235 @@
+"""Moving a memory: the events of a journal, written into another backend in their order and with their times.
+
+A replay that was interrupted goes on where it stopped. What had been sent by then without being noted is looked up
+where the backend can be asked; where it cannot, at most one event may be written twice. An event that got no
+answer stays named until it is known what became of it: looked up by the next replay, or sent again on demand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+
+from memory.contract.adapter import SupportsBulkIngest, SupportsReadiness
+from memory.contract.errors import InputError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import BackendReadiness, WriteReceipt
+from memory.contract.requests import ContextBudget, RetrieveRequest
+from memory.contract.scope import MemoryScope
+from memory.slot.journal import Journal
+from memory.slot.slot import MemorySlot
+
+_PIECE, _FIRST = 100, 10  # events
+_QUICK_S, _SLOW_S = 0.5, 2.0  # of a piece: a slow target shows its progress by smaller ones
+_ASKED = 20
+_SHOWN = 50
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class ReplayedScope:
+    """What became of one scope.
+
+    Attributes:
+        scope: whose events.
+        events: events of it in the journal.
+        earlier: of these, written by an earlier replay to the same target.
+        written: written now.
+        found_written: of ``written``, found in the target before they were sent.
+        unknown: ids of events sent without an answer, now or by an earlier replay; they may or may not be stored.
+        settled: of what an earlier replay had no answer for, what is there now.
+        readiness: what the target said when all was sent; None where it does not say.
+        asked: events asked for afterwards, each by its own words where it has any.
+        recalled: of these, how many came back with their own event id, or unlabelled from a target that derives.
+    """
+
+    scope: MemoryScope
+    events: int
+    earlier: int
+    written: int
+    found_written: int
+    unknown: tuple[str, ...]
+    settled: int
+    readiness: BackendReadiness | None
+    asked: int
+    recalled: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every event is known to be in the target."""
+        return self.earlier + self.written == self.events and not self.unknown
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """A replay, scope by scope."""
+
+    target: str
+    scopes: tuple[ReplayedScope, ...] = field(default_factory=tuple)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every event of every scope is known to be in the target."""
+        return all(scope.complete for scope in self.scopes)
+
+
+def target_of(provider: str, *places: str) -> str:
+    """The name under which a journal notes how far a replay has come: a provider, and a hash of where it keeps."""
+    return f"{provider}:{sha256(chr(0).join(places).encode()).hexdigest()[:16]}"
+
+
+async def replay(
+    journal: Journal,
+    slot: MemorySlot,
+    target: str,
+    *,
+    persona_id: str | None = None,
+    anew: bool = False,
+    retry_unknown: bool = False,
+    progress: Progress | None = None,
+    ready_timeout_s: float = 60.0,
+) -> ReplayReport:
+    """Write the past that a journal keeps into another memory.
+
+    Args:
+        journal: the past.
+        slot: the target, open, without a journal of its own.
+        target: see :func:`target_of`.
+        persona_id: only this person's scopes; all by default.
+        anew: from the beginning, whatever an earlier replay has written.
+        retry_unknown: send again what an earlier replay had no answer for, where the target cannot be asked for it;
+            it may be stored twice then.
+        progress: told (scope label, events done, events in all).
+        ready_timeout_s: how long to wait for a target that derives, per scope, in seconds.
+
+    Raises:
+        InputError: the journal holds nothing of this person, or the target is read-only.
+        BackendError: the target failed; a second call goes on where this one stopped.
+    """
+    scopes = [(scope, count) for scope, count in journal.scopes() if persona_id in (None, scope.persona_id)]
+    if not scopes:
+        whom = f" of persona {persona_id!r}" if persona_id else ""
+        raise InputError(f"{journal.path.name} holds no events{whom}; nothing was replayed")
+    if slot.read_only:
+        raise InputError("the target is read-only; set_mode first; nothing was replayed")
+    done = []
+    for scope, count in scopes:
+        await slot.setup_scope(scope)
+        one = _Replay(journal, slot, target, scope, count, progress or (lambda *_: None))
+        done.append(await one.run(anew, retry_unknown, ready_timeout_s))
+    return ReplayReport(target, tuple(done))
+
+
+class _Replay:
+    """One scope on its way."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        slot: MemorySlot,
+        target: str,
+        scope: MemoryScope,
+        count: int,
+        progress: Progress,
+    ) -> None:
+        self._journal = journal
+        self._slot = slot
+        self._target = target
+        self._scope = scope
+        self._count = count
+        self._progress = progress
+        self._bulk = slot.capability(SupportsBulkIngest)
+        self._written = self._found = self._settled = 0
+
+    async def run(self, anew: bool, retry_unknown: bool, ready_timeout_s: float) -> ReplayedScope:
+        journal, scope = self._journal, self._scope
+        position = 0 if anew else journal.position(self._target, scope)
+        earlier = journal.count(scope, until=position)
+        doubts = journal.doubts(self._target, scope)
+        if anew:
+            journal.doubt(self._target, scope, doubts, settled=True)
+        elif doubts and (retry_unknown or self._slot.can_look_up):
+            await self._settle(doubts)
+        self._progress(scope.label, earlier, self._count)
+        # One that died may have sent its last piece without noting it, its first one too.
+        resumed = journal.begin(self._target, scope)
+        entries = journal.entries(scope, after=position)
+        # A piece is what may have to be looked up again; where nothing can be, it is one event.
+        most = _PIECE if self._slot.can_look_up else 1
+        size = min(_FIRST, most)
+        while piece := list(islice(entries, size)):
+            began = time.monotonic()
+            found, unknown = await self._write([entry.event for entry in piece], look_up=resumed)
+            self._found, self._written = self._found + found, self._written + len(piece)
+            journal.doubt(self._target, scope, unknown)
+            journal.replayed(self._target, scope, piece[-1].seq)
+            self._progress(scope.label, earlier + self._written, self._count)
+            resumed = False
+            took_s = time.monotonic() - began
+            size = (
+                min(2 * size, most) if took_s < _QUICK_S else max(size // 2, 1) if took_s > _SLOW_S else size
+            )
+        readiness = self._slot.capability(SupportsReadiness)
+        state = await readiness.wait_until_ready(scope, ready_timeout_s) if readiness else None
+        asked, recalled = await self._ask()
+        return ReplayedScope(
+            scope,
+            self._count,
+            earlier,
+            self._written,
+            self._found,
+            journal.doubts(self._target, scope),
+            self._settled,
+            state,
+            asked,
+            recalled,
+        )
+
+    async def _settle(self, doubts: tuple[str, ...]) -> None:
+        """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
+        for event_id in doubts:
+            entry = await self._journal.find(self._scope, event_id)
+            if entry is not None and (await self._write([entry.event], look_up=True))[1]:
+                continue
+            self._journal.doubt(self._target, self._scope, [event_id], settled=True)
+            self._settled += 1
+
+    async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:
+        """Write events: how many were found there before, and ids of those that got no answer."""
+        count = len(events)
+        if look_up and self._slot.can_look_up:
+            events = [event for event in events if await self._slot.find_event(event) is None]
+        receipts: list[WriteReceipt] = []
+        if events and self._bulk is not None:
+            receipts = await self._bulk.record_events(events)
+        elif events:
+            receipts = [await self._slot.record_event(event) for event in events]
+        return count - len(events), [one.event_id for one in receipts if one.status == "unknown"]
+
+    async def _ask(self) -> tuple[int, int]:
+        """Ask for a few events, spread over the past, by their own words."""
+        if not self._slot.traits.recalls_writes:
+            return 0, 0
+        sample = [entry.event for entry in self._journal.sample(self._scope, _ASKED)]
+        asked = recalled = 0
+        for event in sample:
+            words = next((message.content for message in event.messages if message.content.strip()), None)
+            if words is None:
+                continue
+            asked += 1
+            request = RetrieveRequest(
+                query=words[:2000],
+                scope=self._scope,
+                session_id="memslot-replay",
+                budget=ContextBudget(max_items=_SHOWN),
+            )
+            entries = (await self._slot.retrieve(request)).entries
+            labelled = any(entry.event_ids for entry in entries)
+            recalled += (
+                any(event.event_id in entry.event_ids for entry in entries) if labelled else bool(entries)
+            )
+        return asked, recalled

@@ -1,0 +1,219 @@
+"""``memslot serve``: one process, one memory, many users; ends without losing a write."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import EntryPoint
+from typing import Any, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from memory.adapter._address import is_loopback
+from memory.contract.errors import ConfigError, PluginLoadError
+from memory.contract.requests import Positive
+from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig
+from memory.plugins.hookspecs import PluginOptions
+from memory.plugins.installed import entry_points
+from memory.plugins.opening import open_memory
+from memory.plugins.redaction import DataPath, Public
+from memory.runtime._agent import AgentSettings
+from memory.runtime._conversations import Conversations
+from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._provider import Provider
+from memory.runtime._signals import end_at_signals
+from memory.runtime.signet.secrets_exec import SecretsExecSettings
+from memory.slot.host_store import HostStore
+from memory.slot.slot import MemorySlot
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = "memslot.endpoints"
+"""Entry points of what is served beside Signet's endpoints, below a path of its name: ``(slot, scopes)`` -> context
+manager of a function from a caller's scope to the ASGI application that answers it."""
+_SHORTEST_TOKEN = 16
+_GRACE_S = 10
+
+
+class TokenSettings(PluginOptions):
+    """A bearer token, and whose memory it opens."""
+
+    token: SecretStr = Field(repr=False)
+    """Write ``${NAME}``; at least 16 characters."""
+    persona_id: str
+    """Whose memory."""
+    run_id: str | None = None
+    """Default: that of ``memory.scope``, else ``serve``."""
+
+    @field_validator("token")
+    @classmethod
+    def _long_enough(cls, token: SecretStr) -> SecretStr:
+        text = token.get_secret_value()
+        if len(text) < _SHORTEST_TOKEN or text.split() != [text]:
+            raise ValueError(f"must be at least {_SHORTEST_TOKEN} characters without blanks")
+        return token
+
+
+class ServedPolicy(TurnPolicy):
+    """The turn policy of a server: hosts show their session themselves, and many wait at once."""
+
+    exclude_session: bool = True
+    queue_size: Positive = 10_000
+    queue_wait_s: float = Field(default=0.25, ge=0)
+
+
+class ServeSettings(PluginOptions):
+    """The ``serve:`` block."""
+
+    host: Public[str] = "127.0.0.1"
+    """Address to listen on. Anything but a loopback address needs tokens."""
+    port: int = Field(default=3850, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one. 3850 is where Signet's clients look."""
+    tokens: list[TokenSettings] = Field(default_factory=list)
+    """Who may ask, and for whose memory. None: whoever is on this machine, for ``memory.scope``."""
+    isolate: tuple[Literal["project", "agent"], ...] = ("project", "agent")
+    """What divides a user's memory into memories of their own."""
+    identity: dict[str, str] = Field(default_factory=lambda: {"name": "Agent"})
+    """``name`` and ``description`` of the agent, told at a session's start."""
+    transcripts: DataPath | None = None
+    """Directory whose files a client may name as ``transcriptPath``. Default: none is read."""
+    keep: bool = True
+    """Keep what clients say of single memories, and where sessions left off, in ``memory.data_dir``, so that a
+    restart finds it. Without, it is gone when the process ends."""
+    longest_prompt: int = Field(default=200_000, gt=0)
+    """Characters of a prompt or memory."""
+    max_body_bytes: int = Field(default=2_000_000, gt=0)
+    """Of one request."""
+    max_requests: int = Field(default=256, gt=0)
+    """Requests in work at once; more are answered 503."""
+    secrets_exec: SecretsExecSettings | None = None
+    """What callers with a token may run at ``secrets/exec``. Default: nothing."""
+    policy: ServedPolicy = Field(default_factory=ServedPolicy)
+    """What callers grant the memory, see ``TurnPolicy``."""
+
+    @model_validator(mode="after")
+    def _one_owner_each(self) -> Self:
+        if self.secrets_exec is not None and not self.tokens:
+            raise ValueError("secrets_exec: whoever is on this machine could run commands; set tokens first")
+        if len({one.token.get_secret_value() for one in self.tokens}) != len(self.tokens):
+            raise ValueError("tokens: two of them are the same; give each user one")
+        return self
+
+    def scopes(self, default: MemoryScope | None) -> dict[str, MemoryScope]:
+        """Token -> the memory it opens."""
+        return {
+            one.token.get_secret_value(): MemoryScope(
+                run_id=one.run_id or (default.run_id if default else "serve"),
+                persona_id=one.persona_id,
+                backend_namespace=default.backend_namespace if default else None,
+            )
+            for one in self.tokens
+        }
+
+
+async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; then finish what is in work, send what waits, and close the memory.
+
+    Args:
+        config: which memory.
+        settings: where, and to whom.
+        ready: told the address once it answers.
+
+    Raises:
+        ConfigError: the address cannot be used, or would be open to everyone.
+        PluginLoadError: FastAPI or uvicorn is not installed.
+    """
+    if not settings.tokens and not is_loopback(settings.host):
+        raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
+    with _listener(settings.host, settings.port) as listener:
+        async with AsyncExitStack() as stack:
+            agent = None
+            if config.sections.get("agent") is not None:
+                block = config.section("agent", AgentSettings)
+                agent = block, block.model(config)
+                stack.push_async_callback(agent[1].aclose)
+            slot = await stack.enter_async_context(open_memory(config))
+            await answer(slot, settings, listener, ready, agent)
+
+
+async def answer(
+    slot: MemorySlot,
+    settings: ServeSettings,
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    agent: tuple[AgentSettings, Provider] | None = None,
+) -> None:
+    """Serve an open slot on a socket, as :func:`serve`; what waits is written when this returns."""
+    try:
+        import uvicorn
+
+        from memory.runtime.signet.server import Limits, RuntimeAdapterServer
+        from memory.runtime.signet.service import ServiceSettings
+    except ImportError as error:
+        raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
+    async with TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory, AsyncExitStack() as stack:
+        store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
+        stack.callback(store.close)
+        conversations = None
+        if agent is not None:
+            block, provider = agent
+            conversations = await stack.enter_async_context(Conversations(provider, memory, block, store))
+        server = RuntimeAdapterServer(
+            memory,
+            tokens=settings.scopes(slot.scope),
+            isolate=settings.isolate,
+            settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
+            limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
+            store=store,
+            agent=conversations,
+            secrets_exec=settings.secrets_exec,
+        )
+        for point in sorted(entry_points(group=ENDPOINTS), key=lambda one: one.name):
+            opened = await stack.enter_async_context(_loaded(point)(slot, set(server.scopes)))
+            server.mount(f"/{point.name}", opened)
+        host, server.port = settings.host, listener.getsockname()[1]
+        options: dict[str, Any] = {
+            "log_level": "warning",
+            "access_log": False,
+            "server_header": False,
+            "ws": "none",
+        }
+        running = uvicorn.Server(
+            uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
+        )
+        end_at_signals(running)
+        ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
+        await running.serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def _nothing(slot: MemorySlot, scopes: set[MemoryScope]) -> AsyncIterator[None]:
+    yield None
+
+
+def _loaded(point: EntryPoint) -> Any:
+    """What an endpoint is opened by; one whose package is not installed is left out."""
+    try:
+        return point.load()
+    except ImportError as error:
+        log.info("endpoint %s is left out: %s is not installed", point.name, error.name)
+        return _nothing
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        what = getattr(error, "strerror", None) or "no such address"
+        raise ConfigError(f"serve.host, serve.port: cannot listen on {host} port {port} ({what})") from error
+
+
+def settings_of(config: MemslotConfig, host: str | None, port: int | None) -> ServeSettings:
+    """The ``serve:`` block, with what the command line gives in its place."""
+    settings = config.section("serve", ServeSettings)
+    given = {"host": host, "port": port}
+    return settings.model_copy(update={name: one for name, one in given.items() if one is not None})

@@ -1,0 +1,255 @@
+"""Tools a model may call, and the registry that keeps their mistakes, delays and errors away from the loop."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import anyio
+
+from memory.contract._model import Frozen, Id, Text
+from memory.contract.errors import ConfigError, MemslotError, PluginLoadError
+from memory.contract.scope import MemoryScope
+from memory.runtime._items import Item, MemoryItems
+from memory.runtime._provider import ToolCall, ToolDefinition, encodable
+from memory.slot.slot import MemorySlot
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """Where a tool is called from; everything of the memory goes through it.
+
+    Attributes:
+        session_key: the conversation.
+        project: what is worked on.
+        slot: the memory.
+        scope: whose.
+    """
+
+    session_key: str
+    project: str
+    slot: MemorySlot
+    scope: MemoryScope
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """What a model may call.
+
+    ``input_schema`` is a JSON Schema of an object. With ``run_before_generation`` it is called with
+    ``{"query": <what the user said>}`` before the model sees the turn.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def input_schema(self) -> Mapping[str, Any]: ...
+    @property
+    def run_before_generation(self) -> bool: ...
+
+    async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+        """Do it; what is returned is JSON-ready, what is raised goes back to the model."""
+        ...
+
+
+class ToolResult(Frozen):
+    """What a call led to. ``content`` is text or JSON as text; with ``is_error`` it says what went wrong."""
+
+    call_id: Id
+    name: Text
+    content: Text
+    is_error: bool = False
+
+
+class ToolRegistry:
+    """The tools of a session.
+
+    Args:
+        tools: see :meth:`register`.
+        timeout_s: seconds for one call.
+        longest: characters of a result; longer ones are cut, and say so.
+
+    Raises:
+        PluginLoadError: jsonschema is not installed.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = (), *, timeout_s: float = 30.0, longest: int = 20_000) -> None:
+        try:
+            from jsonschema import Draft202012Validator
+        except ImportError as error:
+            raise PluginLoadError(
+                "an agent's session needs jsonschema: pip install 'memslot[runtime]'"
+            ) from error
+        self._validator = Draft202012Validator
+        self._timeout_s = timeout_s
+        self._longest = longest
+        self._tools: dict[str, tuple[Tool, Any]] = {}
+        for tool in tools:
+            self.register(tool)
+
+    def register(self, tool: Tool) -> None:
+        """Offer a tool.
+
+        Raises:
+            ConfigError: its name or schema cannot be used, or another tool has the name.
+        """
+        from jsonschema import SchemaError
+
+        if not _NAME.match(tool.name):
+            raise ConfigError(f"tool {tool.name!r}: a name is 1 to 64 letters, digits, '_' and '-'")
+        if tool.name in self._tools:
+            raise ConfigError(f"tool {tool.name}: another tool has this name; rename one")
+        try:
+            self._validator.check_schema(tool.input_schema)
+        except SchemaError as error:
+            raise ConfigError(
+                f"tool {tool.name}: input_schema is no JSON Schema ({error.message})"
+            ) from error
+        if tool.input_schema.get("type") != "object":
+            raise ConfigError(f"tool {tool.name}: input_schema must be of type object")
+        self._tools[tool.name] = (tool, self._validator(tool.input_schema))
+
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """As models are told of them."""
+        return tuple(
+            ToolDefinition(name=tool.name, description=tool.description, input_schema=dict(tool.input_schema))
+            for tool, _ in self._tools.values()
+        )
+
+    def before_generation(self) -> tuple[str, ...]:
+        """Names of those that are called before the model sees a turn."""
+        return tuple(name for name, (tool, _) in self._tools.items() if tool.run_before_generation)
+
+    async def execute(self, call: ToolCall, context: ToolContext) -> ToolResult:
+        """Call a tool; whatever goes wrong is a result that says so."""
+        if call.name not in self._tools:
+            known = ", ".join(self._tools) or "none"
+            return _failed(call, f"there is no tool of this name; there are: {known}")
+        tool, validator = self._tools[call.name]
+        try:
+            wrong = call.problem or _wrong(validator, call.arguments)
+            if wrong:
+                return _failed(call, wrong)
+            with anyio.move_on_after(self._timeout_s):
+                return self._result(call, await tool.execute(call.arguments, context))
+            return _failed(call, f"it did not end within {self._timeout_s:g} s")
+        except MemslotError as error:
+            return _failed(call, f"{type(error).__name__}: {error}")
+        except Exception as error:
+            return _failed(call, f"it failed ({type(error).__name__})")
+
+    def _result(self, call: ToolCall, answer: Any) -> ToolResult:
+        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+        if len(text) > self._longest:
+            text = f"{text[: self._longest]}\n[cut; it was {len(text)} characters long]"
+        return ToolResult(
+            call_id=call.id, name=call.name, content=encodable(text) if text.strip() else "(nothing)"
+        )
+
+
+def _failed(call: ToolCall, why: str) -> ToolResult:
+    return ToolResult(call_id=call.id, name=call.name, content=f"error: {why}", is_error=True)
+
+
+def _wrong(validator: Any, arguments: Mapping[str, Any]) -> str | None:
+    """What is wrong with the input, by field; never its value."""
+    error = next(validator.iter_errors(dict(arguments)), None)
+    if error is None:
+        return None
+    where = ".".join(map(str, error.absolute_path)) or "input"
+    if error.validator in ("required", "additionalProperties"):
+        return f"{where}: {error.message}"
+    return f"{where}: does not fit {error.validator}: {json.dumps(error.validator_value)}"
+
+
+# -- the memory's own -------------------------------------------------------------------------------------
+
+Execute = Callable[[MemoryItems, Mapping[str, Any], ToolContext], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class _MemoryTool:
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    work: Execute
+    run_before_generation: bool = False
+
+    async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+        return await self.work(MemoryItems(context.slot, context.scope), input, context)
+
+
+def memory_tools(slot: MemorySlot) -> list[Tool]:
+    """``memory_search``, ``_store``, ``_get``, ``_modify`` and ``_forget``, each where this backend has it."""
+    offered = {f"memory_{name}" for name in MemoryItems(slot, slot.scope or _NOBODY).offered}
+    return [tool for tool in _TOOLS if tool.name in offered]
+
+
+_NOBODY = MemoryScope(
+    run_id="tools", persona_id="nobody"
+)  # capabilities are the adapter's, whoever's memory it is
+
+
+def _object(required: str, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required.split(),
+        "additionalProperties": False,
+    }
+
+
+def _row(item: Item) -> dict[str, Any]:
+    when = item.timestamp.isoformat() if item.timestamp else None
+    return {"id": item.id, "content": item.content, "score": item.score, "timestamp": when}
+
+
+async def _search(items: MemoryItems, given: Mapping[str, Any], context: ToolContext) -> Any:
+    found = await items.search(given["query"], given.get("limit", 10), session_id=context.session_key)
+    return [_row(item) for item in found]
+
+
+async def _store(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
+    receipt = await items.store(given["content"])
+    return {"id": (*receipt.native_ids, receipt.event_id)[0], "status": receipt.status}
+
+
+async def _get(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
+    item = await items.get(given["id"])
+    return {"error": "not found"} if item is None else {"id": item.id, "content": item.content}
+
+
+async def _modify(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
+    return {"status": (await items.modify(given["id"], given["content"])).status}
+
+
+async def _forget(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
+    return {"status": (await items.forget(given["id"])).status}
+
+
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 20_000}
+_ID = {"type": "string", "minLength": 1, "maxLength": 512}
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": 100}
+_TOOLS: tuple[Tool, ...] = (
+    _MemoryTool(
+        "memory_search", "Search long-term memory.", _object("query", query=_TEXT, limit=_LIMIT), _search
+    ),
+    _MemoryTool(
+        "memory_store", "Keep something in long-term memory.", _object("content", content=_TEXT), _store
+    ),
+    _MemoryTool("memory_get", "Read one memory by its id.", _object("id", id=_ID), _get),
+    _MemoryTool(
+        "memory_modify",
+        "Correct the text of one memory.",
+        _object("id content", id=_ID, content=_TEXT),
+        _modify,
+    ),
+    _MemoryTool("memory_forget", "Delete one memory.", _object("id", id=_ID), _forget),
+)

@@ -1,0 +1,269 @@
+"""FakeBackend: a complete adapter over :class:`FakeNativeStore`, and the one to read before writing your own.
+
+It does what an adapter does and nothing else: encode the scope, build native calls, turn native rows into
+entries. Ranking, filtering, storage and their failures are the store's; the mode gate, scope checks, deadlines,
+traces and budgets are the slot's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import anyio
+
+from memory import (
+    BackendHealth,
+    BackendReadiness,
+    BackendUnavailable,
+    MemoryEvent,
+    MemoryFeedback,
+    MemoryScope,
+    Message,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
+from memory.adapter import (
+    AdapterTraits,
+    BaseAdapter,
+    ContextEntry,
+    FeedbackReceipt,
+    IdAlphabet,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    Operation,
+    ProvenanceResult,
+    ResetReceipt,
+    ScopeEncoder,
+    yield_turn,
+)
+from memory.contract.adapter import FILTER_OPERATORS
+from memory.testing._fake_store import FakeNativeStore
+
+_POLL_S = 0.01
+# A narrow alphabet, as real backends have: lower case, no dots, 64 characters.
+_ALPHABET = IdAlphabet(safe="", escape="_", separator="-", max_length=64)
+
+
+class FakeBackend(BaseAdapter):
+    """An adapter with all six capabilities.
+
+    Args:
+        store: the native system; a fresh one by default. ``adapter.store`` is for observing and breaking it.
+        name: the backend's name in sections and traces.
+        write_retries: how often an ambiguous write may be repeated; safe, because :meth:`find_event` looks first.
+    """
+
+    def __init__(
+        self, store: FakeNativeStore | None = None, *, name: str = "fake", write_retries: int = 0
+    ) -> None:
+        self.backend_name = name
+        self.store = store or FakeNativeStore()
+        self.store.clients += 1
+        self.traits = AdapterTraits(
+            consistency="async_derived" if self.store.derivation_s else "immediate",
+            cs_filtering="hard",
+            pet_observability="dated",
+            filter_operators=FILTER_OPERATORS,
+            write_retries=write_retries,
+            native_memory_types=("message", "feedback"),
+            native_queries={"count": Operation(), "list": Operation()},
+            native_mutations={
+                "update": Operation(required={"text": str}, native_id=True),
+                "delete": Operation(native_id=True),
+            },
+        )
+        self._encoder = ScopeEncoder(_ALPHABET, {"space": _TEMPLATE}, owner=name)
+        self._open = True
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """One native id: the space."""
+        return self._encoder.encode(scope)
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """``create_space``; idempotent natively."""
+        await self._native().create_space(self._space(scope))
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """``insert``: one row per message, in one transaction."""
+        return (await self.record_events([event]))[0]
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """``insert`` of all messages of all events, in one transaction."""
+        if not events:
+            return []
+        records = [_record(event, message) for event in events for message in event.messages]
+        ids = await self._native().insert(self._space(events[0].scope), records)
+        remaining = iter(ids)
+        status: Any = "pending" if self.store.derivation_s else "committed"
+        return [
+            self.receipt(event, "insert", [next(remaining) for _ in event.messages], status=status)
+            for event in events
+        ]
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """``list_rows`` by event id."""
+        rows = await self._native().list_rows(self._space(event.scope), event_id=event.event_id)
+        return tuple(row["id"] for row in rows) or None
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """``search``, with ``limit`` from the budget and ``where`` from CS fields and filters."""
+        where: dict[str, Any] = {name: {"eq": value} for name, value in request.cs_filters.items()}
+        for key, condition in request.metadata_filters.items():
+            clauses = condition if isinstance(condition, dict) else {"eq": condition}
+            where[key] = {**where.get(key, {}), **clauses}
+        rows = await self._native().search(
+            self._space(request.scope), request.query, limit=request.budget.max_items, where=where
+        )
+        ids = tuple(row["id"] for row in rows)
+        return RetrieveResult(
+            request=request,
+            raw={"rows": rows},
+            entries=tuple(_entry(row) for row in rows),
+            trace=self.trace(request.scope, "search", native_ids=ids, consistency="committed"),
+        )
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """``delete_rows``, then ``list_rows`` to see that nothing is left."""
+        space = self._space(scope)
+        removed = await self._native().delete_rows(space)
+        left = await self._native().list_rows(space)
+        return ResetReceipt(
+            scope=scope, verified=not left, removed=removed, trace=self.trace(scope, "delete_rows")
+        )
+
+    async def health(self) -> BackendHealth:
+        """``ping``."""
+        answer = await self._native().ping()
+        return self.health_of(versions={"fake": answer["version"]})
+
+    async def aclose(self) -> None:
+        """Disconnect from the store, which lives on."""
+        if self._open:
+            self._open = False
+            self.store.clients -= 1
+
+    # -- capabilities -----------------------------------------------------------------------------------
+
+    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+        """``insert`` of a row of kind ``feedback``."""
+        text = feedback.corrected_answer or feedback.content
+        record = {
+            "text": text,
+            "kind": "feedback",
+            "created_at": feedback.timestamp.isoformat(),
+            "labels": {"feedback_id": feedback.feedback_id, "session_id": feedback.session_id},
+            "metadata": {**feedback.metadata, "about": list(feedback.native_ids)},
+        }
+        ids = await self._native().insert(self._space(feedback.scope), [record])
+        return FeedbackReceipt(
+            feedback_id=feedback.feedback_id,
+            status="committed",
+            native_ids=tuple(ids),
+            trace=self.trace(feedback.scope, "insert"),
+        )
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """``pending``: rows of this scope that cannot be found yet, or never will."""
+        waiting, failed = await self._native().pending(self._space(scope))
+        if failed:
+            return BackendReadiness(state="failed", detail=f"{failed} rows were never derived")
+        return BackendReadiness(state="pending" if waiting else "ready", pending_count=waiting)
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        """Look again until nothing is pending or the time is over."""
+        started = anyio.current_time()
+        while True:
+            answer = await self.readiness(scope)
+            waited = anyio.current_time() - started
+            if answer.state != "pending" or waited + _POLL_S > timeout_s:
+                return answer
+            await yield_turn(_POLL_S)
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        """``update`` (with ``arguments={"text": ...}``) or ``delete`` of one row of this scope."""
+        space, native_id = self._space(request.scope), str(request.native_id)
+        if request.operation == "update":
+            await self._native().update(space, native_id, str(request.arguments["text"]))
+        else:
+            await self._native().delete(space, native_id)
+        return NativeMutationReceipt(
+            status="committed",
+            native_ids=(native_id,),
+            raw={"ok": True},
+            trace=self.trace(request.scope, request.operation),
+        )
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """``history`` of one row, or of the scope within a time range."""
+        history = await self._native().history(self._space(request.scope), request.native_id)
+        since, until = request.since, request.until
+        entries = [
+            entry
+            for entry in history
+            if (since is None or datetime.fromisoformat(entry["created_at"]) >= since)
+            and (until is None or datetime.fromisoformat(entry["created_at"]) <= until)
+        ]
+        return ProvenanceResult(
+            raw={"history": entries},
+            native_ids=tuple(dict.fromkeys(entry["row_id"] for entry in entries)),
+            event_ids=tuple(dict.fromkeys(entry["event_id"] for entry in entries if entry["event_id"])),
+            trace=self.trace(request.scope, "history"),
+        )
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """``count`` or ``list`` the rows of this scope."""
+        rows = await self._native().list_rows(self._space(request.scope))
+        raw = {"count": len(rows)} if request.operation == "count" else {"rows": rows}
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "list_rows"))
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _native(self) -> FakeNativeStore:
+        if not self._open:
+            raise BackendUnavailable(f"{self.backend_name}: the adapter is closed", sent=False)
+        return self.store
+
+    def _space(self, scope: MemoryScope) -> str:
+        return self._encoder.encode(scope)["space"]
+
+
+_TEMPLATE = "{run_id}:{persona_id}:{backend_namespace}:{agent_id}"
+
+
+def _record(event: MemoryEvent, message: Message) -> dict[str, Any]:
+    """A message as a native record; the event's own metadata stays apart from the labels we set."""
+    return {
+        "text": message.content or json.dumps(message.tool_calls),
+        "kind": "message",
+        "created_at": event.timestamp.isoformat(),
+        "labels": {
+            "event_id": event.event_id,
+            "session_id": event.session_id,
+            "turn_id": event.turn_id,
+            "agent_id": event.agent_id,
+            "role": message.role,
+            **event.cs_fields,
+        },
+        "metadata": dict(event.metadata),
+    }
+
+
+def _entry(row: Mapping[str, Any]) -> ContextEntry:
+    event_id = row["labels"].get("event_id")
+    return ContextEntry(
+        text=row["text"],
+        native_id=row["id"],
+        score=row["score"],
+        timestamp=datetime.fromisoformat(row["created_at"]),
+        labels=(("role", row["labels"].get("role", row["kind"])),),
+        event_ids=(event_id,) if event_id else (),
+        session_id=row["labels"].get("session_id"),
+        scope_ids={"space": row["space"]},
+    )

@@ -1,0 +1,127 @@
+"""A real HTTP server on the loopback, to model a backend's server in tests: sockets, kept connections, faults.
+
+    class Notes(LoopbackServer):
+        def handle(self, request):
+            if (request.method, request.path) == ("POST", "/notes"):
+                return LoopbackAnswer(201, {"id": "1"})
+            return LoopbackAnswer(404, {"detail": "not found"})
+
+    with Notes() as server:
+        server.faults.add("422", endpoint="POST /notes")
+        client = NotesClient(server.url)
+
+What the modelled server does on a good day is ``handle``'s; what any HTTP server does on a bad one is here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from memory.testing._faults import FAKE_KEY, Fault, FaultKind, Faults
+from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
+
+CONTROL = "/_loopback/"
+"""Paths below it are for the test that runs the server in another process."""
+
+HTTP_FAULTS: tuple[FaultKind, ...] = (
+    "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
+    "reset", "late", "lost", "truncated", "unreadable",
+)  # fmt: skip
+"""What an HTTP server plays of :data:`~memory.testing._faults.FaultKind`. Its ``500`` is plain text, and the
+connection is gone without notice.
+"""
+
+
+class LoopbackServer(HttpServer):
+    """Records requests and makes faults happen. Subclass it and write :meth:`handle`.
+
+    Attributes:
+        requests: every request so far, in order of arrival.
+        faults: what is to go wrong; an ``endpoint`` is a pattern of method and path, such as ``POST /notes/*``.
+    """
+
+    fault_kinds: ClassVar[Sequence[FaultKind]] = HTTP_FAULTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[LoopbackRequest] = []
+        self.faults = Faults(self.fault_kinds)
+        self._handling = threading.RLock()
+
+    def handle(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        """Answer one request, or None to hang up. Called for one request at a time."""
+        raise NotImplementedError
+
+    def error(self, status: int, request: LoopbackRequest) -> LoopbackAnswer:
+        """The answer of a fault, which repeats what was sent, as real servers do. Override for another shape."""
+        detail = f"refused (key {FAKE_KEY}) while handling: {request.text}"
+        if status == 422:
+            return LoopbackAnswer(422, {"detail": [{"loc": ["body"], "msg": detail, "input": request.json}]})
+        return LoopbackAnswer(status, {"detail": detail})
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        """:meth:`handle`, and what goes wrong with it."""
+        if request.path.startswith(CONTROL):
+            return LoopbackAnswer(200, self._control(request.path.removeprefix(CONTROL), request.json))
+        fault = self.faults.take(f"{request.method} {request.path}")
+        self.requests.append(request)
+        if fault is None:
+            return self._handled(request)
+        if fault.kind == "reset":
+            return None
+        if fault.kind.isdecimal():
+            return self._refusal(fault, request)
+        if fault.kind == "redirect":
+            return LoopbackAnswer(307, "", {"location": f"http://localhost:{self.port}/elsewhere"})
+        answer = self._handled(request)
+        return self._spoilt(fault, answer) if answer is not None else None
+
+    def state(self) -> Any:
+        """What the server holds, JSON-ready; for fingerprints. Override it."""
+        return None
+
+    def _control(self, what: str, given: dict[str, Any]) -> Any:
+        """How :class:`~memory.testing._loopback_process.LoopbackProcess` looks at a server and breaks it."""
+        if what == "requests":
+            return [
+                {"method": one.method, "path": one.path, "params": dict(one.params), "json": one.json}
+                for one in self.requests
+            ]
+        if what == "fault":
+            self.faults.add(**given)
+        elif what == "clear":
+            self.faults.clear()
+        elif what == "set":
+            for name, value in given.items():
+                setattr(self, name, value)
+        else:
+            with self._handling:
+                return self.state()
+        return None
+
+    def _handled(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        with self._handling:
+            return self.handle(request)
+
+    def _refusal(self, fault: Fault, request: LoopbackRequest) -> LoopbackAnswer:
+        status = int(fault.kind)
+        if status == 500:
+            sent = f"{dict(request.headers)} {request.text}"
+            return LoopbackAnswer(500, f"Internal Server Error (key {FAKE_KEY}): {sent}", drop=True)
+        answer = self.error(status, request)
+        if status == 429:
+            return replace(answer, headers={**answer.headers, "retry-after": f"{fault.retry_after_s:g}"})
+        return answer
+
+    def _spoilt(self, fault: Fault, answer: LoopbackAnswer) -> LoopbackAnswer | None:
+        if fault.kind == "lost":
+            return None
+        if fault.kind == "late":
+            self.pause(fault.delay_s)
+            return answer
+        if fault.kind == "unreadable":
+            return LoopbackAnswer(200, b'<html>a proxy says hello {"', {"content-type": "application/json"})
+        return replace(answer, send=len(answer.data) // 2)

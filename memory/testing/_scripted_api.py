@@ -1,0 +1,288 @@
+"""The OpenAI-compatible endpoints of the scripted LLM as plain functions: parsed body in, JSON body out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from memory.adapter._lexical import LexicalHashEmbedder
+from memory.testing._scripted_rules import ChatMessage, ChatRequest, Choice, Reply, Rule, ToolCall, answer
+from memory.testing._scripted_text import estimate_tokens, lexical_overlap
+
+Body = Mapping[str, Any]
+_DIMENSIONS = range(64, 8193)
+
+
+class BadRequest(Exception):
+    """The request is malformed; answered with 400 and this message."""
+
+
+def chat_completions(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
+    """``POST /v1/chat/completions``"""
+    tools = [_nested(tool) for tool in body.get("tools") or ()]
+    if body.get("top_logprobs") is not None and not body.get("logprobs"):
+        raise BadRequest("top_logprobs needs logprobs=true")
+    request = _chat_request(body, _messages(body.get("messages")), body.get("response_format"), tools)
+    reply = answer(request, rules)
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    finish = "stop"
+    if isinstance(reply, ToolCall):
+        finish = "tool_calls"
+        message["tool_calls"] = [{"id": _id("call", body), "type": "function", "function": _function(reply)}]
+    else:
+        message["content"] = _text(reply)
+    return {
+        "id": _id("chatcmpl", body),
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": request.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": finish,
+                "logprobs": _logprobs(reply, body.get("top_logprobs") or 0) if body.get("logprobs") else None,
+            }
+        ],
+        "usage": _usage(request.text, _text(reply), "prompt_tokens", "completion_tokens"),
+    }
+
+
+def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
+    """``POST /v1/responses``"""
+    given = body.get("input")
+    messages = _messages([{"role": "user", "content": given}] if isinstance(given, str) else given)
+    if body.get("instructions"):
+        messages = (ChatMessage("system", str(body["instructions"])), *messages)
+    wanted = (body.get("text") or {}).get("format") or {}
+    tools = list(body.get("tools") or ())
+    request = _chat_request(body, messages, {**wanted, "json_schema": wanted}, tools)
+    reply = answer(request, rules)
+    item: dict[str, Any] = {"id": _id("item", body), "status": "completed"}
+    if isinstance(reply, ToolCall):
+        item |= {"type": "function_call", "call_id": _id("call", body), **_function(reply)}
+    else:
+        text = {"type": "output_text", "text": _text(reply), "annotations": [], "logprobs": []}
+        item |= {"type": "message", "role": "assistant", "content": [text]}
+    usage = _usage(request.text, _text(reply), "input_tokens", "output_tokens")
+    usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    return {
+        "id": _id("resp", body),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "metadata": {},
+        "model": request.model,
+        "output": [item],
+        "parallel_tool_calls": True,
+        "temperature": body.get("temperature"),
+        "top_p": body.get("top_p"),
+        "tool_choice": body.get("tool_choice", "auto"),
+        "tools": tools,
+        "usage": usage,
+    }
+
+
+def embeddings(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
+    """``POST /v1/embeddings``; text, tokens, or lists of either."""
+    given = body.get("input")
+    single = isinstance(given, str) or (isinstance(given, list) and bool(given) and isinstance(given[0], int))
+    texts = [given] if single else given
+    if not isinstance(texts, list) or not texts or any(item in ("", []) for item in texts):
+        raise BadRequest("input must be a text or a non-empty list of texts")
+    dimensions = body.get("dimensions", 3072 if "large" in str(body.get("model")) else 1536)
+    if dimensions not in _DIMENSIONS:
+        raise BadRequest(f"dimensions must be a number from {_DIMENSIONS[0]} to {_DIMENSIONS[-1]}")
+    words = [item if isinstance(item, str) else " ".join(map(str, item)) for item in texts]
+    vectors = map(_embedder(dimensions).embed, words)
+    packed = body.get("encoding_format") == "base64"
+    return {
+        "object": "list",
+        "model": body.get("model", "scripted"),
+        "data": [
+            {"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector}
+            for index, vector in enumerate(vectors)
+        ],
+        "usage": _usage(" ".join(words), "", "prompt_tokens", "completion_tokens"),
+    }
+
+
+def rerank(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
+    """``POST /v1/rerank``, in the shape Cohere, Jina and vLLM share."""
+    query, documents = body.get("query"), body.get("documents")
+    if not isinstance(query, str) or not isinstance(documents, list):
+        raise BadRequest("rerank needs a query and a list of documents")
+    texts = [item if isinstance(item, str) else str(item.get("text", "")) for item in documents]
+    results = [
+        {"index": index, "relevance_score": lexical_overlap(query, text)} for index, text in enumerate(texts)
+    ]
+    results.sort(key=lambda result: -result["relevance_score"])
+    return {
+        "id": _id("rerank", body),
+        "model": body.get("model", "scripted"),
+        "results": results[: body.get("top_n") or len(results)],
+        "usage": {"total_tokens": estimate_tokens(query) + sum(map(estimate_tokens, texts))},
+    }
+
+
+def models(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
+    """``GET /v1/models``"""
+    names = ("scripted", "scripted-embedding", "scripted-rerank")
+    data = [{"id": name, "object": "model", "created": 0, "owned_by": "memslot"} for name in names]
+    return {"object": "list", "data": data}
+
+
+ENDPOINTS: Mapping[str, tuple[str, Callable[[Body, Sequence[Rule]], dict[str, Any]]]] = {
+    "chat/completions": ("POST", chat_completions),
+    "responses": ("POST", responses),
+    "embeddings": ("POST", embeddings),
+    "rerank": ("POST", rerank),
+    "models": ("GET", models),
+}
+"""Path below ``/v1/`` -> HTTP method and function."""
+
+
+def user_text(body: Any) -> str:
+    """What the request is about; error answers repeat it, as real endpoints do."""
+    if not isinstance(body, Mapping):
+        return ""
+    given = body.get("messages") or body.get("input") or body.get("query") or ""
+    last = given[-1] if isinstance(given, list) and given else given
+    return _joined(last.get("content") if isinstance(last, Mapping) else last)
+
+
+def _chat_request(
+    body: Body, messages: tuple[ChatMessage, ...], wanted: Any, tools: list[Mapping[str, Any]]
+) -> ChatRequest:
+    if body.get("stream"):
+        raise BadRequest("the scripted LLM does not stream; send stream=false")
+    if not messages:
+        raise BadRequest("there is no message to answer")
+    schema = (wanted or {}).get("json_schema") or {}
+    kind = (wanted or {}).get("type")
+    if kind == "json_object":
+        messages, schema = _schema_in_prompt(messages)
+    offered = {str(tool.get("name")): tool.get("parameters") or {} for tool in tools if tool.get("name")}
+    limit = body.get("max_completion_tokens") or body.get("max_tokens") or body.get("max_output_tokens")
+    return ChatRequest(
+        messages=messages,
+        model=str(body.get("model", "scripted")),
+        schema_name=schema.get("name"),
+        schema=schema.get("schema"),
+        json_mode=kind in ("json_object", "json_schema"),
+        tools=offered,
+        forced_tool=_forced(body.get("tool_choice"), offered),
+        max_tokens=limit,
+    )
+
+
+def _schema_in_prompt(
+    messages: tuple[ChatMessage, ...],
+) -> tuple[tuple[ChatMessage, ...], Mapping[str, Any]]:
+    """A JSON schema that ends the prompt, as clients write it where only ``json_object`` is known, taken out."""
+    text, _, given = messages[-1].text.rpartition("\n\n{")
+    try:
+        schema = json.loads("{" + given)
+    except (ValueError, RecursionError):
+        return messages, {}
+    if "properties" not in schema:
+        return messages, {}
+    rest = (*messages[:-1], ChatMessage(messages[-1].role, text))
+    return rest, {"name": schema.get("title"), "schema": schema}
+
+
+def _logprobs(reply: Reply, top: int) -> dict[str, Any]:
+    """Of a choice, what its words are worth; everything else the scripted LLM says with certainty."""
+    if isinstance(reply, Choice):
+        ranked = reply.ranked
+        return {"content": [_logprob(ranked[0]) | {"top_logprobs": [_logprob(one) for one in ranked[:top]]}]}
+    words = [(word, 1.0) for word in _text(reply).split()]
+    return {"content": [_logprob(one) | {"top_logprobs": [_logprob(one)] if top else []} for one in words]}
+
+
+def _logprob(chosen: tuple[str, float]) -> dict[str, Any]:
+    token, odds = chosen
+    return {"token": token, "logprob": math.log(max(odds, 1e-9)), "bytes": list(token.encode())}
+
+
+def _forced(choice: Any, offered: Mapping[str, Any]) -> str | None:
+    if choice == "required":
+        return next(iter(offered), None)
+    if not isinstance(choice, Mapping):
+        return None
+    name = _nested(choice).get("name")
+    if name not in offered:
+        raise BadRequest("tool_choice names a function that tools does not offer")
+    return str(name)
+
+
+def _nested(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Chat completions nest a function under ``function``; responses do not."""
+    inner = tool.get("function", tool)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _messages(given: Any) -> tuple[ChatMessage, ...]:
+    if not isinstance(given, list):
+        raise BadRequest("messages must be a list")
+    return tuple(
+        ChatMessage(str(item.get("role", "")), _joined(item.get("content") or item.get("output")))
+        for item in given
+        if isinstance(item, Mapping)
+    )
+
+
+def _joined(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(_parts(content))
+    return content if isinstance(content, str) else ""
+
+
+def _parts(content: list[Any]) -> Iterator[str]:
+    for part in content:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            yield part["text"]
+
+
+@lru_cache(maxsize=4)
+def _embedder(dimensions: int) -> LexicalHashEmbedder:
+    return LexicalHashEmbedder(dimensions)
+
+
+def _packed(vector: Sequence[float]) -> str:
+    """Little-endian float32, as ``encoding_format="base64"`` answers."""
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
+def _text(reply: Reply) -> str:
+    if isinstance(reply, ToolCall):
+        return _function(reply)["arguments"]
+    if isinstance(reply, Choice):
+        return reply.ranked[0][0]
+    return reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False)
+
+
+def _function(call: ToolCall) -> dict[str, str]:
+    return {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+
+
+def _usage(prompt: str, reply: str, sent: str, received: str) -> dict[str, Any]:
+    first, second = estimate_tokens(prompt), estimate_tokens(reply)
+    return {sent: first, received: second, "total_tokens": first + second}
+
+
+def _id(prefix: str, body: Body) -> str:
+    digest = hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=12).hexdigest()
+    return f"{prefix}-{digest}"

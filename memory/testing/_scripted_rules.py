@@ -1,0 +1,187 @@
+"""How the scripted LLM answers: rules over a chat request, tried in order, each from the request's own text.
+
+A rule is a function ``(ChatRequest) -> Reply | None``; None means "not mine". A client of the scripted LLM (a
+memory SDK with prompts of its own) gets its rules in a module of its own, ``scripted_rules_<client>.py``, and
+others are passed in: ``ScriptedLLM(rules=[mine])``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from memory.testing._scripted_schema import minimal_instance
+from memory.testing._scripted_text import (
+    estimate_tokens,
+    is_question,
+    is_statement,
+    lexical_overlap,
+    sentences,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """A message with its text parts joined."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat completion or response request, freed of the two APIs' differences.
+
+    Attributes:
+        messages: in order; ``instructions`` of the responses API come first as ``system``.
+        schema_name, schema: set where the request asks for ``json_schema``.
+        json_mode: the answer must be a JSON object, with or without a schema.
+        tools: function name -> JSON schema of its parameters.
+        forced_tool: the function that must be called, or None.
+        max_tokens: upper bound of the answer, or None.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    model: str = "scripted"
+    schema_name: str | None = None
+    schema: Mapping[str, Any] | None = None
+    json_mode: bool = False
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    forced_tool: str | None = None
+    max_tokens: int | None = None
+
+    @property
+    def system(self) -> str:
+        """All system and developer text."""
+        return "\n".join(item.text for item in self.messages if item.role in ("system", "developer"))
+
+    @property
+    def last_user(self) -> str:
+        """What the user said last."""
+        return next((item.text for item in reversed(self.messages) if item.role == "user"), "")
+
+    @property
+    def text(self) -> str:
+        """The whole prompt."""
+        return "\n".join(item.text for item in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model calls a function instead of talking."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One word of several, each with its probability; the sum is 1. ``logprobs`` of the answer tell them all."""
+
+    odds: Mapping[str, float]
+
+    @property
+    def ranked(self) -> list[tuple[str, float]]:
+        """Words and probabilities, likeliest first."""
+        return sorted(self.odds.items(), key=lambda pair: -pair[1])
+
+
+NOT_KNOWN = "I do not know."
+Reply = str | Mapping[str, Any] | ToolCall | Choice
+Rule = Callable[[ChatRequest], Reply | None]
+
+
+def answer(request: ChatRequest, rules: Sequence[Rule]) -> Reply:
+    """The first rule's answer; JSON for JSON, text cut at ``max_tokens`` by whole sentences."""
+    reply = next(reply for rule in rules if (reply := rule(request)) is not None)
+    if isinstance(reply, str) and request.max_tokens is not None:
+        return _shorten(reply, request.max_tokens)
+    return reply
+
+
+def section(text: str, heading: str, until: str | None = None) -> str:
+    """The text below a ``## heading`` of a prompt, to the last ``## until`` or the end; empty if absent."""
+    _, found, rest = text.partition(f"## {heading}\n")
+    if found and until is not None and f"\n## {until}\n" in rest:
+        rest = rest.rpartition(f"\n## {until}\n")[0]
+    return rest.strip()
+
+
+def _shorten(text: str, max_tokens: int) -> str:
+    if estimate_tokens(text) <= max_tokens:
+        return text
+    kept: list[str] = []
+    for line in text.split("\n"):
+        if estimate_tokens("\n".join([*kept, line])) > max_tokens:
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _call_forced_tool(request: ChatRequest) -> Reply | None:
+    name = request.forced_tool
+    return ToolCall(name, minimal_instance(request.tools.get(name, {}))) if name else None
+
+
+def _fill_schema(request: ChatRequest) -> Reply | None:
+    if request.schema is not None:
+        instance = minimal_instance(request.schema)
+        return instance if isinstance(instance, dict) else json.dumps(instance)
+    return {"text": _chat(request)} if request.json_mode else None
+
+
+def _summarise(request: ChatRequest) -> Reply | None:
+    """Extractive: the statements of the text, as a list, without repetition."""
+    if not _ASKS_SUMMARY.search(request.text) or _CONTEXT.search(request.text):
+        return None
+    lines: dict[str, None] = {}
+    for line in request.last_user.split("\n"):
+        speaker = _SPEAKER.match(line)
+        role = speaker["role"] if speaker else "user"
+        for sentence in sentences(line[speaker.end() :] if speaker else line.removeprefix("- ")):
+            if is_statement(sentence, role) and not _ASKS_SUMMARY.search(sentence):
+                lines[f"- {sentence}"] = None
+    return "\n".join(lines) or None
+
+
+def _chat(request: ChatRequest) -> str:
+    """The remembered entry that shares most words with the question; else a plain acknowledgement."""
+    question = _CONTEXT.sub("", request.last_user).strip()
+    found = _CONTEXT.findall(request.text)
+    entries = list(_context_entries(found[-1])) if found else []
+    best = max(entries, key=lambda entry: (lexical_overlap(question, entry[1]), entry[0]), default=None)
+    if best is not None and lexical_overlap(question, best[1]) > 0:
+        return best[1]
+    return NOT_KNOWN if is_question(question) else "Understood."
+
+
+_ASKS_SUMMARY = re.compile(
+    r"\bsummari[sz]e\b|\b(?:write|update|give|produce|create)\b.{0,40}\bsummary\b|摘要|总结", re.I
+)
+_SPEAKER = re.compile(r"^(?:- )?(?:\[[^\]]*\] ?)?(?P<role>\w+): ")
+_CONTEXT = re.compile(r"<memory-context\b[^<>]*+>((?:[^<]++|<(?!/?memory-context\b))*+)</memory-context>")
+_ENTRY = re.compile(r"^- (?:\((?P<labels>[^()]*)\) )?(?P<text>.*)$")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
+
+
+def _context_entries(body: str) -> Iterator[tuple[str, str]]:
+    """(timestamp or empty, text) of each entry. The later of two equally good ones is the better answer."""
+    entries: list[tuple[str, list[str]]] = []
+    for line in body.strip().split("\n"):
+        match = _ENTRY.match(line)
+        if match:
+            moment = _MOMENT.search(match["labels"] or "")
+            entries.append((moment.group() if moment else "", [match["text"]]))
+        elif line.startswith("  ") and entries:
+            entries[-1][1].append(line.strip())
+        else:
+            entries.extend(("", [sentence]) for sentence in sentences(line))
+    for moment_text, lines in entries:
+        yield moment_text, "\n".join(lines).strip()
+
+
+general_rules: tuple[Rule, ...] = (_call_forced_tool, _fill_schema, _summarise, _chat)
+"""What every request falls back to, most specific first; the last one always answers."""

@@ -1,0 +1,327 @@
+"""Graphiti 0.31's structured outputs: entities, facts, their times, duplicates and contradictions.
+
+A fact is a statement as it stands in the message, between its speaker and the last thing it names. Two facts
+contradict each other if they say of the same person where they live, where they work, or what their favourite
+something is, and say it differently. For a type that is asked for see :mod:`memory.testing._scripted_typing`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from memory.testing._scripted_rules import ChatRequest, Choice, Reply, Rule
+from memory.testing._scripted_text import content_words, is_statement, lexical_overlap, sentences
+from memory.testing._scripted_typing import TypesOffered, attributes_told
+
+_SPEAKER = re.compile(r"^(?P<name>\w[\w' -]{0,40}): ")
+_EPISODE = re.compile(r"^\[Episode (\d+)\] \(timestamp: ([^)]*)\)$")
+_TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+_OTHERS = frozenset({"assistant", "system", "developer", "tool"})
+_SINCE = re.compile(r"\bsince (\d{4}-\d\d-\d\d)\b")
+_UNTIL = re.compile(r"\buntil (\d{4}-\d\d-\d\d)\b")
+_ASKS_ATTRIBUTES = re.compile(r"\A\s*Given the (?:MESSAGES and the following ENTITY|following FACT), ")
+_EXCLUSIVE = re.compile(
+    r"^(?P<who>.*?)\b(?:(?P<home>(?:live|lives|lived) in|moved to)|(?P<work>works? (?:at|for))|"
+    r"favou?rite (?P<kind>\w+) is)\b",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    source: str
+    relation: str
+    target: str
+    text: str
+    episode: int
+    moment: str | None
+
+
+def _tag(prompt: str, *names: str) -> str:
+    """The text between the first of these tags that the prompt has."""
+    for name in names:
+        match = re.search(rf"<{name}>\n?(.*?)\n?</{name}>", prompt, re.S)
+        if match:
+            return match.group(1)
+    return ""
+
+
+def _message(prompt: str) -> str:
+    return _tag(prompt, "CURRENT MESSAGE", "CURRENT MESSAGES", "CURRENT_MESSAGE", "TEXT", "JSON")
+
+
+def _lines(text: str) -> Iterator[tuple[str, str, int, str | None]]:
+    """(speaker or "", line, episode, its time) of a message, a plain text, or an event as JSON."""
+    if text.lstrip().startswith("{"):
+        try:
+            data = json.loads(text)
+        except ValueError:
+            data = {}
+        for message in data.get("messages", ()):
+            for line in str(message.get("content", "")).split("\n"):
+                yield str(message.get("name") or message.get("role")), line, 0, None
+        return
+    speaker, episode, moment = "", 0, None
+    for line in text.split("\n"):
+        heading = _EPISODE.match(line)
+        if heading:
+            speaker, episode, moment = "", int(heading[1]), heading[2]
+            continue
+        match = _SPEAKER.match(line)
+        if match:
+            speaker = match["name"]
+        yield speaker, line[match.end() :] if match else line, episode, moment
+
+
+def _facts(text: str) -> Iterator[_Fact]:
+    for speaker, line, episode, moment in _lines(text):
+        for sentence in sentences(line):
+            if speaker and not is_statement(sentence, speaker if speaker in _OTHERS else "user"):
+                continue
+            tokens = _TOKEN.findall(sentence)
+            said = [token for token in tokens if content_words(token)]
+            source = speaker or next(iter(_names(sentence, first=True)), "")
+            target = _topic(sentence, said)
+            if source and target and source.casefold() != target.casefold():
+                verb = said[0] if speaker else next((one for one in said if one not in source), "is")
+                yield _Fact(source, f"SAYS_{verb.upper()}", target, sentence, episode, moment)
+
+
+def _names(sentence: str, *, first: bool) -> list[str]:
+    """Runs of capitalised words; the first word of the sentence only counts where ``first``."""
+    start = 0 if first else len(sentence) - len(sentence.lstrip().partition(" ")[2])
+    found = re.findall(r"[A-Z][\w'’-]+(?: [A-Z][\w'’-]+)*", sentence[start:])
+    return [name for name in found if content_words(name)]
+
+
+def _topic(sentence: str, said: list[str]) -> str:
+    """The last thing a sentence names: a proper name, else its last two words."""
+    dateless = _UNTIL.sub("", _SINCE.sub("", sentence))
+    names = _names(dateless, first=False)
+    words = [word for word in said if word in dateless]
+    return names[-1] if names else " ".join(words[-2:])
+
+
+def _entities(prompt: str) -> Reply:
+    return {"extracted_entities": list(_entity_list(prompt))}
+
+
+def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
+    """The speakers and what they name, of the types offered; what is of none of them is left out."""
+    text, types = _message(prompt), TypesOffered.entities(_tag(prompt, "ENTITY TYPES"))
+    speakers = dict.fromkeys(speaker for speaker, _, _, _ in _lines(text) if speaker)
+    names = dict.fromkeys(
+        [*speakers, *(name for fact in _facts(text) for name in (fact.source, fact.target))]
+    )
+    for name in names:
+        kind = types.of_entity(name, speaks=name in speakers)
+        if kind is not None:
+            yield {"name": name, "entity_type_id": kind, "episode_indices": [0]}
+
+
+def _edges(prompt: str) -> Reply:
+    known = {one["name"].casefold() for one in json.loads(_tag(prompt, "ENTITIES") or "[]")}
+    asked = _iso(_tag(prompt, "REFERENCE_TIME").partition("#")[0])
+    types = TypesOffered.facts(_tag(prompt, "FACT_TYPES"))
+    edges = []
+    for fact in _facts(_message(prompt)):
+        if {fact.source.casefold(), fact.target.casefold()} <= known:
+            edges.append({**_edge(fact, types), **_times(fact.text, _iso(fact.moment or "") or asked)})
+    return {"edges": edges}
+
+
+def _combined(prompt: str) -> Reply:
+    types = TypesOffered.facts(_tag(prompt, "FACT TYPES"))
+    entities = [
+        {"name": one["name"], "entity_type_id": one["entity_type_id"]} for one in _entity_list(prompt)
+    ]
+    return {
+        "extracted_entities": entities,
+        "edges": [_edge(fact, types) for fact in _facts(_message(prompt))],
+    }
+
+
+def _edge(fact: _Fact, types: TypesOffered) -> dict[str, Any]:
+    return {
+        "source_entity_name": fact.source,
+        "target_entity_name": fact.target,
+        "relation_type": types.of_fact(fact.text) or fact.relation,
+        "fact": fact.text,
+        "episode_indices": [fact.episode],
+    }
+
+
+def _times(text: str, reference: str | None) -> dict[str, str | None]:
+    """A fact holds from the reference time, or from and until the days it names."""
+    since, until = _SINCE.search(text), _UNTIL.search(text)
+    return {
+        "valid_at": f"{since[1]}T00:00:00Z" if since else reference,
+        "invalid_at": f"{until[1]}T00:00:00Z" if until else None,
+    }
+
+
+def _iso(text: str) -> str | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _duplicates(prompt: str) -> Reply:
+    new = _tag(prompt, "NEW FACT")
+    existing = ast.literal_eval(_tag(prompt, "EXISTING FACTS") or "[]")
+    candidates = ast.literal_eval(_tag(prompt, "FACT INVALIDATION CANDIDATES") or "[]")
+    return {
+        "duplicate_facts": [one["idx"] for one in existing if _words(one["fact"]) == _words(new)],
+        "contradicted_facts": [
+            one["idx"] for one in (*existing, *candidates) if _contradict(one["fact"], new)
+        ],
+    }
+
+
+def _words(text: str) -> list[str]:
+    return _TOKEN.findall(text.casefold())
+
+
+def _contradict(old: str, new: str) -> bool:
+    one, two = _EXCLUSIVE.search(old), _EXCLUSIVE.search(new)
+    if one is None or two is None or _words(old) == _words(new):
+        return False
+    return _subject(one) == _subject(two)
+
+
+def _subject(match: re.Match[str]) -> tuple[str, str]:
+    about = "home" if match["home"] else "work" if match["work"] else str(match["kind"]).casefold()
+    return " ".join(_words(match["who"])), about
+
+
+def _timestamps(prompt: str) -> Reply:
+    return _times(_tag(prompt, "FACT"), _iso(_tag(prompt, "REFERENCE TIME")))
+
+
+def _batch_timestamps(prompt: str) -> Reply:
+    facts = json.loads(_tag(prompt, "FACTS") or "[]")
+    return {"timestamps": [_times(str(one["fact"]), _iso(str(one.get("reference_time")))) for one in facts]}
+
+
+def _same_entities(prompt: str) -> Reply:
+    known = {
+        str(one["name"]).casefold(): one["candidate_id"]
+        for one in json.loads(_tag(prompt, "EXISTING ENTITIES") or "[]")
+    }
+    return {
+        "entity_resolutions": [
+            {
+                "id": one["id"],
+                "name": one["name"],
+                "duplicate_candidate_id": known.get(str(one["name"]).casefold(), -1),
+            }
+            for one in json.loads(_tag(prompt, "ENTITIES") or "[]")
+        ]
+    }
+
+
+def _entity_summaries(prompt: str) -> Reply:
+    """What the message says of each entity, after what was known of it."""
+    try:
+        message = str(json.loads(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]))
+        entities = json.loads(_tag(prompt, "ENTITIES") or "[]")
+    except ValueError:
+        return {"summaries": []}
+    said = list(_facts(message))
+    found = []
+    for one in entities:
+        about = [fact.text for fact in said if one["name"] in (fact.source, fact.target)]
+        known = [one["summary"]] if one.get("summary") else []
+        if about:
+            found.append({"name": one["name"], "summary": " ".join(dict.fromkeys([*known, *about]))[:400]})
+    return {"summaries": found}
+
+
+def _joint_summary(prompt: str) -> Reply | None:
+    """Of two summaries both."""
+    try:
+        value = json.loads(prompt.rpartition("Summaries:")[2])
+    except ValueError:
+        return None
+    parts = value if isinstance(value, list) else [value]
+    return {"summary": " ".join(dict.fromkeys(str(one) for one in parts if one))[:400]}
+
+
+def _description(prompt: str) -> Reply | None:
+    """Of a summary its first sentence."""
+    try:
+        return {"description": next(sentences(str(json.loads(prompt.rpartition("Summary:")[2]))), "nothing")}
+    except ValueError:
+        return None
+
+
+def _saga_summary(prompt: str) -> Reply:
+    """What was known of the saga, and then what its new episodes state."""
+    said = [fact.text for one in _tag(prompt, "MESSAGES").split("\n---\n") for fact in _facts(one)]
+    return {"summary": " ".join(filter(None, dict.fromkeys([_tag(prompt, "EXISTING_KNOWLEDGE"), *said])))}
+
+
+def _attributes(request: ChatRequest) -> Reply | None:
+    """The attributes of an entity or a fact, as its text tells them; else those it has."""
+    prompt, schema = request.last_user, request.schema
+    if schema is None or not _ASKS_ATTRIBUTES.match(prompt):
+        return None
+    fact = _tag(prompt, "FACT")
+    if fact:
+        return attributes_told(schema, fact, json.loads(_tag(prompt, "EXISTING ATTRIBUTES") or "{}"))
+    entity = ast.literal_eval(_tag(prompt, "ENTITY"))
+    told = _tag(prompt, "MESSAGES")
+    try:
+        told = str(json.loads(told.rstrip().rpartition("\n")[2]))
+    except ValueError:
+        pass
+    name = str(entity["name"]).casefold()
+    about = [
+        sentence
+        for speaker, line, _, _ in _lines(told)
+        for sentence in sentences(line)
+        if name in (speaker.casefold(), *_words(sentence)) or name in sentence.casefold()
+    ]
+    return attributes_told(schema, "\n".join(about), entity.get("attributes") or {})
+
+
+def _relevance(request: ChatRequest) -> Reply | None:
+    """Whether a passage is about a query: as likely as the share of the query's words that are in it."""
+    prompt = request.last_user
+    if "<PASSAGE>" not in prompt or "<QUERY>" not in prompt:
+        return None
+    true = min(0.99, max(0.01, lexical_overlap(_tag(prompt, "QUERY"), _tag(prompt, "PASSAGE"))))
+    return Choice({"True": true, "False": 1 - true})
+
+
+_BY_SCHEMA: Mapping[str, Callable[[str], Reply | None]] = {
+    "ExtractedEntities": _entities,
+    "ExtractedEdges": _edges,
+    "CombinedExtraction": _combined,
+    "EdgeDuplicate": _duplicates,
+    "EdgeTimestamps": _timestamps,
+    "BatchEdgeTimestamps": _batch_timestamps,
+    "NodeResolutions": _same_entities,
+    "SummarizedEntities": _entity_summaries,
+    "Summary": _joint_summary,
+    "SummaryDescription": _description,
+    "SagaSummary": _saga_summary,
+}
+
+
+def _structured(request: ChatRequest) -> Reply | None:
+    """What Graphiti's own schemas ask for, each by its name."""
+    rule = _BY_SCHEMA.get(request.schema_name or "")
+    return None if rule is None else rule(request.last_user)
+
+
+rules: tuple[Rule, ...] = (_relevance, _attributes, _structured)

@@ -1,0 +1,138 @@
+"""A configuration that is a control under another name, or runs without the models it is known for, says so."""
+
+import json
+from importlib.util import find_spec
+
+import pytest
+from cli_support import invoke
+
+from memory import InputError, MemoryScope
+from memory.adapter import AdapterTraits
+from memory.contract.adapter import label_of
+from memory.plugins.opening import build_slot
+from memory.slot.slot import MemorySlot
+from memory.testing._fake_backend import FakeBackend
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def needs(module):
+    """Skip without an SDK; importing it here would be before its backend has switched its telemetry off."""
+    if find_spec(module) is None:
+        pytest.skip(f"needs {module}")
+
+
+def mem0(**options):
+    return {"memory": {"backend": "mem0", "backends": {"mem0": options}}}
+
+
+MODEL = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "equivalent_control", "fallback_components"),
+    [
+        ({}, "control", "simple_rag", ("lexical embedder",)),
+        ({"infer": False, "llm": MODEL}, "control", "simple_rag", ("lexical embedder",)),
+        ({"llm": MODEL}, "architecture", None, ("lexical embedder",)),
+        ({"llm": MODEL, "embedder": MODEL, "dimensions": 8}, "architecture", None, ()),
+    ],
+)
+def test_mem0_without_extraction_is_the_control_simple_rag(
+    tmp_path, options, kind, equivalent_control, fallback_components
+):
+    needs("mem0")
+    traits = build_slot(mem0(**options), data_dir=tmp_path).traits
+    assert (traits.kind, traits.equivalent_control, traits.fallback_components) == (
+        kind,
+        equivalent_control,
+        fallback_components,
+    )
+
+
+def test_simple_rag_is_itself_and_names_what_stands_in_for_an_embedder(tmp_path):
+    needs("mem0")
+    config = {"memory": {"condition": "simple_rag", "conditions": {"simple_rag": {}}}}
+    traits = build_slot(config, data_dir=tmp_path).traits
+    assert (traits.kind, traits.equivalent_control, traits.fallback_components) == (
+        "control",
+        None,
+        ("lexical embedder",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "fallback_components"),
+    [
+        ({}, ("lexical embedder",)),
+        ({"recipe": "cross_encoder"}, ("lexical embedder", "lexical cross-encoder")),
+        ({"recipe": "cross_encoder", "embedder": MODEL, "cross_encoder": MODEL}, ()),
+    ],
+)
+def test_graphiti_names_the_lexical_parts_that_a_search_uses(tmp_path, options, fallback_components):
+    needs("graphiti_core")
+    config = {"memory": {"backend": "graphiti", "backends": {"graphiti": {"llm": MODEL, **options}}}}
+    traits = build_slot(config, data_dir=tmp_path).traits
+    assert (traits.kind, traits.equivalent_control, traits.fallback_components) == (
+        "architecture",
+        None,
+        fallback_components,
+    )
+
+
+async def test_health_says_what_the_traits_declare_whatever_the_adapter_answers():
+    adapter = FakeBackend()
+    adapter.traits = AdapterTraits(
+        kind="control", equivalent_control="simple_rag", fallback_components=("lexical embedder",)
+    )
+    async with MemorySlot(adapter, scope=MemoryScope(run_id="r", persona_id="p")) as slot:
+        health = await slot.health()
+    assert (health.condition_kind, health.equivalent_control, health.fallback_components) == (
+        "control", "simple_rag", ("lexical embedder",),
+    )  # fmt: skip
+
+
+def test_the_same_as_a_control_is_a_control():
+    with pytest.raises(InputError, match="equivalent_control"):
+        AdapterTraits(kind="architecture", equivalent_control="simple_rag")
+
+
+@pytest.mark.parametrize(
+    ("traits", "label"),
+    [
+        (AdapterTraits(), "x"),
+        (AdapterTraits(kind="control"), "x"),
+        (
+            AdapterTraits(kind="control", equivalent_control="simple_rag"),
+            "x (control, the same as simple_rag)",
+        ),
+        (
+            AdapterTraits(fallback_components=("lexical embedder", "lexical ranking")),
+            "x (lexical embedder, lexical ranking)",
+        ),
+        (
+            AdapterTraits(kind="control", equivalent_control="y", fallback_components=("lexical embedder",)),
+            "x (control, the same as y; lexical embedder)",
+        ),
+    ],
+)
+def test_a_label_says_what_the_name_does_not(traits, label):
+    assert label_of("x", traits.equivalent_control, traits.fallback_components) == label
+
+
+def test_config_show_and_doctor_say_control(tmp_path):
+    needs("mem0")
+    file = tmp_path / "mem0.yaml"
+    file.write_text(json.dumps(mem0()), encoding="utf-8")
+    shown = invoke("config", "show", file, "--json")
+    assert json.loads(shown.stdout)["kind"] == "control"
+    text = invoke("config", "show", file).stdout
+    assert "control mem0 (control, the same as simple_rag; lexical embedder)" in text
+    told = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
+    report = json.loads(told.stdout)
+    assert (report["kind"], report["label"]) == (
+        "control", "mem0 (control, the same as simple_rag; lexical embedder)",
+    )  # fmt: skip
