@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from memory.adapter import AdapterSettings, IdAlphabet, PluginInfo, hookimpl
-from memory.backends.mem0 import MEM0_CAPABILITIES, Mem0Options
+from memory.backends.mem0 import MEM0_CAPABILITIES
 from memory.backends.mem0.adapter import Mem0Adapter
+from memory.backends.mem0.options import Mem0Options
 
 
 class SimpleRagOptions(Mem0Options):

@@ -15,7 +15,8 @@ from memory.bench.timeline import TimelineSet
 from memory.contract._model import JsonObject
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
-from memory.plugins.config import MemslotConfig, parse_block
+from memory.plugins.blocks import parse_block
+from memory.plugins.config import MemslotConfig
 from memory.plugins.redaction import DataPath, InputFile, Public, resolve_paths
 
 CsField = Literal["scenario", "context", "attribute"]

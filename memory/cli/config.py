@@ -29,7 +29,8 @@ def show(
 
     from memory.bench.settings import RunSettings, run_hash
     from memory.contract.adapter import label_of
-    from memory.plugins.config import load_config, parse_block
+    from memory.plugins.blocks import parse_block
+    from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
 
     loaded = load_config(config)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from memory.contract.events import MemoryEvent
     from memory.plugins.config import MemslotConfig
     from memory.runtime._replay import ReplayReport
-    from memory.slot.journal import Journal, JournalStatus
+    from memory.slot.journal import Journal
+    from memory.slot.journal_file import JournalStatus
 
 FORMAT = "memslot-journal-1"
 _NAMED = 20  # events

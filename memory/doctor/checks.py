@@ -231,9 +231,7 @@ class SlotChecks:
                     problems.append(error)
             if trial.set_up:
                 trial.set_up = False
-                problems.append(
-                    CheckFailed(f"{trial.name} was not cleared in {timeout_s:.0f} s", _BY_HAND)
-                )
+                problems.append(CheckFailed(f"{trial.name} was not cleared in {timeout_s:.0f} s", _BY_HAND))
         if problems:
             raise problems[0]
         stays = f"; stays: {', '.join(sorted(left))}" if left else ""

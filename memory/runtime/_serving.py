@@ -150,7 +150,8 @@ async def answer(
     try:
         import uvicorn
 
-        from memory.runtime.signet.server import Limits, RuntimeAdapterServer
+        from memory.runtime.signet.http import Limits
+        from memory.runtime.signet.server import RuntimeAdapterServer
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error

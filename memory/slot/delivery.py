@@ -42,7 +42,7 @@ class Delivery:
         """Events kept and not delivered yet; always 0 without a journal."""
         return 0
 
-    def awaiting_turn(self, scope: MemoryScope) -> int:
+    def queued(self, scope: MemoryScope) -> int:
         """How many writes of a scope the backend has only queued so far."""
         return self._queued.get(scope, 0)
 

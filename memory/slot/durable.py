@@ -23,7 +23,8 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.delivery import Delivery, ambiguous
-from memory.slot.journal import Journal, JournalEntry
+from memory.slot.journal import Journal
+from memory.slot.journal_file import JournalEntry
 from memory.slot.rules import Rules, Span
 
 _PAGE = 100

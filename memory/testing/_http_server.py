@@ -171,7 +171,7 @@ class HttpServer:
         server.server_close()
         thread.join()
 
-    def yield_turn(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Wait, but not longer than the server runs."""
         self._stopping.wait(seconds)
 

@@ -19,7 +19,8 @@ from memory.runtime._conversations import Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionOptions
 from memory.runtime.providers.scripted import ScriptedProvider
-from memory.runtime.signet.server import Limits, RuntimeAdapterServer
+from memory.runtime.signet.http import Limits
+from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
 from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend

@@ -17,7 +17,8 @@ from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
 from memory.runtime import _replay as moving
 from memory.slot.host_store import HostStore
-from memory.slot.journal import Journal, JournalEntry
+from memory.slot.journal import Journal
+from memory.slot.journal_file import JournalEntry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")

@@ -21,7 +21,7 @@ from memory import (
 )
 from memory.adapter import BackendRejected, NativeMutationReceipt
 from memory.runtime._policy import TurnPolicy
-from memory.runtime.signet.server import Limits
+from memory.runtime.signet.http import Limits
 from memory.runtime.signet.service import ServiceSettings
 from memory.testing import FakeBackend
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cli_support import error_line, invoke
 
-from memory.backends.mem0 import Mem0Options
+from memory.backends.mem0.options import Mem0Options
 from memory.plugins.config import load_config
 
 SECRETS = (

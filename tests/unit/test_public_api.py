@@ -14,6 +14,8 @@ import pytest
 
 import memory
 import memory.adapter
+import memory.runtime
+import memory.testing
 
 SDKS = {
     "mem0", "qdrant_client", "openai", "graphiti_core", "kuzu", "honcho", "memos", "nanobot", "httpx", "numpy",
@@ -21,7 +23,8 @@ SDKS = {
 }  # fmt: skip
 
 
-PAGES = pytest.mark.parametrize("page", [memory, memory.adapter], ids=lambda page: page.__name__)
+DOORS = [memory, memory.adapter, memory.runtime, memory.testing]
+PAGES = pytest.mark.parametrize("page", DOORS, ids=lambda page: page.__name__)
 
 
 @PAGES
@@ -45,8 +48,16 @@ def test_the_page_of_hosts_is_short_and_pinned():
     )
 
 
-def test_no_name_stands_on_both_pages():
-    assert set(memory.__all__).isdisjoint(memory.adapter.__all__)
+def test_no_name_stands_on_two_pages():
+    names = [name for page in DOORS for name in page.__all__]
+    assert len(names) == len(set(names))
+
+
+def test_private_modules_carry_no_list_of_exports():
+    root = pathlib.Path(memory.__file__).parents[1]
+    doors = {pathlib.Path(page.__file__) for page in DOORS} | {root / "memory/bench/__init__.py"}
+    files = {file for room in ("memory", "conditions") for file in root.joinpath(room).rglob("*.py")}
+    assert not [file for file in files - doors if "\n__all__" in file.read_text(encoding="utf-8")]
 
 
 @PAGES

@@ -25,7 +25,8 @@ from memory.bench.timeline import TimelineSet
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import MemslotConfig, load_config, parse_block
+from memory.plugins.blocks import parse_block
+from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.redaction import DataPath, InputFile, Public, resolve_paths
 from memory.plugins.variables import Problems
 from memory.plugins.yaml import Lines, load_yaml

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import Field
 
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
+from memory.contract.events import Message
 from memory.plugins.redaction import Public
 from memory.runtime._provider import (
     CompletionChunk,
     CompletionOptions,
     CompletionResult,
-    Message,
     StopReason,
     ToolCall,
     Usage,

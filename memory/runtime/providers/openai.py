@@ -10,12 +10,12 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
+from memory.contract.events import Message
 from memory.plugins.redaction import Public
 from memory.runtime._provider import (
     CompletionChunk,
     CompletionOptions,
     CompletionResult,
-    Message,
     StopReason,
     ToolCall,
     Usage,

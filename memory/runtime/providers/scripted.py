@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from pydantic import Field
 
+from memory.contract.events import Message
 from memory.plugins.hookspecs import PluginOptions
 from memory.runtime._provider import (
     CompletionChunk,
     CompletionOptions,
     CompletionResult,
-    Message,
     ToolCall,
     Usage,
     arguments_of,

@@ -13,7 +13,7 @@ from memory.plugins.console import AsJson, print_json, print_table, say
 from memory.stigmem.commands._shared import Wait, within
 
 if TYPE_CHECKING:
-    from memory.stigmem.conformance.run import Row
+    from memory.stigmem.conformance.wire import Row
 
 
 def conformance(

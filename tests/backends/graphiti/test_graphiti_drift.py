@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.backends.graphiti.options import GraphitiOptions
-from memory.plugins.config import parse_block
+from memory.plugins.blocks import parse_block
 
 pytestmark = NEEDS_GRAPHITI
 NEEDS_FALKORDB = pytest.mark.skipif(find_spec("falkordb") is None, reason="falkordb is not installed")

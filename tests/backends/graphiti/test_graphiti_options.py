@@ -23,7 +23,7 @@ from memory.backends.graphiti.translate import (
     in_utc,
     parse_triplet,
 )
-from memory.plugins.config import parse_block
+from memory.plugins.blocks import parse_block
 
 LLM = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
 

@@ -15,7 +15,7 @@ from memory import ConfigError, SupportsBulkIngest
 from memory.backends.graphiti.opening import import_sdk
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.types import build_ontology
-from memory.plugins.config import parse_block
+from memory.plugins.blocks import parse_block
 from memory.testing import ScriptedLLM
 
 TEA = {

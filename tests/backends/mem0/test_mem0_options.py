@@ -12,7 +12,8 @@ from mem0_support import NEEDS_MEM0, config
 from memory import ConfigError, ScopeError
 from memory.adapter import PluginLoadError
 from memory.backends.mem0.options import Mem0Options
-from memory.plugins.config import load_config, parse_block
+from memory.plugins.blocks import parse_block
+from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 
 pytestmark = NEEDS_MEM0

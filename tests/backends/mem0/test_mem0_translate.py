@@ -21,7 +21,7 @@ from memory.backends.mem0.translate import (
     to_entry,
     user_metadata,
 )
-from memory.plugins.config import parse_block
+from memory.plugins.blocks import parse_block
 
 IDS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="*"), min_size=1, max_size=60).filter(
     lambda text: bool(text.strip())
