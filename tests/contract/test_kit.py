@@ -103,7 +103,9 @@ def test_the_kits_asserts_show_their_values_without_any_plugin(
 
 
 def test_fake_and_scripted_llm_need_no_pytest() -> None:
-    code = "import sys; from memory.testing import *; assert 'pytest' not in sys.modules"
+    code = (
+        "import sys; from memory.testing import FakeBackend, ScriptedLLM; assert 'pytest' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
 
 
