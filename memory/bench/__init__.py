@@ -9,16 +9,9 @@ What a command line needs::
     columns, rows = comparison.table
 """
 
-from memory.bench.compare import Comparison, comparison_configs, run_many
-from memory.bench.comparison_report import NotRun, read_comparison, summary_table, write_comparison_report
-from memory.bench.figures import RunMetrics
-from memory.bench.locomo import load_locomo
-from memory.bench.quickstart import make_quickstart, oracle_matrix, static_profile
-from memory.bench.report import write_report
-from memory.bench.rundir import read_metrics
-from memory.bench.runner import Progress, ProgressCallback, RunOutcome, run_benchmark
-from memory.bench.settings import RunSettings, load_timelines, run_settings
-from memory.bench.timeline import (
+from memory.bench.data.locomo import load_locomo
+from memory.bench.data.quickstart import make_quickstart, oracle_matrix, static_profile
+from memory.bench.data.timeline import (
     EvidenceTruth,
     Preference,
     PreferenceTruth,
@@ -28,6 +21,13 @@ from memory.bench.timeline import (
     TimelineSet,
     Turn,
 )
+from memory.bench.engine.compare import Comparison, comparison_configs, run_many
+from memory.bench.engine.run_settings import RunSettings, load_timelines, run_settings
+from memory.bench.engine.rundir import read_metrics
+from memory.bench.engine.runner import Progress, ProgressCallback, RunOutcome, run_benchmark
+from memory.bench.report.comparison import NotRun, read_comparison, summary_table, write_comparison_report
+from memory.bench.report.run_report import write_report
+from memory.bench.scores.figures import RunMetrics
 
 __all__ = [
     "Comparison",

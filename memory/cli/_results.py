@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from memory.bench.page import count, interval, milliseconds, share
+from memory.bench.report.page import count, interval, milliseconds, share
 from memory.cli._group import FAILED, tracebacks
 from memory.cli.doctor import tell_of_waiting
 from memory.plugins.console import Report, complain, print_table, progress, say
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         RunOutcome,
         RunSettings,
     )
-    from memory.bench.figures import CostScores, EvidenceScores, PreferenceScores
-    from memory.bench.manifest import RunManifest
+    from memory.bench.engine.run_manifest import RunManifest
+    from memory.bench.scores.figures import CostScores, EvidenceScores, PreferenceScores
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ def _problems(manifest: RunManifest) -> list[str]:
 
 def show_comparison(outcomes: Sequence[RunOutcome], not_run: Sequence[NotRun]) -> None:
     """Providers side by side, what failed, and those that could not begin."""
-    from memory.bench.comparison_report import summary_table, unequal
+    from memory.bench.report.comparison import summary_table, unequal
 
     print_table(*summary_table([one.metrics for one in outcomes]))
     for what in unequal([one.manifest for one in outcomes]):
@@ -170,7 +170,7 @@ def comparison_json(
     report: Path, outcomes: Sequence[RunOutcome], not_run: Sequence[NotRun]
 ) -> dict[str, Any]:
     """Several runs for ``--json``."""
-    from memory.bench.comparison_report import differences, unequal
+    from memory.bench.report.comparison import differences, unequal
 
     return {
         "report": str(report),

@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from memory.bench.settings import RunSettings
+from memory.bench.engine.run_settings import RunSettings
 from memory.plugins.config import MemorySettings
 from memory.plugins.hookspecs import PluginInfo
 

@@ -12,7 +12,7 @@ from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, complain, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from memory.bench.game.experiment import At, Outcome
+    from memory.bench.engine.experiment import At, Outcome
 
 _TELL_EVERY_S = 5.0
 
@@ -48,9 +48,9 @@ def bench(
     Accumulation sessions are played and remembered; test sessions are played while the memory is read-only. A cell
     that fails is marked with its reason and the others are played. Exits with 1 if one did not end well.
     """
-    from memory.bench.game.experiment import begin
-    from memory.bench.game.experiment import resume as take_up
-    from memory.bench.game.matrix import load_experiment
+    from memory.bench.engine.experiment import begin
+    from memory.bench.engine.experiment import resume as take_up
+    from memory.bench.engine.matrix import load_experiment
 
     given: dict[str, Any] = {"output": out, "data": data and data.expanduser().absolute()}
     if no_doctor:
@@ -96,8 +96,8 @@ class _Teller:
 
 
 def _show(outcome: Outcome) -> None:
-    from memory.bench.game.fairness import problems_of, unequal
-    from memory.bench.game.report import summary
+    from memory.bench.report.fairness import problems_of, unequal
+    from memory.bench.report.report import summary
 
     columns, rows = summary(outcome.metrics)
     print_table(columns, rows)
@@ -124,18 +124,18 @@ def _tell(outcome: Outcome, *, as_json: bool) -> None:
 
 def show_again(directory: Path, *, as_json: bool, table: str | None = None) -> None:
     """The figures of an experiment, measured anew from what its cells left, and its report."""
-    from memory.bench.game.experiment import Outcome, measure
-    from memory.bench.game.manifest import read_experiment
-    from memory.bench.game.report import write_game_report
+    from memory.bench.engine.experiment import Outcome, measure
+    from memory.bench.engine.manifest import read_experiment
+    from memory.bench.report.report import write_game_report
 
     manifest = read_experiment(directory)
     metrics = measure(directory, manifest)
     write_game_report(directory, manifest, metrics)
     if table is not None:
-        from memory.bench import export
-        from memory.bench.comparison_report import difference_table
-        from memory.bench.game.report import summary
-        from memory.bench.page import spanned
+        from memory.bench.report import export
+        from memory.bench.report.comparison import difference_table
+        from memory.bench.report.page import spanned
+        from memory.bench.report.report import summary
 
         shown = summary(metrics, spanned)
         paired = difference_table([one for one in export.game_differences(metrics) if one.figure in shown[0]])

@@ -27,7 +27,7 @@ def show(
     """Show a configuration resolved: variables and defaults filled in, everything private hidden."""
     import yaml
 
-    from memory.bench.settings import RunSettings, run_hash
+    from memory.bench.engine.run_settings import RunSettings, run_hash
     from memory.contract.adapter import label_of
     from memory.plugins.blocks import parse_block
     from memory.plugins.config import load_config

@@ -15,7 +15,7 @@ from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from memory.bench import NotRun, RunMetrics, RunOutcome, RunSettings
-    from memory.bench.figures import Difference
+    from memory.bench.scores.figures import Difference
     from memory.plugins.config import MemslotConfig
 
 Data = Annotated[
@@ -94,7 +94,7 @@ def report(
 ) -> None:
     """Show figures again, and write the report anew; of several runs, side by side."""
     from memory.bench import RunOutcome
-    from memory.bench.comparison_report import differences, read_runs
+    from memory.bench.report.comparison import differences, read_runs
     from memory.cli._results import comparison_json, run_json, show_comparison, show_run
 
     if len(directories) > 1:
@@ -133,7 +133,7 @@ class Table(StrEnum):
 
     def of(self, metrics: Sequence[RunMetrics], paired: Sequence[Difference]) -> str:
         """The figures in this form."""
-        from memory.bench import export
+        from memory.bench.report import export
 
         forms = {"csv": export.figures_csv, "markdown": export.markdown_tables, "latex": export.latex_tables}
         return forms[self](metrics, paired)
@@ -144,8 +144,8 @@ def _written(
 ) -> tuple[Path, list[Path], tuple[NotRun, ...] | None]:
     """The report, written anew, the runs in it, and who did not run; None where it is of one run."""
     from memory.bench import write_comparison_report, write_report
-    from memory.bench.comparison_report import ComparisonRecord, read_comparison, write_comparison
-    from memory.bench.rundir import new_run_id
+    from memory.bench.engine.rundir import new_run_id
+    from memory.bench.report.comparison import ComparisonRecord, read_comparison, write_comparison
 
     if one is None:
         now, parent = datetime.now(UTC), directories[0].absolute().parent
@@ -162,7 +162,7 @@ def _written(
 
 def _runs_of(directories: Sequence[Path]) -> list[Path]:
     """Each run once, those of comparisons in their place."""
-    from memory.bench.comparison_report import read_comparison
+    from memory.bench.report.comparison import read_comparison
     from memory.contract.errors import InputError
 
     runs: dict[Path, Path] = {}

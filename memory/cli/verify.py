@@ -12,7 +12,7 @@ from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
-    from memory.bench.verify import Verified
+    from memory.bench.engine.run_verify import Verified
 
 
 def verify(
@@ -34,7 +34,7 @@ def verify(
 
     Exits with 1 if anything does. What could not be checked is said, and is no failure.
     """
-    from memory.bench.verify import verify as look
+    from memory.bench.engine.run_verify import verify as look
 
     all_found = {directory: look(directory, data) for directory in directories}
     if as_json:

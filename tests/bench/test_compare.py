@@ -21,7 +21,7 @@ from memory.bench import (
     write_comparison_report,
     write_report,
 )
-from memory.bench.plots import Bar, Line, bars, histogram, lines, nice_steps, own_colours
+from memory.bench.report.plots import Bar, Line, bars, histogram, lines, nice_steps, own_colours
 from memory.cli._results import show_run
 from memory.contract.errors import PluginNotFound
 from memory.testing._fake_backend import FakeBackend

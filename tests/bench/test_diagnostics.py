@@ -8,9 +8,9 @@ from bench_support import SENTINEL, config_of, locomo_sample, registry_with, wri
 from memory import ConfigError
 from memory.adapter import BackendRejected
 from memory.bench import run_benchmark, run_settings
-from memory.bench.diagnostics import shape_of
-from memory.bench.llm_use import Phased
-from memory.bench.verify import verify
+from memory.bench.engine.diagnostics import shape_of
+from memory.bench.engine.run_verify import verify
+from memory.bench.scores.llm_use import Phased
 from memory.contract.receipts import Trace
 from memory.plugins.config import load_config
 from memory.testing._fake_backend import FakeBackend

@@ -7,7 +7,7 @@ from bench_support import config_of, registry_with
 from both_loops import anyio_backend as anyio_backend
 
 from memory.bench import comparison_configs, run_benchmark, run_many
-from memory.bench.manifest import read_manifest
+from memory.bench.engine.run_manifest import read_manifest
 from memory.doctor.report import CHECKS
 from memory.testing import FakeBackend, FakeNativeStore
 

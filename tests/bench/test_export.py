@@ -11,9 +11,9 @@ from bench_support import config_of, registry_with
 from cli_support import invoke
 
 from memory.bench import run_benchmark
-from memory.bench.comparison_report import differences, read_runs
-from memory.bench.export import figures_csv, latex_tables, markdown_tables
-from memory.bench.verify import verify
+from memory.bench.engine.run_verify import verify
+from memory.bench.report.comparison import differences, read_runs
+from memory.bench.report.export import figures_csv, latex_tables, markdown_tables
 
 
 def played(directory, provider, **block):

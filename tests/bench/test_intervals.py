@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.bench.intervals import difference, estimate
-from memory.bench.metrics import ProbeRecord, evidence_scores, paired_differences, preference_scores
-from memory.bench.scoring import EvidenceHit, PreferenceHit
+from memory.bench.scores.intervals import difference, estimate
+from memory.bench.scores.run_metrics import (
+    ProbeRecord,
+    evidence_scores,
+    paired_differences,
+    preference_scores,
+)
+from memory.bench.scores.scoring import EvidenceHit, PreferenceHit
 
 
 def clusters(*shares, each=20):

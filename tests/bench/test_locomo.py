@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memory import ConfigError
 from memory.bench import load_locomo
-from memory.bench.locomo import split_evidence
+from memory.bench.data.locomo import split_evidence
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from memory.bench import run_benchmark, run_settings
-from memory.bench.game.experiment import begin
-from memory.bench.game.matrix import load_experiment
-from memory.bench.verify import verify
+from memory.bench.engine.experiment import begin
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.run_verify import verify
 from memory.plugins.config import load_config
 
 DATA = os.environ.get("MEMSLOT_LOCOMO")

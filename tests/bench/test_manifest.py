@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from memory import ConfigError
-from memory.bench import provenance
-from memory.bench.manifest import (
+from memory.bench.engine import provenance
+from memory.bench.engine.run_manifest import (
     FORMAT_VERSION,
     GitRecord,
     ProviderRecord,
@@ -19,7 +19,7 @@ from memory.bench.manifest import (
     write_atomic,
     write_manifest,
 )
-from memory.bench.rundir import new_run_id
+from memory.bench.engine.rundir import new_run_id
 
 PUBLISHED = Path(__file__).parents[2] / "manifests"
 

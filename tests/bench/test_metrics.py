@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.bench.metrics import ProbeRecord, cost_scores, evidence_scores, percentile, preference_scores
-from memory.bench.scoring import EvidenceHit, PreferenceHit
+from memory.bench.scores.run_metrics import (
+    ProbeRecord,
+    cost_scores,
+    evidence_scores,
+    percentile,
+    preference_scores,
+)
+from memory.bench.scores.scoring import EvidenceHit, PreferenceHit
 
 
 def asked(category, gold, by_id=0, by_text=0, *, unresolved=0, persona="p", names=True, items=3):

@@ -8,7 +8,7 @@ from bench_support import config_of, locomo_sample, registry_with, write_locomo
 
 from memory import BackendReadiness, BackendUnavailable
 from memory.bench import run_benchmark, summary_table, write_report
-from memory.bench.cell import Tally
+from memory.bench.engine.run_cell import Tally
 from memory.cli._results import run_json
 from memory.testing._fake_backend import FakeBackend
 from memory.testing._fake_store import FakeNativeStore

@@ -13,9 +13,9 @@ import pytest
 from bench_support import config_of, locomo_sample, registry_with, write_locomo
 
 from memory.bench import comparison_configs, run_many, run_settings
-from memory.bench.game.experiment import begin
-from memory.bench.game.matrix import load_experiment
-from memory.bench.page import Block, Page
+from memory.bench.engine.experiment import begin
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.report.page import Block, Page
 from memory.testing._fake_backend import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

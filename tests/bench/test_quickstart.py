@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from memory import ConfigError
 from memory.bench import make_quickstart, oracle_matrix, static_profile
-from memory.bench.quickstart import CHANGES
-from memory.bench.quickstart_text import ATTRIBUTES, CONTEXTS, EXCEPTION, FILLER, HEARSAY, REPLIES, WORLDS
+from memory.bench.data.quickstart import CHANGES
+from memory.bench.data.quickstart_text import (
+    ATTRIBUTES,
+    CONTEXTS,
+    EXCEPTION,
+    FILLER,
+    HEARSAY,
+    REPLIES,
+    WORLDS,
+)
 
 MARKERS = [marker.casefold() for attribute in ATTRIBUTES for marker in attribute.markers]
 # Recorded once. A change here makes earlier runs incomparable, so it belongs in the changelog.
@@ -24,7 +32,7 @@ def test_the_default_game_is_the_recorded_one():
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_another_process_makes_the_same_game(hash_seed):
-    code = "from memory.bench.quickstart import make_quickstart; print(make_quickstart().data_hash)"
+    code = "from memory.bench.data.quickstart import make_quickstart; print(make_quickstart().data_hash)"
     answer = subprocess.run(
         (sys.executable, "-c", code),
         env={"PYTHONHASHSEED": hash_seed},

@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from memory import BackendReadiness, BackendUnavailable, ConfigError
 from memory.adapter import ContextEntry
 from memory.bench import make_quickstart, run_benchmark, run_settings, write_report
-from memory.bench.manifest import manifest_schema, read_manifest
-from memory.bench.rundir import read_results
+from memory.bench.engine.run_manifest import manifest_schema, read_manifest
+from memory.bench.engine.rundir import read_results
 from memory.contract.errors import PluginNotFound
 from memory.plugins.config import load_config
 from memory.testing._fake_backend import FakeBackend

@@ -7,7 +7,7 @@ import pytest
 from memory import MemoryScope, RetrieveRequest, RetrieveResult, Trace
 from memory.adapter import ContextEntry, render_section
 from memory.bench import EvidenceTruth, PreferenceTruth
-from memory.bench.scoring import WholeTurns, score_evidence, score_preference
+from memory.bench.scores.scoring import WholeTurns, score_evidence, score_preference
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 

@@ -10,7 +10,7 @@ from cli_support import invoke
 
 from memory import ConfigError
 from memory.bench import comparison_configs, run_benchmark, run_many, run_settings
-from memory.bench.verify import verify
+from memory.bench.engine.run_verify import verify
 
 
 def played(directory, provider="fake", **block):

@@ -19,8 +19,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from figures import finish, show
 
-from memory.bench.game.experiment import Outcome, begin, resume
-from memory.bench.game.matrix import Experiment, load_experiment
+from memory.bench.engine.experiment import Outcome, begin, resume
+from memory.bench.engine.matrix import Experiment, load_experiment
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "preference_game.yaml"
 CHEAP = ["full_history", "rolling_summary", "oracle_ipas"]
@@ -85,8 +85,8 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from game_figures import experiment
-from memory.bench.game.experiment import begin
-from memory.bench.game.record import PlayJournal
+from memory.bench.engine.experiment import begin
+from memory.bench.engine.record import PlayJournal
 
 real, written = PlayJournal.add, [0]
 def add(self, kind, **row):
@@ -126,9 +126,9 @@ def killed() -> None:
 MEASURED = """
 import resource, sys
 from pathlib import Path
-from memory.bench.game.experiment import measure
-from memory.bench.game.manifest import read_experiment
-from memory.bench.game.report import write_game_report
+from memory.bench.engine.experiment import measure
+from memory.bench.engine.manifest import read_experiment
+from memory.bench.report.report import write_game_report
 
 directory = Path(sys.argv[1])
 manifest = read_experiment(directory)

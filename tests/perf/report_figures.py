@@ -18,11 +18,11 @@ import anyio
 from figures import finish, show
 
 from memory.bench import run_benchmark
-from memory.bench.comparison_report import ComparisonRecord
-from memory.bench.manifest import write_manifest
-from memory.bench.metrics import cost_scores, evidence_scores, preference_scores
-from memory.bench.report import write_report
-from memory.bench.rundir import read_metrics, read_results
+from memory.bench.engine.run_manifest import write_manifest
+from memory.bench.engine.rundir import read_metrics, read_results
+from memory.bench.report.comparison import ComparisonRecord
+from memory.bench.report.run_report import write_report
+from memory.bench.scores.run_metrics import cost_scores, evidence_scores, preference_scores
 
 PROBES = 100_000
 SECONDS, MEGABYTES = 30, 500
@@ -41,7 +41,7 @@ def blown_up(run: Path, probes: int) -> None:
 def report(parent: Path, names: list[str]) -> None:
     """Aggregate each run from its results, write its report, and then the comparison's."""
     from memory.bench import write_comparison_report
-    from memory.bench.manifest import write_atomic
+    from memory.bench.engine.run_manifest import write_atomic
 
     for name in names:
         run = parent / name

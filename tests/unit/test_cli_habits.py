@@ -175,7 +175,7 @@ def test_an_interrupted_experiment_says_how_it_goes_on(
         on_directory(tmp_path / "game-1")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memory.bench.game.experiment.begin", begin)
+    monkeypatch.setattr("memory.bench.engine.experiment.begin", begin)
     matrix = Path(__file__).parents[2] / "configs" / "preference_game.yaml"
     result = invoke("bench", matrix)
     assert result.exit_code == 130

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
 
-from memory.bench.perf import _alternating, _in_turns
-from memory.bench.perf_report import Figure, Report, Sizes
+from memory.bench.perf.figures import Figure, Report, Sizes
+from memory.bench.perf.measure import _alternating, _in_turns
 from memory.cli.perf import show
 
 SMALL = ("--scopes", 2, "--memories", 20, "--large", 30, "--rounds", 1)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cli_support import FULL_HISTORY, error_line, fake_plugin, invoke
 
-from memory.bench.manifest import read_manifest
+from memory.bench.engine.run_manifest import read_manifest
 from memory.cli.compare import DEMO
 
 SMALL = "run: {users: 1, sessions: 8}"

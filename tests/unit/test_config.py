@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from memory import ConfigError
-from memory.bench.settings import run_hash, run_settings
+from memory.bench.engine.run_settings import run_hash, run_settings
 from memory.plugins.blocks import parse_block
 from memory.plugins.config import load_config, load_token_counter
 

@@ -7,7 +7,7 @@ from cli_support import invoke
 
 from memory import MemoryScope
 from memory.adapter import AdapterTraits
-from memory.bench.provenance import traits_record
+from memory.bench.engine.provenance import traits_record
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry

@@ -16,7 +16,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, SecretStr
 
 from memory import ConfigError
 from memory.adapter import DataPath, InputFile, PluginOptions, Private, Public
-from memory.bench.settings import RunSettings
+from memory.bench.engine.run_settings import RunSettings
 from memory.plugins import redaction
 from memory.plugins.config import MemorySettings, load_config
 from memory.plugins.redaction import HIDDEN, Redaction, is_credential, resolve_paths, slow_hash

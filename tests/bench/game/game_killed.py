@@ -16,8 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from game_support import SIZE, matrix
 
-from memory.bench.game.experiment import begin, resume
-from memory.bench.game.matrix import Experiment
+from memory.bench.engine.experiment import begin, resume
+from memory.bench.engine.matrix import Experiment
 
 GAME = {**SIZE, "sessions": 10, "tests": 2, "attributes": 4}
 PROVIDERS = ("full_history", "no_memory")

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memory.bench.game.experiment import Outcome, begin
-from memory.bench.game.matrix import Experiment, load_experiment
+from memory.bench.engine.experiment import Outcome, begin
+from memory.bench.engine.matrix import Experiment, load_experiment
 
 SIZE = {"users": 1, "sessions": 12, "tests": 5, "attributes": 5}
 CONDITIONS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from game_support import CONDITIONS
 
-from memory.bench.game.matrix import load_experiment
+from memory.bench.engine.matrix import load_experiment
 from memory.plugins.registry import MemoryAdapterRegistry
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -10,10 +10,10 @@ import pytest
 from game_support import SIZE, lines, matrix
 
 from memory import ConfigError
-from memory.bench.game.executors import DaskExecutor, make_executor
-from memory.bench.game.experiment import Outcome, begin, resume
-from memory.bench.game.manifest import CellRecord
-from memory.bench.game.matrix import ExecutorSettings
+from memory.bench.engine.executors import DaskExecutor, make_executor
+from memory.bench.engine.experiment import Outcome, begin, resume
+from memory.bench.engine.manifest import CellRecord
+from memory.bench.engine.matrix import ExecutorSettings
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 PROVIDERS = ("full_history", "no_memory", "oracle_ipas")
@@ -99,7 +99,7 @@ def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("memory.bench.game.executors._CONNECT_S", 0.2)
+    monkeypatch.setattr("memory.bench.engine.executors._CONNECT_S", 0.2)
     executor = DaskExecutor(1, "tcp://127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"bench\.executor\.address: no dask scheduler answers"):
         begin(matrix(tmp_path, "no_memory", game=SMALL), executor=executor)
@@ -113,7 +113,7 @@ def test_dask_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
     from memory.adapter._lockfile import FileLock
-    from memory.bench.game.cellrun import Job, cell_directory, run_job
+    from memory.bench.engine.cell import Job, cell_directory, run_job
 
     experiment = matrix(tmp_path, "no_memory", game=SMALL)
     job = Job(experiment, experiment.cells()[0], tmp_path, "x")
@@ -130,8 +130,8 @@ def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome, tmp_path: Path) -> None:
-    from memory.bench.game import executors
-    from memory.bench.game.cellrun import Job, cell_directory, run_job
+    from memory.bench.engine import executors
+    from memory.bench.engine.cell import Job, cell_directory, run_job
 
     experiment = matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY)
     job = Job(experiment, experiment.cells()[0], tmp_path, "x")

@@ -13,13 +13,13 @@ from cli_support import invoke
 from game_support import CONDITIONS, SIZE, lines, matrix, play, scores
 
 from memory import ConfigError
-from memory.bench.game.experiment import At, Outcome, begin, load_beats, measure
-from memory.bench.game.fairness import problems_of, unequal
-from memory.bench.game.generate import GameSize, make_game
-from memory.bench.game.manifest import read_experiment
-from memory.bench.game.matrix import load_experiment
-from memory.bench.game.metrics import GameMetrics
-from memory.bench.verify import verify
+from memory.bench.data.generate import GameSize, make_game
+from memory.bench.engine.experiment import At, Outcome, begin, load_beats, measure
+from memory.bench.engine.manifest import read_experiment
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.run_verify import verify
+from memory.bench.report.fairness import problems_of, unequal
+from memory.bench.scores.metrics import GameMetrics
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -356,7 +356,7 @@ def test_time_left_is_told_only_once_something_tells_it(
 ) -> None:
     now = iter(range(0, 10_000, 2))
     clock = SimpleNamespace(monotonic=lambda: next(now) / 10)
-    monkeypatch.setattr("memory.bench.game.experiment.time", clock)
+    monkeypatch.setattr("memory.bench.engine.experiment.time", clock)
     seen: list[At] = []
     begin(matrix(tmp_path, "no_memory", game={**SIZE, "sessions": 60, "tests": 9}), progress=seen.append)
     # The start of a worker, which is before the first one, is no session's time.

@@ -19,12 +19,12 @@ from cli_support import invoke
 from game_support import SIZE, matrix, play
 
 from memory import BackendUnavailable, ConfigError, InputError
-from memory.bench.game import table
-from memory.bench.game.experiment import Outcome, begin, resume
-from memory.bench.game.generate import GameSize, make_game
-from memory.bench.game.manifest import EXPERIMENT_FILE, read_experiment, write_record
-from memory.bench.rundir import owned
-from memory.bench.timeline import ChoiceTruth, Probe, Timeline
+from memory.bench.data.generate import GameSize, make_game
+from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
+from memory.bench.engine import context as table
+from memory.bench.engine.experiment import Outcome, begin, resume
+from memory.bench.engine.manifest import EXPERIMENT_FILE, read_experiment, write_record
+from memory.bench.engine.rundir import owned
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -131,7 +131,7 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
 
 
 def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.bench.game.experiment.MemoryAdapterRegistry", lambda: dying(3))
+    monkeypatch.setattr("memory.bench.engine.experiment.MemoryAdapterRegistry", lambda: dying(3))
     file = tmp_path / "matrix.yaml"
     file.write_text(
         "memory:\n  condition: no_memory\n"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from memory.bench.game.metrics import Scored, VariantMetrics, game_metrics, variant_metrics
-from memory.bench.game.record import BeatRecord
+from memory.bench.scores.metrics import Scored, VariantMetrics, game_metrics, variant_metrics
+from memory.bench.scores.records import BeatRecord
 
 _COUNT = iter(range(10**6))
 

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from game_support import lines, play
 
-from memory.bench.figures import Estimate
-from memory.bench.game.cost_pages import cost_blocks
-from memory.bench.game.experiment import Outcome
-from memory.bench.game.fairness import problems_of
-from memory.bench.game.manifest import CellRecord, PhaseRecord
-from memory.bench.game.metrics import MEANINGS, Curve, GameMetrics, Scored, variant_metrics
-from memory.bench.game.record import BeatRecord
-from memory.bench.game.report import _learning, _lost, _pools, _price, summary
-from memory.bench.game.table import Played
-from memory.bench.intervals import METHOD
-from memory.bench.page import Block
-from memory.bench.personamem import _NEEDED as _PERSONAMEM
+from memory.bench.data.personamem import _NEEDED as _PERSONAMEM
+from memory.bench.engine.context import Played
+from memory.bench.engine.experiment import Outcome
+from memory.bench.engine.manifest import CellRecord, PhaseRecord
+from memory.bench.report.costs import cost_blocks
+from memory.bench.report.fairness import problems_of
+from memory.bench.report.page import Block
+from memory.bench.report.report import _learning, _lost, _pools, _price, summary
+from memory.bench.scores.figures import Estimate
+from memory.bench.scores.intervals import METHOD
+from memory.bench.scores.metrics import MEANINGS, Curve, GameMetrics, Scored, variant_metrics
+from memory.bench.scores.records import BeatRecord
 
 
 def _beat(number: int, after: int, fit: bool, **more: object) -> BeatRecord:

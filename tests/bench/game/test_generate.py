@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from memory import ConfigError
-from memory.bench.game.generate import CHANGES, GameSize, make_game
-from memory.bench.game.language import load_language
-from memory.bench.timeline import Timeline
+from memory.bench.data.generate import CHANGES, GameSize, make_game
+from memory.bench.data.language import load_language
+from memory.bench.data.timeline import Timeline
 
 GOLDEN = "d9a2cc00b89545ea7981cc69e185c982ffe7c4c49e1ea3a509ee427b862ac6fa"
 SMALL = GameSize(users=2, sessions=14, tests=6, attributes=6)
@@ -45,7 +45,7 @@ def test_the_default_game_is_the_recorded_one() -> None:
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_another_process_makes_the_same_game(hash_seed: str) -> None:
-    code = "from memory.bench.game.generate import make_game; print(make_game().data_hash)"
+    code = "from memory.bench.data.generate import make_game; print(make_game().data_hash)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

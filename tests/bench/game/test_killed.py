@@ -20,9 +20,9 @@ from game_killed import experiment_of
 from game_support import lines
 
 from memory import ConfigError, MemslotError
-from memory.bench.game.experiment import Outcome, begin, resume
-from memory.bench.game.manifest import read_experiment
-from memory.bench.verify import verify
+from memory.bench.engine.experiment import Outcome, begin, resume
+from memory.bench.engine.manifest import read_experiment
+from memory.bench.engine.run_verify import verify
 
 ROUNDS = max(2, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from memory import ConfigError
-from memory.bench.game.language import Language, load_language
-from memory.bench.quickstart_text import CONTEXTS
+from memory.bench.data.language import Language, load_language
+from memory.bench.data.quickstart_text import CONTEXTS
 
 
 @pytest.fixture(params=["en", "zh"])

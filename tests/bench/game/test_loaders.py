@@ -15,12 +15,12 @@ from cli_support import invoke
 from game_support import lines, matrix, play, scores
 
 from memory import ConfigError
-from memory.bench.game.manifest import read_experiment
-from memory.bench.longmemeval import load_longmemeval
-from memory.bench.mempabench import load_mempabench
-from memory.bench.personamem import load_personamem
-from memory.bench.timeline import ChoiceTruth, EvidenceTruth
-from memory.bench.verify import verify
+from memory.bench.data.longmemeval import load_longmemeval
+from memory.bench.data.mempabench import load_mempabench
+from memory.bench.data.personamem import load_personamem
+from memory.bench.data.timeline import ChoiceTruth, EvidenceTruth
+from memory.bench.engine.manifest import read_experiment
+from memory.bench.engine.run_verify import verify
 
 # -- PersonaMem -----------------------------------------------------------------------------------------------
 
@@ -401,7 +401,7 @@ def test_other_data_is_named_when_it_is_given_to_verify(tmp_path: Path) -> None:
 def test_data_that_does_not_fit_is_refused_before_anything_is_written(
     tmp_path: Path, bench: dict[str, Any], message: str
 ) -> None:
-    from memory.bench.game.experiment import begin
+    from memory.bench.engine.experiment import begin
 
     with pytest.raises(ConfigError, match=message):
         begin(matrix(tmp_path, "no_memory", **bench))

@@ -16,13 +16,13 @@ from game_support import SIZE, lines, matrix, scores
 from model_server import chat
 
 from memory import BackendUnavailable, ConfigError, MemslotError
-from memory.bench.game.experiment import begin, resume
-from memory.bench.game.language import load_language
-from memory.bench.game.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt
-from memory.bench.game.pace import Pace, pace_of
-from memory.bench.game.roles import Exchange, RuleAssistant
-from memory.bench.game.seats import Seats
-from memory.bench.timeline import Beat, PreferenceTruth, Script
+from memory.bench.data.language import load_language
+from memory.bench.data.timeline import Beat, PreferenceTruth, Script
+from memory.bench.engine.experiment import begin, resume
+from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.engine.pace import Pace, pace_of
+from memory.bench.engine.role_set import Seats
+from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.contract.errors import BackendRateLimited
 from memory.contract.events import Message
 from memory.runtime._loop import AgentSession
@@ -329,7 +329,7 @@ def test_another_prompt_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Monke
     done = begin(experiment, models=models())
     other = load_prompt("judge")
     monkeypatch.setattr(
-        "memory.bench.game.seats.load_prompt", lambda role: type(other)("another", 2, "0" * 64)
+        "memory.bench.engine.role_set.load_prompt", lambda role: type(other)("another", 2, "0" * 64)
     )
     with pytest.raises(ConfigError, match="cannot be resumed: roles"):
         resume(experiment, done.directory, models=models())
@@ -354,8 +354,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.slept = 100.0, list[float]()
-        monkeypatch.setattr("memory.bench.game.pace.time", self)
-        monkeypatch.setattr("memory.bench.game.pace.anyio", self)
+        monkeypatch.setattr("memory.bench.engine.pace.time", self)
+        monkeypatch.setattr("memory.bench.engine.pace.anyio", self)
 
     def monotonic(self) -> float:
         return self.now

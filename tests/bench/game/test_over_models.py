@@ -12,10 +12,10 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
 from memory import ConfigError
-from memory.bench.game.experiment import Outcome, begin
-from memory.bench.game.fairness import problems_of
-from memory.bench.game.matrix import load_experiment
-from memory.bench.verify import verify
+from memory.bench.engine.experiment import Outcome, begin
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.run_verify import verify
+from memory.bench.report.fairness import problems_of
 from memory.testing import ScriptedLLM
 
 CONFIG = Path(__file__).parents[3] / "configs" / "preference_game.yaml"

@@ -13,16 +13,17 @@ import pytest
 from game_support import SIZE, matrix
 
 from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemoryScope, MemorySlot
-from memory.bench.game import tested
-from memory.bench.game.experiment import begin
-from memory.bench.game.generate import GameSize, make_game
-from memory.bench.game.language import load_language
-from memory.bench.game.metrics import Scored, variant_metrics
-from memory.bench.game.play import Player
-from memory.bench.game.record import BeatRecord, PlayJournal
-from memory.bench.game.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
-from memory.bench.game.table import Played, PlayerSettings, Stopped, Table
-from memory.bench.timeline import Beat, PreferenceTruth, Script
+from memory.bench.data.generate import GameSize, make_game
+from memory.bench.data.language import load_language
+from memory.bench.data.timeline import Beat, PreferenceTruth, Script
+from memory.bench.engine import test_session as tested
+from memory.bench.engine.context import Played, PlayerSettings, Stopped, Table
+from memory.bench.engine.experiment import begin
+from memory.bench.engine.play import Player
+from memory.bench.engine.record import PlayJournal
+from memory.bench.engine.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
+from memory.bench.scores.metrics import Scored, variant_metrics
+from memory.bench.scores.records import BeatRecord
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
 

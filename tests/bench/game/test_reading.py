@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from memory import ContextBudget, MemoryScope
-from memory.bench.game.language import load_language
-from memory.bench.game.models import load_prompt
-from memory.bench.game.reading import Reader
-from memory.bench.game.roles import RuleAssistant
+from memory.bench.data.language import load_language
+from memory.bench.engine.models import load_prompt
+from memory.bench.engine.reading import Reader
+from memory.bench.engine.roles import RuleAssistant
 from memory.contract.events import Message
 from memory.contract.formatting import render_section
 from memory.contract.receipts import ContextEntry

@@ -14,11 +14,11 @@ from game_support import SIZE, lines, matrix, play
 
 from memory import ConfigError
 from memory.adapter._lockfile import FileLock
-from memory.bench.game.cellrun import Job, run_job
-from memory.bench.game.experiment import Outcome, begin, resume
-from memory.bench.game.manifest import CellRecord, read_experiment
-from memory.bench.game.record import PlayJournal
-from memory.bench.verify import verify
+from memory.bench.engine.cell import Job, run_job
+from memory.bench.engine.experiment import Outcome, begin, resume
+from memory.bench.engine.manifest import CellRecord, read_experiment
+from memory.bench.engine.record import PlayJournal
+from memory.bench.engine.run_verify import verify
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 TIMES = {"timings", "wall_ms", "resumed", "scope", "native_scope", "warnings", "files"}
@@ -102,9 +102,9 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from game_support import matrix
-from memory.bench.game.experiment import begin
-from memory.bench.game.record import PlayJournal
-from memory.bench.verify import verify
+from memory.bench.engine.experiment import begin
+from memory.bench.engine.record import PlayJournal
+from memory.bench.engine.run_verify import verify
 
 real, written = PlayJournal.add, [0]
 def add(self, kind, **row):
@@ -167,7 +167,7 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch:
         played.append(job.spec.label)
         return run_job(job, *more)
 
-    monkeypatch.setattr("memory.bench.game.executors.run_job", noted)
+    monkeypatch.setattr("memory.bench.engine.executors.run_job", noted)
     resume(experiment, done.directory)
     assert played == []
     (done.directory / "cells" / "02-s7-r1-p1" / "cell.json").unlink()

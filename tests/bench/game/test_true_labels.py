@@ -13,8 +13,8 @@ from cli_support import invoke
 from game_support import SIZE, play
 
 from memory import BackendReadiness
-from memory.bench.game.experiment import Outcome
-from memory.bench.verify import verify
+from memory.bench.engine.experiment import Outcome
+from memory.bench.engine.run_verify import verify
 from memory.cli import bench
 
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory import ConfigError
-from memory.bench.game.experiment import begin, measure, resume
-from memory.bench.game.manifest import read_experiment, write_record
-from memory.bench.game.report import write_game_report
-from memory.bench.rundir import file_hashes
-from memory.bench.verify import Verified, verify
+from memory.bench.engine.experiment import begin, measure, resume
+from memory.bench.engine.manifest import read_experiment, write_record
+from memory.bench.engine.run_verify import Verified, verify
+from memory.bench.engine.rundir import file_hashes
+from memory.bench.report.report import write_game_report
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
 

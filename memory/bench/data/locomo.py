@@ -1,0 +1,179 @@
+"""Reading LoCoMo: very long two-person conversations with questions and their evidence turns.
+
+The data (Maharana et al. 2024, CC BY-NC 4.0) is not part of this package; a path to it is given. A file is a
+list of samples: ``sample_id``, ``conversation`` with ``speaker_a``, ``speaker_b``, ``session_N`` and
+``session_N_date_time``, and ``qa`` with ``question``, ``category`` and ``evidence``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from memory.bench.data.canonical import canonical_hash
+from memory.bench.data.nodes import Node, read_json
+from memory.bench.data.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
+from memory.contract.errors import ConfigError
+from memory.contract.events import Message
+
+CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
+"""Names by the data's own evaluation code; the numbers do not follow the paper's order of presentation."""
+
+_SESSION = re.compile(r"session_(\d+)\Z")
+_GAP = re.compile(r"[;,\s\[\](){}'\"]+")
+_TURN_ID = re.compile(r"D(\d+):(\d+)\Z", re.IGNORECASE)
+_DATE = re.compile(
+    r"\A\s*(\d{1,2}):(\d{2})\s*([ap]m)\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*\Z", re.IGNORECASE
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+T = TypeVar("T")
+
+
+def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
+    """The conversations of one file as timelines: every session first, then every question.
+
+    Each dialogue turn becomes one event whose id is ``<sample_id>:<dia_id>``. LoCoMo's speakers are two
+    people: ``speaker_a`` speaks as ``user``, ``speaker_b`` as ``assistant``, and the text opens with the
+    speaker's name; what a shared photo shows follows in brackets. Turns are a second apart, UTC.
+
+    Args:
+        path: the JSON file.
+        limit_questions: ask only the first so many questions of each conversation.
+
+    Raises:
+        ConfigError: the file cannot be read, is not JSON, or lacks a field; the message says where.
+    """
+    source = Path(path).expanduser()
+    data = read_json(source, "a LoCoMo JSON file")
+    samples = Node(data, source.name, kind="a LoCoMo file").items()
+    if not samples:
+        raise ConfigError(f"{source.name}: holds no conversation; give a LoCoMo file such as locomo10.json")
+    timelines: dict[str, Timeline] = {}
+    for sample in samples:
+        persona = sample.text("sample_id")
+        if persona in timelines:
+            raise sample.wrong("sample_id", "occurs twice; give each sample its own")
+        timelines[persona] = _sample(sample, persona, limit_questions)
+    return TimelineSet(
+        name="locomo",
+        timelines=tuple(timelines.values()),
+        data_hash=canonical_hash(data),
+        data_name=source.name,
+        notes=("LoCoMo by Maharana et al., CC BY-NC 4.0",),
+    )
+
+
+def split_evidence(evidence: list[str], known: set[str]) -> tuple[tuple[str, ...], int]:
+    """Gold turn ids out of LoCoMo's evidence strings, and how many of them name no turn.
+
+    Several ids may share one string (``"D8:6; D9:17"``). Leading zeros are forgiven (``D30:05``); other slips
+    of the data, such as ``D:11:26`` or a number past the session's end, are counted, not guessed at.
+    """
+    found: dict[str, None] = {}
+    unresolved: set[str] = set()
+    for token in (token for text in evidence for token in _GAP.split(text) if token):
+        match = _TURN_ID.match(token)
+        plain = f"D{int(match[1])}:{int(match[2])}" if match else token
+        turn = token if token in known else plain
+        if turn in known:
+            found[turn] = None
+        else:
+            unresolved.add(turn)
+    return tuple(found), len(unresolved)
+
+
+def _sample(sample: Node, persona: str, limit: int | None) -> Timeline:
+    if "*" in persona:
+        raise sample.wrong("sample_id", "holds the wildcard '*'; it names the persona")
+    conversation = sample.get("conversation")
+    sessions = tuple(_sessions(conversation, persona))
+    dia_ids = [turn.turn_id for session in sessions for turn in session.turns]
+    known = set(dia_ids)
+    if len(known) != len(dia_ids):
+        twice = next(name for index, name in enumerate(dia_ids) if name in dia_ids[:index])
+        raise conversation.wrong("", f"has the dia_id {twice} twice; evidence would be ambiguous")
+    questions = sample.get("qa").items()[:limit]
+    probes = tuple(
+        _probe(item, f"{persona}:q{number}", persona, known, len(sessions))
+        for number, item in enumerate(questions, start=1)
+    )
+    return Timeline(persona_id=persona, sessions=sessions, probes=probes)
+
+
+def _sessions(conversation: Node, persona: str) -> Iterator[Session]:
+    first = conversation.text("speaker_a")
+    conversation.text("speaker_b")
+    numbers = sorted(int(match[1]) for key in conversation.typed(dict) if (match := _SESSION.match(key)))
+    if not numbers:
+        raise conversation.wrong("session_1", "is missing; is this a LoCoMo file?")
+    dated = []
+    for number in numbers:
+        if turns := conversation.get(f"session_{number}").items():
+            dated.append((_moment(conversation, f"session_{number}_date_time"), number, turns))
+    for start, number, turns in sorted(dated, key=lambda item: item[:2]):
+        yield Session(
+            session_id=f"session_{number}",
+            turns=tuple(
+                _turn(turn, persona, first, start + timedelta(seconds=second))
+                for second, turn in enumerate(turns)
+            ),
+        )
+
+
+def _turn(turn: Node, persona: str, first: str, at: datetime) -> Turn:
+    dia_id = turn.text("dia_id")
+    speaker = turn.text("speaker")
+    words = [f"{speaker}:", turn.get("text").typed(str).strip()]
+    if turn.typed(dict).get("blip_caption"):
+        words.append(f"[shares a photo: {turn.text('blip_caption')}]")
+    return Turn(
+        turn_id=dia_id,
+        event_id=f"{persona}:{dia_id}",
+        timestamp=at,
+        messages=(
+            Message(
+                role="user" if speaker == first else "assistant",
+                content=" ".join(word for word in words if word),
+                name=speaker,
+            ),
+        ),
+    )
+
+
+def _moment(conversation: Node, name: str) -> datetime:
+    match = _DATE.match(conversation.text(name))
+    month = match[5][:3].lower() if match else ""
+    if match and month in _MONTHS:
+        hour = int(match[1]) % 12 + (12 if match[3].lower() == "pm" else 0)
+        day, year, minute = int(match[4]), int(match[6]), int(match[2])
+        try:
+            return datetime(year, _MONTHS.index(month) + 1, day, hour, minute, tzinfo=UTC)
+        except ValueError:
+            pass
+    raise conversation.wrong(name, "is not a time like '1:56 pm on 8 May, 2023'")
+
+
+def _probe(item: Node, probe_id: str, persona: str, known: set[str], sessions: int) -> Probe:
+    category = item.get("category").typed(int)
+    if category not in CATEGORIES:
+        raise item.wrong("category", f"is {category}; LoCoMo has 1 to 5")
+    fields = item.typed(dict)
+    evidence = item.get("evidence").items() if fields.get("evidence") else []
+    turns, unresolved = split_evidence([text.typed(str) for text in evidence], known)
+    answer = fields.get("answer", fields.get("adversarial_answer"))
+    return Probe(
+        probe_id=probe_id,
+        after=sessions,
+        query=item.text("question"),
+        category=CATEGORIES[category],
+        truth=EvidenceTruth(
+            turns=tuple(f"{persona}:{turn}" for turn in turns),
+            unresolved=unresolved,
+            answer=None if answer is None else str(answer),
+        ),
+        session_id="test",
+    )

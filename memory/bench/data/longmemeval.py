@@ -1,0 +1,139 @@
+"""Reading LongMemEval: questions, each with a history of its own, and the sessions that hold the answer.
+
+The data (Wu et al. 2024) is not part of this package; a path to one of its JSON files is given. A file is a list of
+questions: ``question_id``, ``question_type``, ``question``, ``answer``, ``haystack_sessions`` (lists of messages),
+``haystack_session_ids``, ``haystack_dates`` and ``answer_session_ids``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from memory.bench.data.canonical import canonical_hash
+from memory.bench.data.nodes import Node, read_json
+from memory.bench.data.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
+from memory.contract.errors import ConfigError
+from memory.contract.events import Message
+
+_WHAT = "a LongMemEval JSON file"
+_DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})\s*(?:\([A-Za-z]+\))?\s*(?:(\d{1,2}):(\d{2}))?\s*\Z")
+_KNOWN = {
+    "question_id",
+    "question_type",
+    "question",
+    "question_date",
+    "answer",
+    "haystack_sessions",
+    "haystack_session_ids",
+    "haystack_dates",
+    "answer_session_ids",
+}
+
+
+def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
+    """One timeline for each question: its sessions by date, then the question.
+
+    Gold are the turns marked ``has_answer``, or where none is marked, all of the sessions that hold the answer; a
+    question that cannot be answered has none.
+
+    Args:
+        path: the JSON file.
+        limit_questions: read only the first so many questions.
+
+    Raises:
+        ConfigError: the file cannot be read, is not JSON, or lacks a field; the message says where.
+    """
+    source = Path(path).expanduser()
+    data = read_json(source, _WHAT)
+    questions = Node(data, source.name, kind=_WHAT).items()[:limit_questions]
+    if not questions:
+        raise ConfigError(f"{source.name}: holds no question; is this {_WHAT}?")
+    timelines: dict[str, Timeline] = {}
+    ignored: set[str] = set()
+    for question in questions:
+        name = question.text("question_id")
+        if name in timelines or "*" in name:
+            raise question.wrong("question_id", f"{name!r} occurs twice, or is no id")
+        ignored |= set(question.typed(dict)) - _KNOWN
+        timelines[name] = _timeline(question, name)
+    told = [f"fields that are not used: {', '.join(sorted(ignored))}"] if ignored else []
+    return TimelineSet(
+        name="longmemeval",
+        timelines=tuple(timelines.values()),
+        data_hash=canonical_hash([question.value for question in questions]),
+        data_name=source.name,
+        notes=("LongMemEval by Wu et al.", *told),
+    )
+
+
+def _timeline(question: Node, name: str) -> Timeline:
+    sessions = question.get("haystack_sessions").items()
+    ids = [one.typed(str) for one in question.get("haystack_session_ids").items()]
+    dates = [_moment(one) for one in question.get("haystack_dates").items()]
+    if not len(sessions) == len(ids) == len(dates):
+        raise question.wrong(
+            "haystack_sessions", f"has {len(sessions)} sessions, {len(ids)} ids and {len(dates)} dates"
+        )
+    answers = {one.typed(str) for one in question.get("answer_session_ids").items()}
+    ordered = sorted(range(len(sessions)), key=lambda place: (dates[place], place))
+    built, marked, whole = [], [], []
+    for number, place in enumerate(ordered, start=1):
+        turns = []
+        for turn, has_answer in _turns(sessions[place], f"{name}:{number:03}", dates[place]):
+            turns.append(turn)
+            if has_answer:
+                marked.append(turn.event_id)
+            if ids[place] in answers:
+                whole.append(turn.event_id)
+        built.append(Session(f"s{number:03}", tuple(turns)))
+    known = set(ids)
+    return Timeline(
+        persona_id=name,
+        sessions=tuple(built),
+        probes=(
+            Probe(
+                probe_id=name,
+                after=len(built),
+                query=question.text("question"),
+                category=question.text("question_type"),
+                truth=EvidenceTruth(
+                    turns=tuple(marked or whole),
+                    unresolved=len(answers - known),
+                    answer=_answer(question.get("answer")),
+                ),
+                session_id="question",
+            ),
+        ),
+    )
+
+
+def _answer(given: Node) -> str:
+    if isinstance(given.value, bool) or not isinstance(given.value, str | int | float) or given.value == "":
+        raise given.wrong("", f"must be text or a number; is this {_WHAT}?")
+    return str(given.value)
+
+
+def _turns(session: Node, prefix: str, start: datetime) -> Iterator[tuple[Turn, bool]]:
+    for place, message in enumerate(session.items()):
+        role, content = message.text("role"), message.get("content").typed(str)
+        if role not in ("user", "assistant", "system"):
+            raise message.wrong("role", f"is {role!r}")
+        if content.strip():
+            at = start + timedelta(seconds=place)
+            said = Message(role=role, content=content)
+            turn = Turn(f"{prefix.rsplit(':', 1)[1]}.{place}", f"{prefix}.{place}", at, (said,))
+            yield turn, message.typed(dict).get("has_answer") is True
+
+
+def _moment(date: Node) -> datetime:
+    match = _DATE.match(date.typed(str).strip())
+    if match:
+        try:
+            year, month, day = (int(match[number]) for number in (1, 2, 3))
+            return datetime(year, month, day, int(match[4] or 0), int(match[5] or 0), tzinfo=UTC)
+        except ValueError:
+            pass
+    raise date.wrong("", "is not a time like '2023/05/20 (Sat) 02:21'")

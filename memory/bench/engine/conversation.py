@@ -1,0 +1,143 @@
+"""A session between the user and the assistant, by the session loop of :mod:`memory.runtime._loop`.
+
+Tested or not, the assistant is asked on the same path as by any host: the same system prompt with the memory's
+section in it, the same conversation. Only what becomes of a turn is the player's: it is judged and noted before it
+is written, so that a cell that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from memory.bench.data.timeline import Script
+from memory.bench.engine.context import Dealings
+from memory.bench.engine.models import load_prompt
+from memory.bench.engine.roles import Exchange
+from memory.contract.errors import InputError
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.scope import MemoryScope
+from memory.runtime._channel import Attachment, UserTurn
+from memory.runtime._loop import AgentSession, SessionSettings
+from memory.runtime._policy import Recall
+from memory.slot.turns import event_of
+from memory.slot.view import TurnFields
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One turn.
+
+    Attributes:
+        reply: what the assistant said; empty where it said nothing.
+        recall: what the memory gave.
+        event: what the loop hands to the memory.
+    """
+
+    reply: str
+    recall: Recall
+    event: MemoryEvent
+
+
+class Conversation:
+    """A session of the assistant's.
+
+    Args:
+        dealings: with whom, and how the memory is asked.
+        persona_id: begins the ids of events.
+        session_id: as the memory knows it.
+        script: where and when it takes place.
+        earlier: what was said in it before, where it is taken up again.
+        turns: before its first one, for ids and times; by default those of ``earlier``.
+    """
+
+    def __init__(
+        self,
+        dealings: Dealings,
+        persona_id: str,
+        session_id: str,
+        script: Script,
+        earlier: Sequence[Exchange] = (),
+        turns: int | None = None,
+    ) -> None:
+        self._dealings, self._persona_id, self._script = dealings, persona_id, script
+        self.turns = len(earlier) if turns is None else turns
+        self._memory = dealings.memory(script)
+        identity = load_prompt("assistant").filled(
+            context=script.context or "usual", now=script.start.isoformat(" ", "minutes")[:16]
+        )
+        self._session = AgentSession(
+            dealings.table.roles.assistant,
+            self._memory,
+            scope=dealings.scope,
+            settings=SessionSettings(identity=identity, window_tokens=None),
+            session_key=session_id,
+        )
+        self._session.history = [said for one in earlier for said in _messages(one)]
+
+    async def recall(self, user: str) -> Recall:
+        """What the memory gives for what the user says, where no reply is wanted."""
+        recall = await self._memory.recall(
+            user, session_id=self._session.session_id, scope=self._dealings.scope
+        )
+        self._dealings.table.times("retrieve", recall.took_ms)
+        return recall
+
+    async def turn(self, user: str, attribute: str | None = None, answers: str = "") -> Said:
+        """One turn.
+
+        Args:
+            user: what the user says.
+            attribute: which the turn tells, if any; of the event alone.
+            answers: to choose from; shown to the assistant, and no part of the question to the memory.
+
+        Raises:
+            MemslotError: the assistant failed, or nothing was said.
+        """
+        self.turns += 1
+        session_id = self._session.session_id
+        self._memory.told = _fields(self._persona_id, session_id, self._script, self.turns, attribute)
+        options = (Attachment(name="answers", content=answers),) if answers else ()
+        report = await self._session.turn(UserTurn(content=user, attachments=options))
+        self._dealings.table.times("retrieve", report.recall.took_ms)
+        self._dealings.table.times("answer", report.took_ms - report.before_model_ms)
+        if report.failure is not None:
+            raise report.failure
+        if not report.recorded:
+            raise InputError(f"{session_id}: turn {self.turns} says nothing but recalled context")
+        return Said(report.output.content, report.recall, self._memory.event)
+
+
+def turn_event(
+    persona_id: str,
+    scope: MemoryScope,
+    session_id: str,
+    script: Script,
+    number: int,
+    attribute: str | None,
+    said: Exchange,
+) -> MemoryEvent:
+    """The event of a turn that was said before, as the loop handed it over."""
+    fields = _fields(persona_id, session_id, script, number, attribute)
+    fields["messages"] = _messages(said)
+    return event_of(session_id, scope, **fields)
+
+
+def _fields(
+    persona_id: str, session_id: str, script: Script, number: int, attribute: str | None
+) -> TurnFields:
+    turn_id = f"{session_id}.{number}"
+    return TurnFields(
+        event_id=f"{persona_id}:{turn_id}",
+        turn_id=turn_id,
+        timestamp=script.start + timedelta(minutes=number - 1),
+        scenario=script.scenario,
+        context=script.context,
+        attribute=attribute,
+    )
+
+
+def _messages(one: Exchange) -> list[Message]:
+    said = [Message(role="user", content=one.user)]
+    return [*said, Message(role="assistant", content=one.reply)] if one.reply.strip() else said

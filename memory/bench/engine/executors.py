@@ -1,0 +1,262 @@
+"""Where cells are played: here, in worker processes, on a dask cluster. Same jobs, same records.
+
+A worker that ends without a word (killed, out of memory) costs its cell, which says so; the others go on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from memory.bench.engine.cell import Job, Tell, open_record, run_job
+from memory.bench.engine.manifest import CellRecord
+from memory.bench.engine.matrix import ExecutorSettings
+from memory.bench.engine.run_manifest import ErrorRecord
+from memory.contract.errors import ConfigError
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime._provider import Provider
+
+_CONNECT_S = 15
+_ORPHANED = 3
+
+
+class Executor(Protocol):
+    """Plays cells."""
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, as they end.
+
+        Args:
+            jobs: the cells, each once.
+            tell: told how far cells are, where the executor can.
+            go_on: asked before a cell is begun; False leaves the rest out.
+        """
+        ...
+
+
+def make_executor(
+    settings: ExecutorSettings,
+    registry: MemoryAdapterRegistry | None = None,
+    models: Mapping[str, Provider] | None = None,
+) -> Executor:
+    """The executor that the settings name; ``registry`` and ``models`` are of use in this process alone.
+
+    Raises:
+        ConfigError: it needs a package that is not installed.
+    """
+    if settings.kind == "processes":
+        return ProcessExecutor(settings.workers)
+    if settings.kind == "dask":
+        return DaskExecutor(settings.workers, settings.address)
+    return LocalExecutor(registry, models)
+
+
+class LocalExecutor:
+    """One after another, in this process.
+
+    Args:
+        registry: in place of the installed plugins.
+        models: in place of those that the settings name, by role.
+    """
+
+    def __init__(
+        self,
+        registry: MemoryAdapterRegistry | None = None,
+        models: Mapping[str, Provider] | None = None,
+    ) -> None:
+        self._registry, self._models = registry, models
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, in their order."""
+        for job in jobs:
+            if not go_on():
+                return
+            yield run_job(job, tell, self._registry, self._models)
+
+
+def _work(pipe: Connection) -> None:
+    """A worker's life: jobs come in, progress and records go out, until the pipe is closed."""
+    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        while (job := pipe.recv()) is not None:
+            try:
+                record = run_job(job, partial(_say_or_end, pipe))
+            except Exception as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                record = _ended(job, f"{type(error).__name__} in {where.name}", "failed")
+            pipe.send(("done", record))
+
+
+def _say_or_end(pipe: Connection, *at: Any) -> None:
+    """Say how far the cell is; one whose run is gone goes on in the run that takes it up."""
+    try:
+        pipe.send(("at", at))
+    except OSError:
+        os._exit(_ORPHANED)
+
+
+def _ended(job: Job, why: str, status: str) -> CellRecord:
+    error = ErrorRecord(type="WorkerEnded" if status == "died" else "WorkerFailed", message=why)
+    return open_record(job).model_copy(update={"status": status, "error": error})
+
+
+class _Worker:
+    def __init__(self, context: Any) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        self.pipe.send(job)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self.pipe.send(None)
+        self.pipe.close()
+        self.process.join(5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+class ProcessExecutor:
+    """Worker processes on this machine, each with one cell at a time.
+
+    Args:
+        workers: how many.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._count = workers
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: list[_Worker] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers that live."""
+        return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, as they end."""
+        waiting = deque(jobs)
+        try:
+            while True:
+                while waiting and len(self._workers) < min(self._count, len(jobs)) and go_on():
+                    self._workers.append(_Worker(self._context))
+                    self._workers[-1].give(waiting.popleft())
+                busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
+                if not busy:
+                    return
+                for pipe in wait(list(busy)):
+                    worker = busy[pipe]
+                    record = self._heard(worker, tell)
+                    if record is None:
+                        continue
+                    if worker in self._workers and waiting and go_on():
+                        worker.give(waiting.popleft())
+                    yield record
+        finally:
+            for worker in self._workers:
+                worker.end()
+            self._workers.clear()
+
+    def _heard(self, worker: _Worker, tell: Tell) -> CellRecord | None:
+        """What a worker says: a record, or None where it is only about how far it is."""
+        job = worker.job
+        assert job is not None
+        try:
+            kind, what = worker.pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join(5)
+            self._workers.remove(worker)
+            worker.pipe.close()
+            code = worker.process.exitcode
+            how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+            return _ended(job, f"the worker process ended {how} while it played this cell", "died")
+        if kind == "at":
+            tell(*what)
+            return None
+        worker.job = None
+        return what  # type: ignore[no-any-return]
+
+
+class DaskExecutor:
+    """A ``dask.distributed`` cluster, whose workers see the experiment's directory under the same path.
+
+    A cell whose worker is lost is begun again on another one, and goes on from its journal.
+
+    Args:
+        workers: of the cluster that is started on this machine, where no address is given.
+        address: of a scheduler.
+
+    Raises:
+        ConfigError: ``distributed`` is not installed, or no scheduler answers at the address.
+    """
+
+    def __init__(self, workers: int, address: str | None = None) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise ConfigError(
+                "bench.executor.kind: dask needs distributed; pip install 'memslot[dask]'"
+            ) from None
+        self._distributed = distributed
+        self._workers, self._address = workers, address
+
+    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+        """The records of the jobs, as they end; how far they are is not told before that."""
+        if not jobs:
+            return
+        with self._cluster() as where, self._client(where) as client:
+            waiting, running = deque(jobs), dict[Any, Job]()
+
+            def submit() -> Any:
+                future = client.submit(run_job, waiting[0], pure=False, retries=0)
+                running[future] = waiting.popleft()
+                return future
+
+            room = max(1, sum(client.nthreads().values()))
+            begun = [submit() for _ in range(min(room, len(waiting))) if go_on()]
+            ended = self._distributed.as_completed(begun, loop=client.loop)
+            for future in ended:
+                job = running.pop(future)
+                record = self._record(future, job)
+                tell(job.spec.cell_id, record.sessions + record.tests, record.sessions + record.tests)
+                yield record
+                if waiting and go_on():
+                    ended.add(submit())
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Any]:
+        if self._address is not None:
+            yield self._address
+            return
+        with self._distributed.LocalCluster(
+            n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster:
+            yield cluster
+
+    def _client(self, where: Any) -> Any:
+        try:
+            return self._distributed.Client(where, timeout=_CONNECT_S, set_as_default=False)
+        except (OSError, TimeoutError):
+            raise ConfigError(
+                "bench.executor.address: no dask scheduler answers there; start one, or leave the address out"
+            ) from None
+
+    def _record(self, future: Any, job: Job) -> CellRecord:
+        try:
+            return future.result()  # type: ignore[no-any-return]
+        except self._distributed.KilledWorker:
+            return _ended(job, "worker after worker was lost while it played this cell", "died")
+        except Exception as error:
+            return _ended(job, f"{type(error).__name__} in the worker", "failed")

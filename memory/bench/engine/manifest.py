@@ -1,0 +1,306 @@
+"""The manifest of an experiment: everything needed to repeat it, and to distrust it.
+
+``experiment.json`` says what was played and how it went; each cell writes its own part, ``cells/<cell>/cell.json``.
+No user text and no secret: names, counts, hashes, ids and times only. What is unknown is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError
+
+from memory.bench.data.canonical import canonical_hash
+from memory.bench.engine.context import write_whole
+from memory.bench.engine.record import JOURNAL_VERSION
+from memory.bench.engine.run_manifest import (
+    CheckRecord,
+    DataRecord,
+    ErrorRecord,
+    ProviderRecord,
+    Record,
+    TraitsRecord,
+    VersionRecord,
+)
+from memory.contract._model import first_problem
+from memory.contract.adapter import label_of
+from memory.contract.errors import ConfigError
+from memory.contract.receipts import PetObservability
+from memory.contract.requests import ContextBudget
+from memory.contract.scope import MemoryScope
+
+FORMAT_VERSION = 1
+EXPERIMENT_FILE, CELL_FILE = "experiment.json", "cell.json"
+
+CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
+
+
+class PhaseRecord(Record):
+    """Time spent on one thing, milliseconds of wall time."""
+
+    calls: int
+    """How often."""
+    total_ms: float
+    """Altogether."""
+    p50: float | None
+    """Half of the calls took no longer."""
+    p95: float | None
+    """95 % of them."""
+    p99: float | None
+    """99 % of them."""
+
+
+class CellRecord(Record):
+    """One persona of one seed under one provider, once."""
+
+    cell_id: str
+    """Its directory below ``cells``."""
+    label: str
+    """The provider's name in the experiment."""
+    persona_id: str
+    """The persona."""
+    seed: int
+    """Of its timeline."""
+    replicate: int
+    """Which time, from 1."""
+    scope: MemoryScope
+    """Fresh for this cell."""
+    native_scope: dict[str, str] | None = None
+    """The scope's native ids by name; null where it was never set up."""
+    status: CellStatus = "not_run"
+    """``failed``: see ``error``. ``stopped``: a limit was reached. ``died``: its worker ended without a word."""
+    error: ErrorRecord | None = None
+    """Why it did not end well."""
+    sessions: int = 0
+    """Sessions ended."""
+    tests: int = 0
+    """Test sessions ended."""
+    counts: dict[str, int] = Field(default_factory=dict)
+    """``events`` written, ``native_records`` their receipts name, ``turns`` played and ``retrieve_errors`` in
+    accumulation, ``written_tokens``, ``asked_tokens``, ``context_tokens``; ``llm_calls`` and ``llm_tokens`` of the
+    provider's own models as it wrote, and for how many events either is ``_unknown``; of test sessions: writes
+    ``skipped`` because the slot was read-only, retrievals ``recalled``, and of them ``dated``, ``versioned``."""
+    writes: dict[str, int] = Field(default_factory=dict)
+    """Receipts by status."""
+    readiness: dict[str, int] = Field(default_factory=dict)
+    """Test sessions by the memory's state as they began."""
+    store: dict[str, int] = Field(default_factory=dict)
+    """Test sessions by whether the store's files were the ``same`` afterwards, ``changed``, or ``not_counted``."""
+    pet_observability: PetObservability | None = None
+    """What retrievals really told of change over time, beside what the adapter's traits declare; null where nothing
+    was retrieved."""
+    models: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Of the roles' models, by role: ``calls``, ``tokens`` as far as they say, answers ``unread``, and answers
+    ``unmetered`` of which they do not say."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of the scores must know, each once."""
+    resumed: int = 0
+    """How often it was taken up again."""
+    timings: dict[str, PhaseRecord] = Field(default_factory=dict)
+    """Time by phase; of a process that was killed, up to its last whole session."""
+    wall_ms: float | None = None
+    """From beginning to end of the process that ended it."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """SHA-256, hex, of its files by name."""
+
+
+class VariantRecord(Record):
+    """One provider with one setting."""
+
+    @property
+    def shown(self) -> str:
+        """The label with what it hides, to stand wherever a figure does: a control, what stands in for a model."""
+        return label_of(self.label, self.provider.equivalent_control, self.provider.fallback_components)
+
+    label: str
+    """Its name in the experiment."""
+    group: str | None
+    """Its experiment group; only providers of one group are compared."""
+    provider: ProviderRecord
+    """Which context provider is active."""
+    distributions: dict[str, str]
+    """Installed distributions it relies on."""
+    config: dict[str, JsonValue]
+    """Its effective configuration, as it may be published."""
+    config_hash: str
+    """Hash of all of it, hidden options and files' contents included."""
+    wired: tuple[str, ...]
+    """Options that were filled in from the timeline's ground truth."""
+    budget: ContextBudget
+    """Of every retrieval: the token range aimed at."""
+    counter: str
+    """Counter of tokens."""
+    capabilities: tuple[str, ...]
+    """Capability protocols the adapter offered."""
+    traits: TraitsRecord
+    """What the adapter declares."""
+    read_only: bool
+    """Whether test sessions were read-only."""
+    doctor: tuple[CheckRecord, ...] | None = None
+    """The doctor's checks; null where they were not asked for or not reached."""
+    error: ErrorRecord | None = None
+    """Why its cells were not played."""
+
+
+class RoleRecord(Record):
+    """Who plays a role."""
+
+    role: Literal["assistant", "simulator", "judge"]
+    """Which."""
+    kind: Literal["rules", "model"]
+    """Deterministic rules, or a language model."""
+    provider: str | None = None
+    """How the model is reached; null for rules."""
+    model: str | None = None
+    """The model's name; null where the provider's block names none."""
+    prompt_sha256: str | None = None
+    """Hash of its prompt."""
+    prompt_version: int | None = None
+    """Version of its prompt."""
+    temperature: float | None = None
+    """What it was asked with; null: the model's own."""
+    seed: int | None = None
+    """What it was asked with: of the first replicate and the judge's first vote, later ones count up from it. Null:
+    none was sent."""
+    votes: int = 1
+    """Judgements taken of each reply."""
+    options_hash: str | None = None
+    """Hash of all options of its provider but credentials, time-outs and retries; null for rules."""
+
+
+class RunRecord(Record):
+    """One process that worked on the experiment."""
+
+    began_at: AwareDatetime
+    """When."""
+    ended_at: AwareDatetime | None
+    """When it ended; null while it works, and where it was killed."""
+    executor: str
+    """Where cells were played."""
+    workers: int
+    """How many at a time."""
+
+
+class ExperimentManifest(Record):
+    """Everything of an experiment but its scores."""
+
+    format_version: Literal[1] = 1
+    """Version of this form."""
+    journal_version: int = JOURNAL_VERSION
+    """Of the cells' journals, from which it is resumed."""
+    experiment_id: str
+    """Unique; also the directory's name, and what its scopes' ``run_id`` begin with."""
+    created_at: AwareDatetime
+    """When it began."""
+    status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
+    """``failed``: a cell did not end well. ``stopped``: a limit was reached."""
+    versions: VersionRecord
+    """Software."""
+    bench: dict[str, JsonValue]
+    """The ``bench:`` block, as it may be published."""
+    hashes: dict[str, str]
+    """Of all that decides what is played, by part: ``bench``, ``data``, ``roles``, and each provider. A resumed run
+    must have the same."""
+    data: dict[str, DataRecord]
+    """The timelines, by seed."""
+    roles: tuple[RoleRecord, ...]
+    """Who plays."""
+    variants: tuple[VariantRecord, ...]
+    """The providers."""
+    left_out: tuple[str, ...] = ()
+    """Entries of the matrix that were not played, because what they need was not in the environment."""
+    cells: tuple[CellRecord, ...]
+    """All cells, in the order they are begun."""
+    runs: tuple[RunRecord, ...] = ()
+    """Processes that worked on it, the first and each that resumed it."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """SHA-256, hex, of files beside this one by name; those of cells stand with them."""
+    record_sha256: str | None = None
+    """Of everything else in here, as canonical JSON; null until it has ended."""
+
+    def parts(self) -> dict[str, str]:
+        """``hashes``, computed anew from what else is in here."""
+        decisive = {
+            name: value for name, value in self.bench.items() if name not in ("limits", "doctor", "providers")
+        }
+        return {
+            "bench": canonical_hash(decisive),
+            "data": canonical_hash({seed: one.sha256 for seed, one in self.data.items()}),
+            "roles": canonical_hash(
+                [
+                    role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
+                    for role in self.roles
+                ]
+            ),
+            "providers": canonical_hash([variant.label for variant in self.variants]),
+            **{f"provider {variant.label}": variant.config_hash for variant in self.variants},
+        }
+
+    def outcome(self) -> Literal["completed", "failed", "stopped"]:
+        """``status``, as its cells and providers tell it."""
+        statuses = {cell.status for cell in self.cells}
+        if any(variant.error for variant in self.variants) or statuses & {"failed", "died"}:
+            return "failed"
+        return "completed" if statuses == {"completed"} else "stopped"
+
+    def own_hash(self) -> str:
+        """``record_sha256``, computed anew."""
+        return canonical_hash(self.model_dump(mode="json", exclude={"record_sha256"}))
+
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+def write_record(record: BaseModel, path: Path) -> None:
+    """Write a record, whole or not at all.
+
+    Raises:
+        Stopped: it cannot be written.
+    """
+    write_whole(path, record.model_dump_json(indent=2) + "\n")
+
+
+def _read(model: type[RecordT], file: Path) -> RecordT:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; give the directory of an experiment") from None
+    except (OSError, ValueError):
+        raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
+    try:
+        return model.model_validate(_migrated(content, file))
+    except ValidationError as error:
+        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
+
+
+def _migrated(content: Any, file: Path) -> Mapping[str, Any]:
+    """The content in today's form. Each past version will have one step here, from it to the next."""
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file} is not a record of an experiment")
+    version = content.get("format_version", FORMAT_VERSION)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{file} has format_version {version}, and this memslot knows {FORMAT_VERSION}; upgrade"
+        )
+    return content
+
+
+def read_experiment(directory: Path) -> ExperimentManifest:
+    """The manifest of an experiment's directory.
+
+    Raises:
+        ConfigError: there is none, it is damaged, or of a newer form.
+    """
+    return _read(ExperimentManifest, directory / EXPERIMENT_FILE)
+
+
+def read_cell(directory: Path) -> CellRecord:
+    """The record of a cell's directory.
+
+    Raises:
+        ConfigError: there is none, or it is damaged.
+    """
+    return _read(CellRecord, directory / CELL_FILE)

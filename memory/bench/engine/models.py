@@ -1,0 +1,291 @@
+"""The three roles played by language models: any provider of :mod:`memory.runtime.providers`.
+
+Prompts are files with a version in their first line; their hash stands in the manifest, and a run is not resumed
+with another one. What a judge says that cannot be read is counted and never guessed at.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from memory.bench.data.timeline import Beat, Script
+from memory.bench.engine.context import Stopped
+from memory.bench.engine.pace import Pace
+from memory.bench.engine.roles import Exchange, RoleName, Verdict
+from memory.contract.errors import BackendRateLimited, ConfigError, MemslotError
+from memory.contract.events import Message, Role
+from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
+
+_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
+"""After refusals in a row for a rate limit, where the server does not say how long."""
+_LONGEST_S = 900.0
+"""A server that asks for more is not waited for; the cell ends, and can be resumed."""
+_OBJECT = re.compile(r"\{[^{}]{0,500}\}")
+_DONE = re.compile(r"\A\W*+DONE\W*+\Z")
+
+
+class CeilingReached(MemslotError):
+    """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt, its version, and the hash of its file."""
+
+    text: str
+    version: int
+    sha256: str
+
+    def filled(self, **fields: str) -> str:
+        """With its places filled in."""
+        return self.text.format(**fields)
+
+
+@cache
+def load_prompt(role: RoleName) -> Prompt:
+    """The prompt of a role."""
+    raw = (Path(__file__).parent / "prompts" / f"{role}.md").read_bytes()
+    first, _, text = raw.decode("utf-8").partition("\n")
+    return Prompt(text.strip(), int(first.removeprefix("version:")), hashlib.sha256(raw).hexdigest())
+
+
+class Meter:
+    """Counts calls and tokens of models over all cells of an experiment, whatever processes they live in.
+
+    A file to which every call appends one line; appending is atomic, so nobody waits. Calls that are under way at
+    the same time may each see the last place free: one for each cell that is being played.
+
+    Args:
+        file: the experiment's.
+        max_calls, max_tokens: the limits; None is none.
+    """
+
+    def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
+        self._file, self._max_calls, self.max_tokens = file, max_calls, max_tokens
+        self._read = 0
+        self.calls = self.tokens = 0
+
+    def check(self) -> None:
+        """Refuse another call where a limit is reached.
+
+        Raises:
+            CeilingReached: it is.
+        """
+        self._catch_up()
+        for name, limit, spent in (
+            ("max_calls", self._max_calls, self.calls),
+            ("max_tokens", self.max_tokens, self.tokens),
+        ):
+            if limit is not None and spent >= limit:
+                raise CeilingReached(f"bench.limits.{name}: {limit} is reached; set it higher and resume")
+
+    def add(self, tokens: int) -> None:
+        """Note one call.
+
+        Raises:
+            Stopped: it cannot be noted.
+        """
+        line = b" %d\n" % tokens  # apart from one that a full disk has torn
+        try:
+            with open(self._file, "ab", buffering=0) as file:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise Stopped.full(self._file.name, error) from error
+
+    def _catch_up(self) -> None:
+        if not self._file.exists():
+            return
+        with open(self._file, "rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        spent = [int(tokens) for tokens in whole.split() if tokens.isdigit()]
+        self.calls += len(spent)
+        self.tokens += sum(spent)
+
+
+@dataclass
+class Seat:
+    """A model in a role: a provider that counts its calls, and for which the limits hold.
+
+    Attributes:
+        provider: the model.
+        meter: of the experiment.
+        temperature: what it is asked with; None leaves it to the model.
+        seed: what it is asked with; None is none.
+        pace: how fast.
+        calls, tokens, unread, unmetered: calls, tokens as far as the model says, answers that could not be read,
+            and answers of which it does not say what they took.
+    """
+
+    provider: Provider
+    meter: Meter
+    temperature: float | None = None
+    seed: int | None = None
+    pace: Pace = field(default_factory=Pace)
+    calls: int = 0
+    tokens: int = 0
+    unread: int = 0
+    unmetered: int = 0
+
+    def __post_init__(self) -> None:
+        self.id = self.provider.id
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        """What the model says, without blanks around it.
+
+        Raises:
+            CeilingReached: a limit is reached; nothing was asked.
+            ConfigError: tokens are limited, and the model does not say what it takes.
+            BackendError: the model does not answer, or refuses again and again for its rate limit.
+        """
+        asked = options or CompletionOptions()
+        seed = self.seed if asked.seed is None else asked.seed
+        result = await self._at_pace(
+            messages, asked.model_copy(update={"temperature": self.temperature, "seed": seed})
+        )
+        tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
+        self.pace.spent(tokens)
+        self.calls += 1
+        self.tokens += tokens
+        self.meter.add(tokens)
+        if result.usage == Usage():
+            self.unmetered += 1
+            if self.meter.max_tokens is not None or self.pace.limits_tokens:
+                raise ConfigError(
+                    f"bench.limits: the model of {self.provider.id} does not say how many tokens it takes, so they "
+                    "cannot be limited; limit max_calls and requests_per_minute"
+                )
+        said = result.content.strip()
+        self.unread += not said
+        return result.model_copy(update={"content": said})
+
+    async def _at_pace(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
+        for pause_s in (*_PAUSES_S, None):
+            await self.pace.wait()
+            self.meter.check()
+            try:
+                return await self.provider.complete(messages, options)
+            except BackendRateLimited as refused:  # after the SDK's own attempts
+                asked_s = refused.retry_after_s or 0.0
+                wait_s = asked_s if asked_s > 0 else pause_s
+                if pause_s is None or wait_s is None or wait_s > _LONGEST_S:
+                    raise
+                self.pace.hold(wait_s)
+        raise AssertionError("unreachable")
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """The same, in one piece."""
+        yield CompletionChunk(result=await self.complete(messages, options))
+
+    async def available(self) -> bool:
+        """Whether the model's server answers."""
+        return await self.provider.available()
+
+    async def aclose(self) -> None:
+        """Nothing: whoever made the provider closes it."""
+
+    async def ask(self, system: str, messages: Sequence[Message], time: int = 0) -> str:
+        """What the model says to a prompt, the first time or a later one; errors as for :meth:`complete`."""
+        seed = None if self.seed is None else self.seed + time
+        return (await self.complete(messages, CompletionOptions(system_prompt=system, seed=seed))).content
+
+    def spent(self) -> dict[str, int]:
+        """What it counted since it was asked last."""
+        counted = ("calls", "tokens", "unread", "unmetered")
+        found = {name: getattr(self, name) for name in counted}
+        self.calls = self.tokens = self.unread = self.unmetered = 0
+        return found
+
+
+class ModelSimulator:
+    """A user who speaks freely, within what the beat holds."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat, self._prompt = seat, load_prompt("simulator")
+
+    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
+        """The goal as the script has it, then what the model says, for as many turns as the script has lines."""
+        if not exchanges:
+            return beat.goal
+        if len(exchanges) > sum(bool(line) for line in (beat.branch, beat.hint)):
+            return None
+        system = self._prompt.filled(
+            life_context=script.life_context,
+            goal=beat.goal,
+            constraint=beat.constraint or "your request is dealt with",
+            branch=beat.branch or "(nothing)",
+            hint=beat.hint or "(nothing)",
+        )
+        # From the user's side, what the assistant said is what is answered.
+        said = await self._seat.ask(system, _seen(exchanges, "assistant", "user"))
+        return None if not said or _DONE.match(said) else said
+
+
+class ModelJudge:
+    """A judge that reads; ``votes`` judgements of each reply, and their majority.
+
+    Args:
+        seat: the model; each vote takes a seed of its own, counted up from the seat's.
+        votes: how many; a tie counts as unreadable.
+    """
+
+    def __init__(self, seat: Seat, votes: int = 1) -> None:
+        self._seat, self._votes, self._prompt = seat, votes, load_prompt("judge")
+
+    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+        """The majority of the votes that can be read; none where there is no majority."""
+        wish = beat.truth.current if beat.truth is not None else None
+        told = "\n".join(f"user: {one.user}\nassistant: {one.reply}" for one in exchanges)
+        system = self._prompt.filled(
+            goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=told
+        )
+        votes: Counter[bool] = Counter()
+        asked = [Message(role="user", content="Your judgement, please.")]
+        for vote in range(self._votes):
+            said = await self._seat.ask(system, asked, vote)
+            fit = _read(said)
+            if fit is None:
+                self._seat.unread += bool(said)  # one that says nothing is counted
+            else:
+                votes[fit] += 1
+        if votes[True] == votes[False]:
+            return Verdict(fit=None, votes=self._votes, agreement=0.0)
+        fit, count = votes.most_common(1)[0]
+        return Verdict(fit=fit, votes=self._votes, agreement=count / self._votes)
+
+
+def _seen(exchanges: Sequence[Exchange], user: Role, assistant: Role) -> list[Message]:
+    return [
+        message
+        for one in exchanges
+        for message in (Message(role=user, content=one.user), Message(role=assistant, content=one.reply))
+    ]
+
+
+def _read(said: str) -> bool | None:
+    """The one verdict in an answer, or None where it holds none, or two that differ."""
+    found = set()
+    for match in _OBJECT.finditer(said):
+        try:
+            row = json.loads(match[0])
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("fit"), bool):
+            found.add(row["fit"])
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,173 @@
+"""What ran: versions, source revision, and what was filled in from the ground truth."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+import memory
+from memory.bench.data.quickstart import oracle_matrix, static_profile
+from memory.bench.data.timeline import TimelineSet
+from memory.bench.engine.run_manifest import (
+    CheckRecord,
+    DataRecord,
+    GitRecord,
+    ProviderRecord,
+    TraitsRecord,
+    VersionRecord,
+)
+from memory.contract.adapter import AdapterTraits
+from memory.doctor.checks import CheckFailed
+from memory.doctor.report import DoctorReport
+from memory.plugins.config import MemslotConfig
+from memory.plugins.hookspecs import PluginInfo
+from memory.plugins.installed import entry_points, packages_distributions
+from memory.plugins.registry import GROUPS
+
+_GIT_TIMEOUT_S = 5.0
+
+
+def check_records(
+    report: DoctorReport, place: str, scrub: Callable[[str], str]
+) -> tuple[tuple[CheckRecord, ...], CheckFailed | None]:
+    """The doctor's checks for a manifest, and the first that failed; ``place`` is the directory it worked in."""
+    records = tuple(
+        CheckRecord(
+            **check.model_dump(exclude={"fix", "evidence"}),
+            evidence=scrub(check.evidence.replace(place, "<doctor>")),
+        )
+        for check in report.checks
+    )
+    failed = next((check for check in records if check.status == "failed"), None)
+    return records, CheckFailed(f"doctor: {failed.name}: {failed.evidence}") if failed else None
+
+
+def wire_truth(
+    config: MemslotConfig, info: PluginInfo, data: TimelineSet
+) -> tuple[MemslotConfig, tuple[str, ...]]:
+    """The configuration as the provider is built from it, and the options that were filled in.
+
+    The conditions that are told the truth get it from the timeline, unless their block brings its own. The
+    default scope is dropped: a run makes its own scopes.
+    """
+    options = dict(config.options)
+    wired: dict[str, Any] = {}
+    if info.kind == "control" and any(timeline.preferences for timeline in data.timelines):
+        if config.provider == "oracle_ipas" and not {"matrix", "path"} & options.keys():
+            wired["matrix"] = oracle_matrix(data)
+        if config.provider == "static_profile" and not {"profile", "profiles", "path"} & options.keys():
+            wired["profiles"] = static_profile(data)
+    memory_block = config.memory.model_copy(update={"scope": None})
+    return replace(config, memory=memory_block, options={**options, **wired}), tuple(wired)
+
+
+def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
+    """Which provider is active, and who ships it."""
+    found = [point.dist for point in entry_points(GROUPS[info.kind]).select(name=info.name) if point.dist]
+    architecture = info.kind == "architecture"
+    return ProviderRecord(
+        backend=info.name if architecture else None,
+        condition=None if architecture else info.name,
+        kind=traits.kind,
+        summary=info.summary,
+        equivalent_control=traits.equivalent_control,
+        fallback_components=traits.fallback_components,
+        distribution=found[0].name if found else None,
+    )
+
+
+def traits_record(traits: AdapterTraits) -> TraitsRecord:
+    """The declared traits."""
+    return TraitsRecord(
+        consistency=traits.consistency,
+        cs_filtering=traits.cs_filtering,
+        pet_observability=traits.pet_observability,
+        filter_operators=tuple(sorted(traits.filter_operators)),
+        recalls_writes=traits.recalls_writes,
+        max_concurrency=traits.max_concurrency,
+        max_scope_concurrency=traits.max_scope_concurrency,
+        write_retries=traits.write_retries,
+    )
+
+
+def version_record(info: PluginInfo, provider: ProviderRecord) -> VersionRecord:
+    """What software runs: the interpreter, memslot, its requirements, the plugin and its SDK."""
+    return VersionRecord(
+        memslot=memory.__version__,
+        python=platform.python_version(),
+        implementation=platform.python_implementation(),
+        platform=f"{platform.system()} {platform.machine()}",
+        distributions=dict(sorted(_distributions(info, provider))),
+        git=_git(Path(memory.__file__).parent),
+    )
+
+
+def _distributions(info: PluginInfo, provider: ProviderRecord) -> Iterable[tuple[str, str]]:
+    names = {provider.distribution or "memslot"}
+    try:
+        # Requirements of extras carry a marker; they count only where the provider uses them.
+        plain = [text for text in requires("memslot") or [] if "extra ==" not in text]
+    except PackageNotFoundError:
+        plain = []
+    names.update(
+        "".join(char if char.isalnum() or char in "-_." else " " for char in text).split()[0]
+        for text in plain
+    )
+    if info.sdk_modules:
+        owners = packages_distributions()
+        names.update(owner for module in info.sdk_modules for owner in owners.get(module.split(".")[0], ()))
+    for name in names:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+@lru_cache(maxsize=1)
+def _git(package: Path) -> GitRecord | None:
+    """The revision of the checkout ``package`` is tracked in; None for an installed copy or without git."""
+
+    def ask(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                # Looking must not take the checkout's lock, nor leave one where it is interrupted.
+                ("git", "--no-optional-locks", "-C", str(package), *arguments),
+                capture_output=True,
+                text=True,
+                timeout=_GIT_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return answer.stdout.strip() if answer.returncode == 0 else None
+
+    if ask("ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    revision = ask("rev-parse", "HEAD")
+    status = ask("status", "--porcelain", "--untracked-files=no")
+    return GitRecord(revision=revision, dirty=None if status is None else bool(status)) if revision else None
+
+
+def data_record(data: TimelineSet) -> DataRecord:
+    """What a manifest says of timelines."""
+    return DataRecord(
+        timeline=data.name,
+        name=data.data_name,
+        sha256=data.data_hash,
+        seed=data.seed,
+        personas=len(data.timelines),
+        sessions=sum(len(timeline.sessions) for timeline in data.timelines),
+        turns=sum(len(timeline.turns) for timeline in data.timelines),
+        probes=sum(
+            len(timeline.probes)
+            + sum(beat.truth is not None for test in timeline.tests for beat in test.script.beats)
+            for timeline in data.timelines
+        ),
+        notes=data.notes,
+    )

@@ -1,0 +1,161 @@
+"""Who sits where: the three roles of an experiment, made from its settings for one cell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from memory.bench.data.language import language_of, load_language
+from memory.bench.data.timeline import TimelineSet
+from memory.bench.engine.manifest import RoleRecord
+from memory.bench.engine.matrix import BenchSettings, RoleSettings
+from memory.bench.engine.models import Meter, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.engine.pace import pace_of
+from memory.bench.engine.roles import (
+    ROLES,
+    Judge,
+    RoleName,
+    Roles,
+    RuleAssistant,
+    RuleJudge,
+    RuleSimulator,
+    Simulator,
+)
+from memory.contract.errors import ConfigError
+from memory.plugins.redaction import is_credential, slow_hash
+from memory.plugins.variables import Problems, Resolver
+from memory.plugins.yaml import Lines
+from memory.runtime._provider import Provider
+from memory.runtime.providers import create_provider, takes_seed
+
+METER_FILE = "calls.log"
+_TRANSPORT = ("timeout_s", "max_retries")
+
+
+def role_records(settings: BenchSettings) -> tuple[RoleRecord, ...]:
+    """Who plays, for the manifest."""
+    found = []
+    for role in ROLES:
+        chosen: RoleSettings = getattr(settings.roles, role)
+        if chosen.provider is None:
+            found.append(RoleRecord(role=role, kind="rules"))
+            continue
+        prompt, options = load_prompt(role), _filled(role, chosen)
+        model = options.get("model")
+        found.append(
+            RoleRecord(
+                role=role,
+                kind="model",
+                provider=chosen.provider,
+                model=model if isinstance(model, str) else None,
+                prompt_sha256=prompt.sha256,
+                prompt_version=prompt.version,
+                temperature=_temperature(chosen),
+                seed=_seed(role, chosen),
+                votes=chosen.votes,
+                options_hash=slow_hash(_decisive(options)),
+            )
+        )
+    return tuple(found)
+
+
+def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
+    """The options of a role's model, variables filled in from the environment."""
+    fill: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(
+        chosen.options, ("bench", "roles", role, "options")
+    )
+    return fill
+
+
+def _decisive(options: Any) -> Any:
+    """Of options what a model's answers may depend on."""
+    if isinstance(options, dict):
+        return {
+            name: _decisive(value)
+            for name, value in options.items()
+            if not is_credential(str(name)) and name not in _TRANSPORT
+        }
+    return [_decisive(one) for one in options] if isinstance(options, list) else options
+
+
+def _seed(role: RoleName, chosen: RoleSettings) -> int | None:
+    where = f"bench.roles.{role}"
+    if chosen.seed is not None and not takes_seed(chosen.provider or "", f"{where}.provider"):
+        raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
+    return chosen.seed
+
+
+def _temperature(chosen: RoleSettings) -> float | None:
+    own = chosen.options.get("temperature")
+    return own if chosen.temperature is None and isinstance(own, int | float) else chosen.temperature
+
+
+class Seats:
+    """The roles of one cell; an async context that closes what they opened.
+
+    Args:
+        settings: the experiment's.
+        data: the timelines.
+        directory: of the experiment.
+        replicate: which time the cell is played, from 1.
+        providers: models in place of those that the settings name, by role; not closed.
+
+    Raises:
+        ConfigError, PluginError: a role's model cannot be made.
+    """
+
+    def __init__(
+        self,
+        settings: BenchSettings,
+        data: TimelineSet,
+        directory: Path,
+        replicate: int = 1,
+        providers: Mapping[str, Provider] | None = None,
+    ) -> None:
+        self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
+        self._limits, self._earlier_seeds = settings.limits, 16 * (replicate - 1)
+        self._workers = 1 if settings.executor.kind == "local" else settings.executor.workers
+        self._own: list[Provider] = []
+        self._seats: dict[str, Seat] = {}
+        self._given = providers or {}
+        roles = settings.roles
+        language = load_language(settings.game.language) if data.name == "game" else language_of(data)
+        assistant: Provider = self._seat("assistant", roles.assistant) or RuleAssistant(language)
+        simulator: Simulator = RuleSimulator()
+        judge: Judge = RuleJudge(language)
+        if seat := self._seat("simulator", roles.simulator):
+            simulator = ModelSimulator(seat)
+        if seat := self._seat("judge", roles.judge):
+            judge = ModelJudge(seat, roles.judge.votes)
+        self.roles = Roles(assistant, simulator, judge, answers=roles.assistant.provider is not None)
+
+    def _seat(self, role: RoleName, chosen: RoleSettings) -> Seat | None:
+        if chosen.provider is None:
+            return None
+        provider, address = self._given.get(role), None
+        if provider is None:
+            options = _filled(role, chosen)
+            provider = create_provider(chosen.provider, options, f"bench.roles.{role}.options")
+            self._own.append(provider)
+            address = options.get("base_url")
+        limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
+        pace = pace_of(f"{chosen.provider} {address}", *(limit and limit / self._workers for limit in limits))
+        seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
+        self._seats[role] = Seat(provider, self._meter, chosen.temperature, seed, pace)
+        return self._seats[role]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for provider in self._own:
+            await provider.aclose()
+
+    def spent(self) -> dict[str, dict[str, int]]:
+        """Calls, tokens and answers that could not be read, by role, since it was asked last."""
+        return {role: spent for role, seat in self._seats.items() if any((spent := seat.spent()).values())}

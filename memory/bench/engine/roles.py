@@ -1,0 +1,180 @@
+"""The three roles of the game, behind seams, and the deterministic ones, which need no model.
+
+The assistant is a language model, or what stands in for one, behind a session of :mod:`memory.runtime`.
+It gets the system prompt with the memory's section, and the conversation. Nothing tells it whether it is tested.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from memory.bench.data.language import Language
+from memory.bench.data.timeline import Beat, Script
+from memory.bench.engine.reading import Reader
+from memory.contract.events import Message
+from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
+
+_OPTION = re.compile(r"^\(([a-z])\) (.*)$", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_CHANNEL = re.compile(r"through the (\w+) channel")  # as prompts/assistant.md has it
+RoleName = Literal["assistant", "simulator", "judge"]
+ROLES: tuple[RoleName, ...] = ("assistant", "simulator", "judge")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the user said and the assistant replied."""
+
+    user: str
+    reply: str
+
+    def shown(self) -> Exchange:
+        """As it is put before a judge, a simulator and a reader: no reply is a reply that says so."""
+        return self if self.reply.strip() else Exchange(self.user, "(nothing)")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judge says of one reply.
+
+    Attributes:
+        fit: whether the behaviour suits the preference in force; None where the judge's answer could not be read.
+        shown: the setting that the reply shows, as its marker; None where it shows none or the judge cannot say.
+        votes: how many judgements it rests on.
+        agreement: share of them that say the same.
+    """
+
+    fit: bool | None
+    shown: str | None = None
+    votes: int = 1
+    agreement: float = 1.0
+
+
+class Simulator(Protocol):
+    """Stands in for the user, in the first person."""
+
+    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
+        """What the user says next within a beat that is not done, or None where there is nothing left to say.
+
+        Args:
+            script: the session.
+            beat: what the user wants just now.
+            exchanges: of this beat so far; empty when it begins.
+        """
+        ...
+
+
+class Judge(Protocol):
+    """Decides whether a reply did what the user wanted."""
+
+    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+        """Judge the last of ``exchanges``; only asked of beats that have a truth."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Who plays."""
+
+    assistant: Provider
+    simulator: Simulator
+    judge: Judge
+    answers: bool = False
+    """Whether the assistant answers questions in words of its own, and the judge reads them."""
+
+
+class RuleAssistant:
+    """A provider that picks, for what the request calls for, the setting it can read, and acts by it.
+
+    What the user said in this session counts most, then the memory's section in the system prompt. It does nothing
+    in particular where it reads nothing, or where the request says that the user's own ways do not belong.
+    """
+
+    id = "rules"
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+        self._reader = Reader(language)
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        """What it says: no model, no chance."""
+        told, fence, section = ((options and options.system_prompt) or "").partition("<memory-context")
+        channel = _CHANNEL.search(told)
+        said = [one.content for one in messages if one.role == "user"]
+        return CompletionResult(content=self._reply(fence + section, said, channel[1] if channel else None))
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """The same, in one piece."""
+        yield CompletionChunk(result=await self.complete(messages, options))
+
+    async def available(self) -> bool:
+        """Always."""
+        return True
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def _reply(self, section: str, said: Sequence[str], context: str | None) -> str:
+        if options := _OPTION.findall(said[-1]):
+            return _likeliest(section, options)
+        forms, reader = self._language.forms, self._reader
+        attribute, request = self._called_for(said)
+        if attribute is None:
+            return forms.replies[zlib.crc32(said[-1].encode()) % len(forms.replies)]
+        setting: str | None = None
+        if not reader.for_others(request):
+            setting = reader.own_words(said, attribute, context) or reader.choose(
+                reader.read(section), attribute, context
+            )
+        shown = self._language.acted(attribute, setting) if setting else forms.neutral_reply
+        return f"{forms.lead_in} {shown}"
+
+    def _called_for(self, said: Sequence[str]) -> tuple[str | None, str]:
+        """The attribute that the newest thing said calls for, and the request it stands in."""
+        request = said[-1]
+        if attribute := self._language.matters_to(request):
+            return attribute, request
+        # A complaint or a correction goes back to the request before it.
+        if len(said) > 1 and self._reader.objects(request):
+            return self._called_for(said[:-1])
+        return None, request
+
+
+def _likeliest(section: str, options: Sequence[tuple[str, str]]) -> str:
+    """Of given answers, the one that shares most of its own words with the section; the first of equals."""
+    words = [set(_WORD.findall(text.casefold())) for _, text in options]
+    common = set.intersection(*words)
+    shown = set(_WORD.findall(section.casefold()))
+    shares = [len((own - common) & shown) / max(1, len(own - common)) for own in words]
+    return f"({options[shares.index(max(shares))][0]})"
+
+
+class RuleSimulator:
+    """Says the goal; where the reply does not suit, the beat's complaint, then what is wanted; then gives up."""
+
+    async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
+        """The next of the lines that the beat holds."""
+        lines = [beat.goal, *(line for line in (beat.branch, beat.hint) if line)]
+        return lines[len(exchanges)] if len(exchanges) < len(lines) else None
+
+
+class RuleJudge:
+    """Looks which setting a reply shows."""
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+
+    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+        """A fit is the setting in force; where the user has none here, a reply that shows none."""
+        assert beat.attribute is not None
+        assert beat.truth is not None
+        shown = self._language.shown(beat.attribute, exchanges[-1].reply)
+        return Verdict(fit=shown == beat.truth.current, shown=shown)

@@ -1,0 +1,1 @@
+"""``memslot perf``: a backend beside its bare library. Knows nothing of the other rooms of the benchmark."""

@@ -1,0 +1,350 @@
+"""A backend's library with and without memslot, side by side in one run.
+
+Times differ between machines and with what else runs on them, so what counts are ratios: the two take turns, in
+alternating order, round by round, and each round gives a ratio.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from memory.bench.perf.figures import Figure, Report, Sizes
+from memory.contract.adapter import SupportsBulkIngest
+from memory.contract.errors import MemslotError
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.requests import ContextBudget, RetrieveRequest
+from memory.contract.scope import MemoryScope
+from memory.plugins.hookspecs import BareLibrary
+from memory.plugins.opening import build_slot
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.slot.slot import MemorySlot
+
+_START = datetime(2024, 1, 1, tzinfo=UTC)
+_TOP_K = 20
+_INNER = 3  # calls of one contestant in a round
+
+Tell = Callable[[str, int, int], None]
+Call = Callable[[int], Callable[[], Awaitable[object]]]
+"""Prepares a call to be timed, so that building events and requests is not. Told a number that always differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The two that are compared, opened with their files below a directory."""
+
+    backend: str
+    open_bare: Callable[[Path], BareLibrary]
+
+    def open_slot(self, directory: Path) -> MemorySlot:
+        """On the backend's default configuration."""
+        return build_slot(
+            {"memory": {"backend": self.backend, "backends": {self.backend: {}}}}, data_dir=directory
+        )
+
+
+async def measure(
+    backend: str,
+    directory: Path,
+    *,
+    sizes: Sizes,
+    in_memory: Path | None = None,
+    tell: Tell = lambda what, done, total: None,
+) -> Report:
+    """Measure a backend on its default configuration side by side with its library.
+
+    Args:
+        backend: a plugin that offers its library, see :func:`memory.plugins.hookspecs.memslot_bare`.
+        directory: an empty one on the disk that adding is to be measured on; files stay there.
+        sizes: how much.
+        in_memory: an empty one where the stores that are only searched are filled faster.
+        tell: told what is done: what, how much of it, of how much.
+
+    Raises:
+        PluginNotFound, PluginLoadError, CapabilityNotSupported: there is nothing to compare with.
+        MemslotError: one of the two cannot answer.
+    """
+    sides = _Sides(backend, MemoryAdapterRegistry().bare(backend))
+    searched = in_memory or directory
+    one, large, many = await _searches(sides, searched, sizes, tell)
+    add, spread = await _adds(sides, directory, sizes, tell)
+    opened = await _opens(sides, searched, sizes, tell)
+    cold = await anyio.to_thread.run_sync(_cold_starts, sides, searched, sizes, tell)
+    return Report(sizes, one, large, many, add, spread, opened, cold)
+
+
+# -- searching ----------------------------------------------------------------------------------------------
+
+
+async def _searches(
+    sides: _Sides, directory: Path, sizes: Sizes, tell: Tell
+) -> tuple[Figure, Figure, Figure]:
+    plans = {"one": (1, sizes.memories), "large": (1, sizes.large), "many": (sizes.scopes, sizes.memories)}
+    total = sum(scopes * memories for scopes, memories in plans.values())
+    figures = {
+        "one": Figure(f"search, 1 scope of {sizes.memories:,}"),
+        "large": Figure(f"search, 1 scope of {sizes.large:,}"),
+        "many": Figure(f"search, {sizes.scopes} scopes of {sizes.memories:,}"),
+    }
+    filled = 0
+    calls: dict[tuple[str, str], Call] = {}
+    async with AsyncExitStack() as stack:
+        for name, (scopes, memories) in plans.items():
+            bare = sides.open_bare(directory / name / "bare")
+            stack.callback(bare.close)
+            slot = await stack.enter_async_context(sides.open_slot(directory / name / "memslot"))
+            for number in range(scopes):
+                await _fill(bare, slot, number, memories)
+                filled += memories
+                tell("filling stores", filled, total)
+            await _check_answers(bare, slot)
+            calls[name, "bare"] = _bare_search(bare, scopes)
+            calls[name, "memslot"] = _slot_search(slot, scopes)
+            if name == "one":
+                calls[name, "async"] = _async_search(bare)
+        times = await _in_turns(calls, sizes.rounds, lambda done: tell("searching", done, sizes.rounds))
+    for (name, contestant), values in times.items():
+        figures[name].contestants[contestant] = values
+    return figures["one"], figures["large"], figures["many"]
+
+
+async def _fill(bare: BareLibrary, slot: MemorySlot, number: int, memories: int) -> None:
+    """The same texts into both."""
+    scope = _scope(number)
+    await slot.setup_scope(scope)
+    events = [_event(turn, scope) for turn in range(memories)]
+    bulk = slot.capability(SupportsBulkIngest)
+    for start in range(0, memories, 100):
+        some = events[start : start + 100]
+        if bulk is not None:
+            await bulk.record_events(some)
+        else:
+            for event in some:
+                await slot.record_event(event)
+
+    def add() -> None:
+        for event in events:
+            bare.add(event.messages[0].content, scope.persona_id)
+
+    await anyio.to_thread.run_sync(add)
+
+
+async def _check_answers(bare: BareLibrary, slot: MemorySlot) -> None:
+    """A search that finds nothing would be a quick one."""
+    asked = (_question(0), _scope(0).persona_id, _TOP_K)
+    found = {
+        "the bare library": len(await anyio.to_thread.run_sync(bare.search, *asked)),
+        "memslot": len((await slot.retrieve(_request(0, _scope(0)))).entries),
+    }
+    for who, count in found.items():
+        if count != _TOP_K:
+            raise MemslotError(
+                f"{who} answers with {count} of {_TOP_K} texts; the two would not do the same work"
+            )
+
+
+def _bare_search(bare: BareLibrary, scopes: int) -> Call:
+    def prepare(number: int) -> Callable[[], Awaitable[object]]:
+        asked = (_question(number), _scope(number % scopes).persona_id, _TOP_K)
+        return lambda: anyio.to_thread.run_sync(bare.search, *asked)
+
+    return prepare
+
+
+def _async_search(bare: BareLibrary) -> Call:
+    return lambda number: partial(bare.search_async, _question(number), _scope(0).persona_id, _TOP_K)
+
+
+def _slot_search(slot: MemorySlot, scopes: int) -> Call:
+    return lambda number: partial(slot.retrieve, _request(number, _scope(number % scopes)))
+
+
+# -- adding -------------------------------------------------------------------------------------------------
+
+
+async def _adds(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> tuple[Figure, Figure]:
+    """Adds of one message each, on stores of their own that hold a few; each scope has its first already."""
+    figures = {"one": Figure("add, 1 scope"), "many": Figure(f"add, spread over {sizes.scopes} scopes")}
+    calls: dict[tuple[str, str], Call] = {}
+    async with AsyncExitStack() as stack:
+        for name, scopes in (("one", 1), ("many", sizes.scopes)):
+            bare = sides.open_bare(directory / "adding" / name / "bare")
+            stack.callback(bare.close)
+            slot = await stack.enter_async_context(sides.open_slot(directory / "adding" / name / "memslot"))
+            for number in range(scopes):
+                await _fill(bare, slot, number, 2)
+            calls[name, "bare"] = _bare_add(bare, scopes)
+            calls[name, "memslot"] = _slot_add(slot, scopes)
+            if name == "one":
+                calls[name, "async"] = _async_add(bare)
+        times = await _in_turns(calls, sizes.rounds, lambda done: tell("adding", done, sizes.rounds))
+    for (name, contestant), values in times.items():
+        figures[name].contestants[contestant] = values
+    return figures["one"], figures["many"]
+
+
+def _bare_add(bare: BareLibrary, scopes: int) -> Call:
+    def prepare(number: int) -> Callable[[], Awaitable[object]]:
+        told = (_text(number), _scope(number % scopes).persona_id)
+        return lambda: anyio.to_thread.run_sync(bare.add, *told)
+
+    return prepare
+
+
+def _async_add(bare: BareLibrary) -> Call:
+    return lambda number: partial(bare.add_async, _text(number), _scope(0).persona_id)
+
+
+def _slot_add(slot: MemorySlot, scopes: int) -> Call:
+    return lambda number: partial(slot.record_event, _event(1_000_000 + number, _scope(number % scopes)))
+
+
+# -- starting -----------------------------------------------------------------------------------------------
+
+
+async def _opens(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> Figure:
+    """Opening the store of many scopes in a process that has imported everything, and searching one of them."""
+    store, rounds = directory / "many", max(1, sizes.rounds // 5)
+
+    async def bare(number: int) -> object:
+        def call() -> object:
+            memory = sides.open_bare(store / "bare")
+            try:
+                return memory.search(_question(number), _scope(number % sizes.scopes).persona_id, _TOP_K)
+            finally:
+                memory.close()
+
+        return await anyio.to_thread.run_sync(call)
+
+    async def memslot(number: int) -> object:
+        scope = _scope(number % sizes.scopes)
+        async with sides.open_slot(store / "memslot") as slot:
+            await slot.setup_scope(scope)
+            return await slot.retrieve(_request(number, scope))
+
+    calls: dict[tuple[str, str], Call] = {
+        ("open", "bare"): lambda number: partial(bare, number),
+        ("open", "memslot"): lambda number: partial(memslot, number),
+    }
+    times = await _in_turns(calls, rounds, lambda done: tell("opening", done, rounds), inner=1)
+    return Figure(
+        f"open a store of {sizes.scopes} scopes of {sizes.memories:,}, first result",
+        {contestant: values for (_, contestant), values in times.items()},
+    )
+
+
+_COLD_START = """
+import asyncio, sys
+from memory import ContextBudget, MemoryScope, RetrieveRequest, open_memory
+provider, directory, query, user = sys.argv[1:]
+async def main():
+    scope = MemoryScope(run_id="perf", persona_id=user)
+    config = {"memory": {"backend": provider, "backends": {provider: {}}, "data_dir": directory}}
+    async with open_memory(config, scope=scope) as memory:
+        budget = ContextBudget(max_items=20)
+        asked = RetrieveRequest(query=query, scope=scope, session_id="s", budget=budget)
+        print(len((await memory.retrieve(asked)).entries))
+asyncio.run(main())
+"""
+
+
+def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> Figure:
+    """From the start of a process to its first result and its end."""
+    rounds = max(1, sizes.rounds // 3)
+    figure = Figure("cold start of a process, first result", {"bare": [], "memslot": []})
+    store, asked = directory / "one", [_question(1), _scope(0).persona_id]
+    bare = sides.open_bare(store / "bare")
+    program = bare.cold_start
+    bare.close()
+    programs = {
+        "bare": ["-c", program, str(store / "bare"), *asked],
+        "memslot": ["-c", _COLD_START, sides.backend, str(store / "memslot"), *asked],
+    }
+    for number in range(rounds + 1):
+        for contestant in _alternating(["bare", "memslot"], number):
+            started = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, *programs[contestant]], capture_output=True, text=True, env=_environment()
+            )
+            taken = (time.perf_counter() - started) * 1000
+            if done.returncode or done.stdout.split()[-1:] != [str(_TOP_K)]:
+                last = done.stderr.strip().splitlines()[-1:] or [f"{done.stdout.strip()!r} texts"]
+                raise MemslotError(f"the cold start of {contestant} failed: {last[0]}")
+            if number:  # the first only warms the disk's cache
+                figure.contestants[contestant].append(taken)
+        tell("starting processes", number, rounds)
+    return figure
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONWARNINGS": "ignore"}
+
+
+# -- taking turns -------------------------------------------------------------------------------------------
+
+
+async def _in_turns(
+    calls: Mapping[tuple[str, str], Call], rounds: int, tell: Callable[[int], None], inner: int = _INNER
+) -> dict[tuple[str, str], list[float]]:
+    """Milliseconds of each call, by round: the median of a few, all of them in an order that turns round."""
+    times: dict[tuple[str, str], list[float]] = {contestant: [] for contestant in calls}
+    for number in range(rounds + 1):
+        for contestant in _alternating(list(calls), number):
+            taken = []
+            for turn in range(inner):
+                call = calls[contestant](number * inner + turn)
+                started = time.perf_counter()
+                await call()
+                taken.append((time.perf_counter() - started) * 1000)
+            if number:  # the first only warms up
+                times[contestant].append(statistics.median(taken))
+        tell(number)
+    return times
+
+
+def _alternating(contestants: list[Any], number: int) -> Iterator[Any]:
+    turned = contestants[number % len(contestants) :] + contestants[: number % len(contestants)]
+    return iter(turned if number % 2 else turned[::-1])
+
+
+# -- what is said -------------------------------------------------------------------------------------------
+
+
+def _scope(number: int) -> MemoryScope:
+    return MemoryScope(run_id="perf", persona_id=f"user{number}")
+
+
+def _text(number: int) -> str:
+    return f"Turn {number}: I would rather have tea number {number % 97} than coffee."
+
+
+def _question(number: int) -> str:
+    return f"Which tea would I rather have than number {number % 89}?"
+
+
+def _event(number: int, scope: MemoryScope) -> MemoryEvent:
+    return MemoryEvent(
+        event_id=f"e{number}",
+        scope=scope,
+        session_id=f"s{number // 50}",
+        turn_id=str(number),
+        timestamp=_START + timedelta(minutes=number),
+        messages=(Message(role="user", content=_text(number)),),
+    )
+
+
+def _request(number: int, scope: MemoryScope) -> RetrieveRequest:
+    budget = ContextBudget(max_items=_TOP_K)
+    return RetrieveRequest(query=_question(number), scope=scope, session_id="s", budget=budget)

@@ -1,0 +1,124 @@
+"""What a report page consists of, and its rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import memory
+from memory.bench.scores.figures import Difference, Estimate
+
+Value = "str | Link"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A table cell that leads elsewhere; ``href`` is relative."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A headline figure."""
+
+    name: str
+    figure: str
+    aside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A section: any of a plot, a table, points and preformatted text, with a note below.
+
+    ``half`` puts two side by side. A table without ``columns`` is a list of facts. ``details`` are titles,
+    each with a text that opens below it.
+    """
+
+    heading: str
+    plot: Markup | None = None
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str | Link]] = ()
+    points: Sequence[str] = ()
+    code: str = ""
+    details: Sequence[tuple[str, str]] = ()
+    note: str = ""
+    half: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole report. Badges: pairs of text and kind (``good``, ``bad`` or empty). ``quotes``: it quotes texts."""
+
+    title: str
+    heading: str
+    badges: Sequence[tuple[str, str]]
+    lines: Sequence[str]
+    cards: Sequence[Card]
+    blocks: Sequence[Block]
+    problems: Sequence[str] = ()
+    quotes: bool = False
+
+    def render(self) -> str:
+        """The page as one HTML text; everything but our own plots is escaped."""
+        return _environment().get_template("report.html.j2").render(page=self, version=memory.__version__)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=False,
+    )
+
+
+def share(value: float | None) -> str:
+    """A share as per cent."""
+    return "–" if value is None else f"{value:.1%}"
+
+
+def with_interval(estimate: Estimate) -> str:
+    """The 95 % interval of an estimate and what it is over."""
+    if estimate.low is None or estimate.high is None:
+        return (
+            f"of {estimate.n}; {estimate.clusters} persona: no interval" if estimate.clusters else "of none"
+        )
+    return f"95 %: {interval(estimate)}; {estimate.clusters} personas"
+
+
+def interval(estimate: Estimate | Difference) -> str:
+    """From where to where."""
+    if estimate.low is None or estimate.high is None:
+        return "–"
+    sign = "+" if isinstance(estimate, Difference) else ""
+    return f"{estimate.low:{sign}.1%} to {estimate.high:{sign}.1%}"
+
+
+def spanned(estimate: Estimate) -> str:
+    """A share with its interval."""
+    known = estimate.low is not None
+    return f"{share(estimate.value)} ({interval(estimate)})" if known else share(estimate.value)
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration, in seconds where it is long."""
+    if value is None:
+        return "–"
+    if value >= 10_000:
+        return f"{value / 1000:.1f} s"
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.2f} ms"
+
+
+def count(value: float | None) -> str:
+    """A number of things."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
