@@ -47,6 +47,7 @@ from memory.contract.errors import (
     LifecycleError,
     PluginError,
     PluginLoadError,
+    StoreError,
     normalise_error,
 )
 from memory.contract.formatting import (
@@ -83,6 +84,9 @@ from memory.plugins.redaction import DataPath, InputFile, Private, Public
 if TYPE_CHECKING:
     from memory.adapter._http import JsonHttp, bearer, check_url, expect, none_if_404, route
     from memory.adapter._lexical import LexicalHashEmbedder
+    from memory.slot.bounded_queue import BoundedQueue, RecentKeys
+    from memory.slot.files import AppendLog, Durability, replace_file
+    from memory.slot.sqlite_file import SqliteFile, SqliteLayout
 
 __all__ = [
     "CAPABILITIES",
@@ -90,6 +94,7 @@ __all__ = [
     "LEXICAL_OR_BLOCK",
     "AdapterSettings",
     "AdapterTraits",
+    "AppendLog",
     "AwareDatetime",
     "BackendAuthError",
     "BackendProtocolError",
@@ -97,6 +102,7 @@ __all__ = [
     "BackendRejected",
     "BareLibrary",
     "BaseAdapter",
+    "BoundedQueue",
     "ConditionKind",
     "ConsistencyModel",
     "ContextEntry",
@@ -104,6 +110,7 @@ __all__ = [
     "DataPath",
     "FeedbackReceipt",
     "FileLock",
+    "Durability",
     "Frozen",
     "IdAlphabet",
     "InputFile",
@@ -128,9 +135,13 @@ __all__ = [
     "Private",
     "ProvenanceResult",
     "Public",
+    "RecentKeys",
     "ResetReceipt",
     "ScopeEncoder",
     "SequentialBulk",
+    "SqliteFile",
+    "SqliteLayout",
+    "StoreError",
     "ShieldedCalls",
     "SynchronousWrites",
     "SupportsEventLookup",
@@ -162,6 +173,7 @@ __all__ = [
     "release",
     "render_entry",
     "render_section",
+    "replace_file",
     "route",
     "section_overhead",
     "server_address",
@@ -177,6 +189,9 @@ _LATE = _by_name(
         "adapter._http": "JsonHttp bearer check_url expect route none_if_404",
         "adapter._lexical": "LexicalHashEmbedder",
         "adapter._openai_usage": "counted_openai",
+        "slot.bounded_queue": "BoundedQueue RecentKeys",
+        "slot.files": "AppendLog Durability replace_file",
+        "slot.sqlite_file": "SqliteFile SqliteLayout",
     }
 )
 __getattr__ = _loader(globals(), _LATE)

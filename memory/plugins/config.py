@@ -34,8 +34,8 @@ from memory.plugins.redaction import (
 )
 from memory.plugins.variables import SECTIONS, Problems, Resolver
 from memory.plugins.yaml import Lines, load_yaml
+from memory.slot.files import Durability
 from memory.slot.rules import Deadlines
-from memory.slot.sqlite_file import Durability
 
 # Told by the provider already, or without effect on any answer.
 _NOT_HASHED = ("backend", "condition", "journal")

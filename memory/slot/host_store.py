@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
-from memory.slot.sqlite_file import Layout, SqliteFile, scope_key
+from memory.slot.sqlite_file import SqliteFile, SqliteLayout, scope_key
 
 T = TypeVar("T")
 Row = tuple[str, Mapping[str, Any]]
 
 HOST_FILE = "hosts.db"
-_LAYOUT = Layout(
+_LAYOUT = SqliteLayout(
     what="host store",
     application_id=0x6D656D68,
     version=1,

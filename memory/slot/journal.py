@@ -21,8 +21,9 @@ from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
+from memory.slot.files import Durability
 from memory.slot.journal_file import COLUMNS, JournalEntry, JournalFile, JournalStatus, entry_of
-from memory.slot.sqlite_file import Durability, scope_key
+from memory.slot.sqlite_file import scope_key
 
 _SHARING = threading.Lock()
 _SHARED: dict[Path, Journal] = {}

@@ -14,7 +14,8 @@ import anyio.to_thread
 from memory.contract.errors import JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
-from memory.slot.sqlite_file import Durability, Layout, SqliteFile
+from memory.slot.files import Durability
+from memory.slot.sqlite_file import SqliteFile, SqliteLayout
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ CREATE TABLE IF NOT EXISTS doubts (
 """
 """A scope's past in pages, without sorting it for each; and what a replay has no answer for."""
 
-_LAYOUT = Layout(
+_LAYOUT = SqliteLayout(
     what="journal",
     application_id=0x6D656D73,
     version=1,

@@ -12,20 +12,20 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
+from memory.slot.files import Durability
 
 T = TypeVar("T")
 
-Durability = Literal["process", "machine"]
 _BUSY_S = 5.0
 _OPEN: weakref.WeakSet[SqliteFile] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
-class Layout:
+class SqliteLayout:
     """What kind of file it is.
 
     Attributes:
@@ -65,7 +65,7 @@ class SqliteFile:
         StoreError: as ``layout.error``: it is another's, of another version, damaged, or in use.
     """
 
-    def __init__(self, path: Path | None, layout: Layout, durability: Durability = "process") -> None:
+    def __init__(self, path: Path | None, layout: SqliteLayout, durability: Durability = "process") -> None:
         self.closed = False
         self._layout = layout
         self._path = path or Path(layout.what)
@@ -146,7 +146,7 @@ if hasattr(os, "register_at_fork"):
 class _OpenFiles:
     """The files of an open store, as they were: SQLite would go on writing to one that nobody can open again."""
 
-    def __init__(self, path: Path, layout: Layout) -> None:
+    def __init__(self, path: Path, layout: SqliteLayout) -> None:
         self._layout = layout
         self._log = path.with_name(f"{path.name}-wal")
         self._seen: dict[Path, os.stat_result | None] = dict.fromkeys((path, self._log))
@@ -174,7 +174,7 @@ class _OpenFiles:
             self._seen[path] = there
 
 
-def _connect(path: Path, durability: Durability, layout: Layout) -> sqlite3.Connection:
+def _connect(path: Path, durability: Durability, layout: SqliteLayout) -> sqlite3.Connection:
     """Open a file, made where there is none.
 
     Raises:
@@ -204,7 +204,7 @@ def _connect(path: Path, durability: Durability, layout: Layout) -> sqlite3.Conn
     return db
 
 
-def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: Layout) -> None:
+def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: SqliteLayout) -> None:
     if layout.alone:
         # Held from the first statement to the end of the process: a second one is refused here, not half-way.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -239,7 +239,7 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: La
         db.executescript(layout.lacked)
 
 
-def _explained(path: Path, error: Exception, layout: Layout) -> StoreError:
+def _explained(path: Path, error: Exception, layout: SqliteLayout) -> StoreError:
     """What SQLite or the system said of a file, as one sentence."""
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -1,0 +1,292 @@
+"""Files of memslot's own: one that is written whole or not at all, and one that is appended to and knows its count.
+
+A log without its count would read as empty and healthy wherever it was removed or cut from outside. So beside it
+stands ``<name>.count``, with one digest for each record, each computed over the one before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from memory.contract.errors import StoreError
+
+Durability = Literal["process", "machine"]
+"""What an acknowledged write survives: the end of the process at any moment, or a power cut as well (one disk flush
+for each write)."""
+
+_DIGEST_BYTES = 16
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """A file that belongs to another, such as ``events.jsonl.count``."""
+    return path.with_name(f"{path.name}.{suffix}")
+
+
+def replace_file(path: Path, content: str | bytes, durability: Durability = "machine") -> None:
+    """Write a file, a text as UTF-8, so that after a crash either the old or the new content is there, whole.
+
+    The new content stands in ``<name>.new`` until it is whole. The directory is made.
+
+    Raises:
+        OSError: it could not be written; the old content is still there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = beside(path, "new")
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durability == "machine":
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+    if durability == "machine":
+        flush(path.parent)
+
+
+def append_bytes(path: Path, data: bytes, durability: Durability = "process") -> int:
+    """Append to a file, or leave it as it was where that fails (a full disk takes half a line).
+
+    Returns:
+        Its size before, in bytes.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        size = os.fstat(file).st_size
+        try:
+            while data:
+                data = data[os.write(file, data) :]
+            if durability == "machine":
+                os.fsync(file)
+        except OSError:
+            os.ftruncate(file, size)
+            raise
+    finally:
+        os.close(file)
+    return size
+
+
+def flush(path: Path) -> None:
+    """A file, or the names in a directory, onto the disk; where the system cannot, nothing.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except PermissionError:  # a directory, on Windows
+        return
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+class AppendLog:
+    """Records, each one line of a file of a single owner, appended and never changed.
+
+    Beside ``path`` stand ``<name>.count``, ``<name>.lost`` (while acknowledged records are missing and nobody has
+    acknowledged that) and for moments ``<name>.gone``.
+
+    Args:
+        path: the file; its directory is made with the first record.
+        durability: what :meth:`append` flushes before it returns.
+        counted: keep the count and the digests. Without, only a record torn at the end is noticed.
+
+    Attributes:
+        torn: whether :meth:`load` dropped a record at the end that was not whole.
+        lost: acknowledged records that were dropped at some time and not acknowledged as lost since.
+        uncounted: whole records that :meth:`load` found behind the last one counted; they are read and counted.
+    """
+
+    def __init__(self, path: Path, *, durability: Durability = "process", counted: bool = True) -> None:
+        self.path = path
+        self.durability = durability
+        self.torn = False
+        self.lost = self.uncounted = 0
+        self._counted = counted
+        self._count_file = beside(path, "count")
+        self._lost_file = beside(path, "lost")
+        self._gone = beside(path, "gone")
+        self._digest = b""
+        self._left_as: tuple[int, ...] | None = None
+
+    def load(self) -> list[bytes]:
+        """All records in order, without their line ends; none where there never was a file.
+
+        A record torn at the end, as a killed process leaves it, is dropped.
+
+        Raises:
+            StoreError: the file, or its count, is missing, emptied, cut at the end of a line, changed, or ends in
+                zeros. Nothing was touched.
+            OSError: it cannot be read.
+        """
+        self._finish_removal()
+        data = self.path.read_bytes() if self.path.exists() else None
+        known = self._read_count(data)
+        if data is None:
+            if known:
+                raise self._damaged(f"is missing; it held {len(known)} records")
+            return []
+        end = data.rfind(b"\n") + 1
+        records, tail = data[:end].split(b"\n")[:-1], data[end:]
+        if b"\0" in tail:
+            raise self._damaged("ends in zeros, as a power cut leaves a file")
+        digests = list(_digests(records)) if self._counted else []
+        for number, (digest, counted) in enumerate(zip(digests, known, strict=False), start=1):
+            if digest != counted:
+                raise self._damaged(f"record {number} of {len(known)} is not as it was written")
+        gone = max(0, len(known) - len(records))
+        if gone and not tail:
+            raise self._damaged(f"holds {len(records)} of {len(known)} records; it was cut")
+        if tail:
+            self._drop_tail(end, len(records), gone, len(known))
+        if missing := b"".join(digests[len(known) :]):
+            self.uncounted = len(missing) // _DIGEST_BYTES
+            os.truncate(self._count_file, len(known) * _DIGEST_BYTES)
+            append_bytes(self._count_file, missing, self.durability)
+        self.lost = self._read_lost()
+        self._digest = digests[-1] if digests else b""
+        self._left_as = self._is_now()
+        return records
+
+    def append(self, *records: bytes) -> None:
+        """Add records, all or none, in one write.
+
+        Raises:
+            StoreError: someone else changed the file since; nothing is written.
+            OSError: they could not be written; the file is as it was.
+            ValueError: a record has a line break in it.
+        """
+        if problem := self.problem():
+            raise StoreError(problem)
+        if any(b"\n" in record for record in records):
+            raise ValueError("a record is one line; it must not hold a line break")
+        digests = list(_digests(records, self._digest)) if self._counted else []
+        if self._left_as is None:
+            self._begin()
+        try:
+            size = append_bytes(self.path, b"".join(record + b"\n" for record in records), self.durability)
+            try:
+                append_bytes(self._count_file, b"".join(digests)) if self._counted else None
+            except OSError:
+                os.truncate(self.path, size)
+                raise
+        finally:
+            self._left_as = self._is_now()
+        self._digest = digests[-1] if digests else b""
+
+    def problem(self) -> str | None:
+        """What became of the file since it was last read or written here, if anything did."""
+        if self._is_now() == self._left_as:
+            return None
+        return (
+            f"{self.path.name} was changed or removed by someone else since it was read; "
+            "restore it and open the memory again, or reset the scope"
+        )
+
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health; ``degraded`` as long as there is one."""
+        name = self.path.name
+        found = [problem] if (problem := self.problem()) else []
+        if self.lost:
+            found.append(
+                f"{name}: {self.lost} acknowledged records are gone with its torn end; restore it from a copy, or "
+                f"remove {self._lost_file.name} to go on without them"
+            )
+        elif self.torn:
+            found.append(
+                f"the last record of {name} was not whole and was dropped; it was never acknowledged"
+            )
+        return found
+
+    def acknowledge(self) -> None:
+        """Go on without the records that are lost."""
+        self._lost_file.unlink(missing_ok=True)
+        self.lost = 0
+
+    def remove(self) -> None:
+        """Delete the log and what belongs to it. Interrupted, it is finished by the next :meth:`load`. Idempotent.
+
+        Raises:
+            OSError: it cannot be deleted.
+        """
+        if self.path.exists():
+            os.replace(self.path, self._gone)
+            if self.durability == "machine":
+                flush(self.path.parent)
+        else:
+            self._count_file.unlink(missing_ok=True)
+        self._finish_removal()
+        beside(self.path, "new").unlink(missing_ok=True)
+        self._lost_file.unlink(missing_ok=True)
+        self.torn, self.lost, self.uncounted = False, 0, 0
+        self._digest, self._left_as = b"", None
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        # The count first: a log without one is damaged, an empty count without a log is none.
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        for path in (self._count_file, self.path) if self._counted else (self.path,):
+            append_bytes(path, b"", self.durability)
+        if self.durability == "machine":
+            flush(self.path.parent)
+        self._left_as = self._is_now()
+
+    def _finish_removal(self) -> None:
+        if self._gone.exists():
+            if not self.path.exists():
+                self._count_file.unlink(missing_ok=True)
+            self._gone.unlink()
+
+    def _read_count(self, data: bytes | None) -> list[bytes]:
+        if not self._counted:
+            return []
+        if not self._count_file.exists():
+            if data:
+                raise self._damaged(f"{self._count_file.name} is missing beside it")
+            return []
+        found = self._count_file.read_bytes()
+        whole = len(found) - len(found) % _DIGEST_BYTES
+        return [found[start : start + _DIGEST_BYTES] for start in range(0, whole, _DIGEST_BYTES)]
+
+    def _drop_tail(self, end: int, kept: int, gone: int, counted: int) -> None:
+        if gone:
+            note = b"%d of %d\n" % (gone, counted)
+            if not self._lost_file.exists() or not self._lost_file.read_bytes().endswith(note):
+                append_bytes(self._lost_file, note, "machine")
+            # Before the log: a count that knows more than a log with a whole end is damage.
+            os.truncate(self._count_file, kept * _DIGEST_BYTES)
+        os.truncate(self.path, end)
+        self.torn = True
+
+    def _read_lost(self) -> int:
+        if not self._lost_file.exists():
+            return 0
+        return sum(int(line.split()[0]) for line in self._lost_file.read_bytes().splitlines())
+
+    def _is_now(self) -> tuple[int, ...] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(f"{self.path.name}: {what}; restore it from a copy, or reset the scope")
+
+
+def _digests(records: Iterable[bytes], before: bytes = b"") -> Iterable[bytes]:
+    for record in records:
+        before = blake2b(record, key=before, digest_size=_DIGEST_BYTES).digest()
+        yield before

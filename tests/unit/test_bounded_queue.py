@@ -1,0 +1,177 @@
+"""The bounded queue behind every write in the background (issue: one of them, not three)."""
+
+import threading
+
+import anyio
+import pytest
+
+from memory.adapter import BoundedQueue, RecentKeys
+
+pytestmark = pytest.mark.anyio
+
+
+def test_a_lane_is_worked_on_in_order_one_item_at_a_time():
+    queue = BoundedQueue(10)
+    assert queue.offer("a", 1)
+    assert queue.offer("a", 2)
+    assert queue.offer("b", 3)
+    first = queue.lease("a")
+    assert (first.item, queue.lease("a"), queue.lease("b").item) == (1, None, 3)
+    first.end()
+    first.end()
+    assert queue.lease("a").item == 2
+    assert len(queue) == 2
+
+
+def test_what_is_leased_still_takes_room():
+    queue = BoundedQueue(2)
+    assert queue.offer("a", 1, weight=2)
+    assert not queue.offer("b", 2)
+    lease = queue.lease("a")
+    assert not queue.offer("b", 2)
+    lease.end()
+    assert queue.offer("b", 2)
+    assert queue.weight == 1
+
+
+def test_an_item_given_back_is_the_first_again():
+    queue = BoundedQueue(5)
+    queue.offer("a", 1)
+    queue.offer("a", 2)
+    queue.lease("a").give_back()
+    assert queue.lease("a").item == 1
+
+
+def test_an_item_that_may_not_be_worked_on_yet_holds_its_lane_up():
+    queue = BoundedQueue(5)
+    queue.offer("a", 1)
+    queue.offer("a", 2)
+    assert queue.lease("a", lambda item: item != 1) is None
+    queue.insert_first("a", 0)
+    assert queue.lease("a", lambda item: item != 1).item == 0
+
+
+def test_the_first_item_of_a_lane_calls_for_somebody_to_work_on_it():
+    called = []
+    queue = BoundedQueue(5, called.append)
+    queue.offer("a", 1)
+    queue.offer("a", 2)
+    queue.lease("a").end()
+    assert called == ["a"]
+    queue.lease("a").end()
+    queue.offer("a", 3)
+    assert called == ["a", "a"]
+
+
+def test_nothing_leased_is_withdrawn():
+    queue = BoundedQueue(5)
+    for number in range(4):
+        queue.offer("a", number)
+    lease = queue.lease("a")
+    assert queue.withdraw(lambda key, item: item in (0, 2)) == [2]
+    assert queue.withdraw() == [1, 3]
+    lease.end()
+    assert (len(queue), queue.weight) == (0, 0)
+
+
+async def test_who_waits_for_room_keeps_the_place_in_the_order():
+    queue, placed = BoundedQueue(1), []
+    queue.offer("a", 1)
+
+    async def put(item):
+        placed.append((item, await queue.put("a", item, 5)))
+
+    async with anyio.create_task_group() as group:
+        for item in (2, 3):
+            group.start_soon(put, item)
+            await anyio.wait_all_tasks_blocked()
+        assert not queue.offer("b", 9)  # nobody overtakes who waits
+        for expected in (1, 2, 3):
+            lease = queue.lease("a")
+            assert lease.item == expected
+            lease.end()
+    assert placed == [(2, True), (3, True)]
+
+
+async def test_an_item_without_room_in_time_is_taken_back():
+    queue = BoundedQueue(1)
+    queue.offer("a", 1)
+    assert not await queue.put("a", 2, within_s=0)
+    assert len(queue) == 1
+    with anyio.move_on_after(0.01):
+        await queue.put("a", 3, within_s=5)
+    assert len(queue) == 1
+    queue.lease("a").end()
+    assert queue.offer("a", 4)
+
+
+async def test_an_item_that_is_worked_on_before_it_has_room_is_not_taken_back():
+    queue = BoundedQueue(1)
+    queue.offer("a", 1)
+    taken = []
+    async with anyio.create_task_group() as group:
+
+        async def put():
+            taken.append(await queue.put("b", 2, within_s=0.01))
+
+        group.start_soon(put)
+        await anyio.wait_all_tasks_blocked()
+        lease = queue.lease("b")
+    assert taken == [True]
+    assert lease.item == 2
+    lease.end()
+    assert queue.weight == 1
+
+
+async def test_emptied_waits_for_what_is_leased():
+    queue = BoundedQueue(2)
+    queue.offer("a", 1)
+    lease = queue.lease("a")
+    assert not await queue.emptied(0.01)
+    async with anyio.create_task_group() as group:
+        group.start_soon(queue.emptied, 5)
+        await anyio.wait_all_tasks_blocked()
+        lease.end()
+    assert await queue.emptied(0)
+
+
+async def test_a_closed_queue_takes_nothing_and_keeps_what_it_has():
+    queue = BoundedQueue(2)
+    queue.offer("a", 1)
+    queue.close()
+    assert queue.closed
+    assert not queue.offer("a", 2)
+    assert not await queue.put("a", 2, 0)
+    assert queue.lease("a").item == 1
+
+
+def test_a_thread_waits_for_an_item_and_for_the_end():
+    queue, got = BoundedQueue(2), []
+
+    def work():
+        while lease := queue.wait_lease("a"):
+            got.append(lease.item)
+            lease.end()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert queue.offer("a", 1)
+    queue.offer("a", 2)
+    queue.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert got == [1, 2]
+
+
+def test_recent_keys_are_forgotten_in_order():
+    keys = RecentKeys(2)
+    assert keys.add("a")
+    assert keys.add("b")
+    assert not keys.add("a")
+    assert keys.add("c")
+    assert keys.add("a")
+    keys.discard("c")
+    assert keys.add("c")
+    keys.discard_where(lambda key: key == "a")
+    assert keys.add("a")
+    assert not keys.add("c")

@@ -1,0 +1,234 @@
+"""Files of memslot's own: whole or not at all, and never empty and healthy where something was kept."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.adapter import AppendLog, StoreError, replace_file
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "made" / "events.jsonl"
+
+
+def filled(path, count=10):
+    log = AppendLog(path)
+    log.load()
+    for number in range(count):
+        log.append(b'{"number": %d}' % number)
+    return log
+
+
+def loaded(path):
+    log = AppendLog(path)
+    return log, log.load()
+
+
+def test_what_was_appended_is_there(path):
+    filled(path, 3)
+    log, records = loaded(path)
+    assert records == [b'{"number": 0}', b'{"number": 1}', b'{"number": 2}']
+    assert (log.torn, log.lost, log.warnings()) == (False, 0, [])
+    log.append(b"three", b"four")
+    assert loaded(path)[1][3:] == [b"three", b"four"]
+
+
+def test_a_log_that_never_was_is_empty(path):
+    assert loaded(path)[1] == []
+
+
+def test_a_record_is_one_line(path):
+    with pytest.raises(ValueError, match="line break"):
+        AppendLog(path).append(b"a\nb")
+
+
+@pytest.mark.parametrize("damage", ["missing", "emptied", "cut", "flipped", "zeros", "no count", "swapped"])
+def test_damage_is_an_error_and_nothing_is_touched(path, damage):
+    filled(path)
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "no count":
+        path.with_name("events.jsonl.count").unlink()
+    else:
+        lines = data.splitlines(keepends=True)
+        lines[2], lines[3] = lines[3], lines[2]
+        path.write_bytes(
+            {
+                "emptied": b"",
+                "cut": data[: data.rfind(b"\n", 0, -1) + 1],
+                "flipped": data.replace(b'"number": 4', b'"number": 5'),
+                "zeros": data[:-30] + bytes(30),
+                "swapped": b"".join(lines),
+            }[damage]
+        )
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    with pytest.raises(StoreError, match="restore it from a copy, or reset the scope"):
+        loaded(path)
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+def test_a_torn_end_is_dropped_and_says_what_is_gone_until_that_is_acknowledged(path):
+    filled(path)
+    os.truncate(path, path.stat().st_size - 20)
+    for _ in range(2):
+        log, records = loaded(path)
+        assert len(records) == 8
+        assert log.lost == 2
+        assert "2 acknowledged records are gone" in log.warnings()[0]
+        assert "events.jsonl.lost" in log.warnings()[0]
+    log.append(b"new")
+    log.acknowledge()
+    log, records = loaded(path)
+    assert (len(records), log.lost, log.warnings()) == (9, 0, [])
+
+
+def test_a_torn_end_that_was_never_acknowledged_costs_nothing(path):
+    filled(path)
+    with path.open("ab") as file:
+        file.write(b'{"num')
+    log, records = loaded(path)
+    assert (len(records), log.torn, log.lost) == (10, True, 0)
+    assert "never acknowledged" in log.warnings()[0]
+
+
+def test_a_record_that_was_written_and_not_counted_is_read(path):
+    """Killed between the two writes: the event was sent again or not, it is in the log once."""
+    filled(path)
+    with path.open("ab") as file:
+        file.write(b"more\n")
+    log, records = loaded(path)
+    assert records[-1] == b"more"
+    assert log.uncounted == 1
+    assert loaded(path)[0].uncounted == 0
+
+
+def test_a_file_somebody_else_wrote_to_is_not_appended_to(path):
+    log = filled(path)
+    with path.open("ab") as file:
+        file.write(b"theirs\n")
+    with pytest.raises(StoreError, match="someone else"):
+        log.append(b"ours")
+    assert path.read_bytes().endswith(b"theirs\n")
+
+
+def test_a_full_disk_leaves_everything_as_it_was(path, monkeypatch):
+    log, write = filled(path), os.write
+    for broken in (".jsonl", ".count"):
+
+        def short(file, data, broken=broken):
+            if os.readlink(f"/proc/self/fd/{file}").endswith(broken):
+                if len(data) < 4:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return write(file, data[:-2])
+            return write(file, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(OSError, match="No space"):
+                log.append(b"does not fit")
+        assert len(loaded(path)[1]) == 10
+    log.append(b"fits")
+    assert loaded(path)[1][-1] == b"fits"
+
+
+def test_a_removal_that_was_interrupted_is_finished(path):
+    filled(path)
+    os.replace(path, path.with_name("events.jsonl.gone"))
+    assert loaded(path)[1] == []
+    assert list(path.parent.iterdir()) == []
+
+
+def test_removed_is_removed_with_all_that_belongs_to_it(path):
+    filled(path)
+    os.truncate(path, path.stat().st_size - 20)
+    log, _ = loaded(path)
+    log.remove()
+    log.remove()
+    assert list(path.parent.iterdir()) == []
+    log.append(b"again")
+    assert loaded(path)[1] == [b"again"]
+
+
+def test_a_log_that_is_missing_can_be_removed(path):
+    filled(path)
+    path.unlink()
+    AppendLog(path).remove()
+    assert loaded(path)[1] == []
+
+
+def test_what_is_flushed_is_an_option(path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.readlink(f"/proc/self/fd/{file}")))
+    log = AppendLog(path)
+    log.append(b"one")
+    assert flushed == []
+    log = AppendLog(path, durability="machine")
+    log.load()
+    log.append(b"two")
+    assert flushed == [str(path)]
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"")), max_size=8), st.data())
+def test_wherever_it_is_cut_no_record_is_wrong_and_no_loss_is_silent(tmp_path_factory, records, data):
+    path = tmp_path_factory.mktemp("log") / "log"
+    log = AppendLog(path)
+    for record in records:
+        log.append(record)
+    whole = path.read_bytes() if records else b""
+    cut = data.draw(st.integers(0, len(whole)))
+    if records:
+        os.truncate(path, cut)
+    try:
+        again, found = loaded(path)
+    except StoreError:
+        assert cut < len(whole)
+    else:
+        assert found == records[: len(found)]
+        assert len(found) + again.lost == len(records)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from memory.adapter import AppendLog
+log = AppendLog(Path(sys.argv[1]))
+for number in range(len(log.load()), 10**6):
+    log.append(b"%d" % number)
+    os.write(1, b"%d\\n" % number)
+"""
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.thorough)])
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(path, rounds):
+    for round_ in range(rounds):
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as process:
+            for _ in range(20 + round_ * 7):
+                process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+            acknowledged = process.stdout.read().rsplit(b"\n", 1)[0].splitlines()
+        log, records = loaded(path)
+        assert [int(record) for record in records] == list(range(len(records)))
+        assert log.lost == 0
+        if acknowledged:
+            assert len(records) > int(acknowledged[-1])
+
+
+@pytest.mark.parametrize("durability", ["process", "machine"])
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, durability, monkeypatch):
+    path = tmp_path / "made" / "state.json"
+    replace_file(path, "old", durability)
+    replace_file(path, b"new", durability)
+    assert path.read_text() == "new"
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+    with pytest.raises(OSError, match="broken"):
+        replace_file(path, "newer", durability)
+    assert path.read_text() == "new"
+    assert [file.name for file in path.parent.iterdir()] == ["state.json"]
