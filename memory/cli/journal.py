@@ -175,7 +175,7 @@ def _report_json(report: ReplayReport) -> dict[str, Any]:
                 "written": one.written,
                 "found_written": one.found_written,
                 "unknown": list(one.unknown),
-                "settled": one.settled,
+                "resolved": one.resolved,
                 "readiness": one.readiness.state if one.readiness else None,
                 "asked": one.asked,
                 "recalled": one.recalled,

@@ -13,7 +13,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
 
 from memory import MemoryScope, Message
-from memory.runtime import TurnMemory, event_of
+from memory.runtime import TurnMemory, event_from_turn
 
 
 class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
@@ -70,7 +70,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         for invocation, turn in groupby(events, key=lambda event: event.invocation_id):
             spoken = [(event, said) for event in turn if (said := _said(event)) is not None]
             if spoken:
-                event = event_of(
+                event = event_from_turn(
                     session_id,
                     scope,
                     messages=tuple(said for _, said in spoken),

@@ -10,7 +10,7 @@ from strands.memory.extraction.triggers import InvocationTrigger
 from strands.memory.types import MemoryEntry, MemoryStore
 
 from memory import ContextBudget, MemoryScope, Message
-from memory.runtime import TurnMemory, event_of
+from memory.runtime import TurnMemory, event_from_turn
 
 
 class SlotStore(MemoryStore):  # type: ignore[misc]
@@ -79,7 +79,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         for turn in _turns(zip(messages, numbers, strict=True)):
             told = tuple(message for message, _ in turn)
             event_id = f"strands:{self._run}:{turn[0][1]}-{turn[-1][1]}"
-            event = event_of(
+            event = event_from_turn(
                 self._session_id, self._scope, messages=told, event_id=event_id, agent_id="strands"
             )
             await self._memory.record(event)

@@ -7,6 +7,8 @@
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
   runtime contract.
 
+- :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with.
+
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
 Names load on first use.
 """
@@ -19,6 +21,8 @@ from memory.contract._late import by_name as _by_name
 from memory.contract._late import loader as _loader
 
 if TYPE_CHECKING:
+    from memory.plugins.config import MemslotConfig, load_config
+    from memory.plugins.opening import build_slot
     from memory.runtime._channel import (
         AgentOutput,
         Attachment,
@@ -42,11 +46,11 @@ if TYPE_CHECKING:
         ToolDefinition,
         Usage,
     )
-    from memory.runtime._signals import end_at_signals
+    from memory.runtime._signals import stop_at_signals
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
-    from memory.runtime.signet.adapter import RuntimeAdapter, create_adapter
-    from memory.runtime.signet.client import AdapterClient
+    from memory.runtime.signet.adapter import RuntimeAdapter
+    from memory.runtime.signet.client import AdapterClient, create_adapter
     from memory.runtime.signet.server import RuntimeAdapterServer
     from memory.runtime.signet.types import (
         CompactionCompleteParams,
@@ -60,7 +64,7 @@ if TYPE_CHECKING:
         SessionStartParams,
         SessionStartResult,
     )
-    from memory.slot.turns import event_of
+    from memory.slot.turns import event_from_turn
 
 __all__ = [
     "AdapterClient",
@@ -80,6 +84,7 @@ __all__ = [
     "HttpChannel",
     "Item",
     "MemoryItems",
+    "MemslotConfig",
     "PreCompactionParams",
     "PreCompactionResult",
     "PromptSubmitParams",
@@ -106,16 +111,20 @@ __all__ = [
     "TurnReport",
     "Usage",
     "UserTurn",
+    "build_slot",
     "create_adapter",
     "create_provider",
-    "end_at_signals",
-    "event_of",
+    "stop_at_signals",
+    "event_from_turn",
+    "load_config",
     "memory_tools",
     "run_session",
 ]
 
 _LATE = _by_name(
     {
+        "plugins.config": "MemslotConfig load_config",
+        "plugins.opening": "build_slot",
         "runtime._policy": "Recall TurnMemory TurnPolicy",
         "runtime._channel": "AgentOutput Attachment Channel ChannelClosed CommandLine HttpChannel UserTurn",
         "runtime._conversations": "Conversations",
@@ -123,16 +132,16 @@ _LATE = _by_name(
         "runtime._loop": "AgentSession Checkpoint SessionSettings TurnReport run_session",
         "runtime._provider": "CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall "
         "ToolDefinition Usage",
-        "runtime._signals": "end_at_signals",
+        "runtime._signals": "stop_at_signals",
         "runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
         "runtime.providers": "ProviderPlugin create_provider",
-        "runtime.signet.adapter": "RuntimeAdapter create_adapter",
-        "runtime.signet.client": "AdapterClient",
+        "runtime.signet.adapter": "RuntimeAdapter",
+        "runtime.signet.client": "AdapterClient create_adapter",
         "runtime.signet.server": "RuntimeAdapterServer",
         "runtime.signet.types": "CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult "
         "PromptSubmitParams PromptSubmitResult SessionEndParams SessionEndResult SessionStartParams "
         "SessionStartResult",
-        "slot.turns": "event_of",
+        "slot.turns": "event_from_turn",
     }
 )
 __getattr__ = _loader(globals(), _LATE)

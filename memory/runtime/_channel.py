@@ -141,10 +141,10 @@ class CommandLine(_Closing):
         except OSError as error:
             self.close()
             # Who stops reading has read enough; whatever else happens, the answer is lost.
-            told = (
+            reason = (
                 () if isinstance(error, BrokenPipeError) else (f"cannot write an answer: {error.strerror}",)
             )
-            raise ChannelClosed(*told) from None
+            raise ChannelClosed(*reason) from None
 
 
 def _line() -> str:
@@ -180,7 +180,7 @@ class HttpChannel(_Closing):
         self, backlog: int = 1000, *, queue_timeout_s: float = 30.0, idle_s: float | None = None
     ) -> None:
         super().__init__()
-        self._patience_s = queue_timeout_s
+        self._queue_timeout_s = queue_timeout_s
         self._idle_s = idle_s
         self._turns, self._next = anyio.create_memory_object_stream[tuple[UserTurn, _Reader]](0)
         self._backlog = backlog
@@ -203,7 +203,7 @@ class HttpChannel(_Closing):
         if self._reader is None:
             return
         try:
-            with anyio.fail_after(self._patience_s):
+            with anyio.fail_after(self._queue_timeout_s):
                 await self._reader.send(output)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
             self.drop_reader()

@@ -146,7 +146,7 @@ class Chat:
             if name == "/quit":
                 return False
             if name == "/memory":
-                self._say("\n".join(_told(self.session.last)))
+                self._say("\n".join(_explained(self.session.last)))
             elif name == "/mode" and argument in ("read-only", "normal"):
                 await self.session.end()
                 mode = _READ_ONLY if argument == "read-only" else AdapterMode(read_only=False)
@@ -175,10 +175,10 @@ class Chat:
         await self.session.end()
         receipt = await self.session.memory.slot.reset_scope(self.session.scope)
         self.session.clear()
-        self._say(f"deleted{'' if receipt.verified else ', as far as it can be told'}")
+        self._say(f"deleted{'' if receipt.verified else ', as far as the backend can say'}")
 
 
-def _told(report: TurnReport | None) -> list[str]:
+def _explained(report: TurnReport | None) -> list[str]:
     """What a turn was given, and why."""
     if report is None:
         return ["nothing was asked yet"]
@@ -194,7 +194,7 @@ def _told(report: TurnReport | None) -> list[str]:
         lines.append(f"{shown} of {found} memories, {trace.token_count} tokens by {trace.token_counter}")
         lines.append(f"asked by {trace.native_operation}")
     lines += recall.section.splitlines()
-    lines += [f"{one.name}: {one.content}" for one in (*report.research, *report.output.tool_results)]
+    lines += [f"{tool.name}: {tool.content}" for tool in (*report.research, *report.output.tool_results)]
     if not report.recorded:
         lines.append("the turn was not handed to the memory")
     return lines

@@ -35,7 +35,7 @@ class Conversations:
         memory: the slot as hosts use it.
         settings: how sessions are led.
         store: keeps where each has come to.
-        most: sessions open at once; the one that was silent longest goes on from what is kept of it.
+        max_open: sessions open at once; the one that was silent longest goes on from what is kept of it.
         idle_s: a session nobody speaks to is closed after so many seconds, and goes on likewise.
         grace_s: how long turns in work may take to end, in seconds, when this is left.
 
@@ -49,7 +49,7 @@ class Conversations:
         settings: AgentSettings,
         store: HostStore,
         *,
-        most: int = 1000,
+        max_open: int = 1000,
         idle_s: float = 900.0,
         grace_s: float = 10.0,
     ) -> None:
@@ -57,7 +57,7 @@ class Conversations:
         self._memory = memory
         self._settings = settings
         self._store = store
-        self._most = most
+        self._max_open = max_open
         self._idle_s = idle_s
         self._grace_s = grace_s
         self._open: OrderedDict[Place, HttpChannel] = OrderedDict()
@@ -110,7 +110,7 @@ class Conversations:
             )
             channel = self._open[place] = HttpChannel(idle_s=self._idle_s)
             self._tasks.start_soon(self._run, place, channel, session)
-            if len(self._open) > self._most:
+            if len(self._open) > self._max_open:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(place)
         return channel
@@ -124,9 +124,9 @@ class Conversations:
         try:
             await run_session(session, channel, keep)
         except Exception as error:
-            told = str(error) if isinstance(error, MemslotError) else type(error).__name__
-            log.error("a conversation ended: %s", told)
-            await channel.send(AgentOutput(error=f"the conversation cannot go on: {told}"))
+            reason = str(error) if isinstance(error, MemslotError) else type(error).__name__
+            log.error("a conversation ended: %s", reason)
+            await channel.send(AgentOutput(error=f"the conversation cannot go on: {reason}"))
         finally:
             channel.close()
             channel.drop_reader()

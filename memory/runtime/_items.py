@@ -16,7 +16,7 @@ from memory.contract.receipts import ContextEntry, NativeMutationReceipt, WriteR
 from memory.contract.requests import ContextBudget, NativeMutationRequest, ProvenanceRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
-from memory.slot.turns import event_of, request_of
+from memory.slot.turns import event_from_turn, request_of
 
 _IDS = ("id", "row_id", "uuid")
 # What each change comes to natively, with arguments like those it is called with.
@@ -101,7 +101,7 @@ class MemoryItems:
             InputError: ``content`` is blank.
             BackendError: it is not stored.
         """
-        event = event_of(
+        event = event_from_turn(
             session_id, self.scope, user=content, event_id=event_id, agent_id=agent_id, metadata=metadata
         )
         async with self.slot.leases.lease(self.scope):
@@ -158,5 +158,5 @@ def _rows(raw: Any) -> Iterator[Mapping[str, Any]]:
         yield raw
         raw = list(raw.values())
     if isinstance(raw, (list, tuple)):
-        for one in raw:
-            yield from _rows(one)
+        for part in raw:
+            yield from _rows(part)

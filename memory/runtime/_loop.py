@@ -126,7 +126,7 @@ class AgentSession:
         self.scope = memory.slot.scope_or_default(scope)
         checkpoint = checkpoint or Checkpoint(session_key=session_key or uuid.uuid4().hex)
         self.session_key = checkpoint.session_key
-        self.history: list[Message] = [Message(**one) for one in checkpoint.history]
+        self.history: list[Message] = [Message(**message) for message in checkpoint.history]
         self.last: TurnReport | None = None
         self._epoch = checkpoint.epoch
         self._context = ToolContext(self.session_key, project, memory.slot, self.scope)
@@ -194,8 +194,8 @@ class AgentSession:
         except Exception as problem:
             # Of a third party's provider, anything; what ours raise holds no text.
             failure = problem
-            told = str(problem) if isinstance(problem, MemslotError) else type(problem).__name__
-            error = f"the model gave no answer: {told}"
+            reason = str(problem) if isinstance(problem, MemslotError) else type(problem).__name__
+            error = f"the model gave no answer: {reason}"
         if not content.strip() and error is None:
             error = "the model answered nothing"
         output = AgentOutput(content=content, tool_results=tuple(results), error=error)
@@ -263,7 +263,7 @@ class AgentSession:
 
     def checkpoint(self) -> Checkpoint:
         """What :class:`AgentSession` is resumed from later."""
-        history = tuple(one.model_dump(mode="json", exclude_none=True) for one in self.history)
+        history = tuple(message.model_dump(mode="json", exclude_none=True) for message in self.history)
         return Checkpoint(session_key=self.session_key, epoch=self._epoch, history=history)
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class AgentSession:
         return found["recall"], tuple(found[f"tool {name}"] for name in names)
 
     def _system(self, recall: Recall, research: Sequence[ToolResult]) -> str:
-        results = [f"Result of {one.name}:\n{one.content}" for one in research]
+        results = [f"Result of {result.name}:\n{result.content}" for result in research]
         memory = recall.section or self._opening
         return "\n\n".join(filter(None, (self.settings.identity, self.settings.soul, memory, *results)))
 
@@ -340,9 +340,9 @@ class AgentSession:
     async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
         """What was said, without the traffic with tools, which holds what the memory itself answered."""
         spoken = [
-            one.model_copy(update={"tool_calls": None}) if one.tool_calls else one
-            for one in answered
-            if one.role == "assistant" and one.content.strip()
+            message.model_copy(update={"tool_calls": None}) if message.tool_calls else message
+            for message in answered
+            if message.role == "assistant" and message.content.strip()
         ]
         try:
             return await self.memory.record_turn(
@@ -366,13 +366,13 @@ class AgentSession:
     def _tokens(self, messages: Sequence[Message]) -> int:
         count = self.memory.slot.token_counter.count
         return sum(
-            count(one.content) + (count(json.dumps(one.tool_calls)) if one.tool_calls else 0)
-            for one in messages
+            count(message.content) + (count(json.dumps(message.tool_calls)) if message.tool_calls else 0)
+            for message in messages
         )
 
 
 def _with_attachments(turn: UserTurn) -> Message:
-    parts = [turn.content, *(f"[{one.name}]\n{one.content}" for one in turn.attachments)]
+    parts = [turn.content, *(f"[{attached.name}]\n{attached.content}" for attached in turn.attachments)]
     return Message(role="user", content="\n\n".join(parts))
 
 

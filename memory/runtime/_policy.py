@@ -28,7 +28,7 @@ from memory.runtime._writing import WriteBehind
 from memory.slot.rules import Seconds
 from memory.slot.slot import MemorySlot
 from memory.slot.stripping import without_recalled_context
-from memory.slot.turns import event_of, request_of
+from memory.slot.turns import event_from_turn, request_of
 from memory.slot.view import RecallFields, TurnFields
 
 log = logging.getLogger("memslot.runtime")
@@ -42,7 +42,7 @@ class TurnPolicy(Frozen):
     Attributes:
         recall_s: longest wait for recall, in seconds, the set-up of a new scope included. 2 is what Signet's
             OpenCode plugin grants.
-        on_failure: ``empty`` goes on without memory, the failure told by :class:`Recall`, trace, health and log;
+        on_failure: ``empty`` goes on without memory, and :class:`Recall`, trace, health and log name the failure;
             ``raise`` passes it on.
         exclude_session: leave what was said in the current session out of recall, because the host replays it.
         queue_size: events that may wait to be written.
@@ -189,7 +189,7 @@ class TurnMemory:
         Raises:
             InputError: a field is malformed, or nothing was said.
         """
-        return await self.record(event_of(session_id, self.slot.scope_or_default(scope), **fields))
+        return await self.record(event_from_turn(session_id, self.slot.scope_or_default(scope), **fields))
 
     async def drain(self, within_s: float) -> bool:
         """Wait until everything recorded so far is answered for; whether it was within so many seconds."""
@@ -226,19 +226,19 @@ class TurnMemory:
         """The slot's health, with :meth:`status` in ``details["turns"]``; degraded where a circuit is not closed,
         or events were not recorded.
         """
-        health, told = await self.slot.health(), self.status()
+        health, status = await self.slot.health(), self.status()
         warnings = [
             f"{name} is left alone after repeated failures"
             for name, state in (("recall", self._reading.state), ("writing", self._writing.state))
             if state != "closed"
         ]
-        if told["not_recorded"]:
-            warnings.append(f"{told['not_recorded']} events were not recorded")
+        if status["not_recorded"]:
+            warnings.append(f"{status['not_recorded']} events were not recorded")
         return health.model_copy(
             update={
                 "status": "degraded" if warnings and health.status == "ok" else health.status,
                 "warnings": (*health.warnings, *warnings),
-                "details": {**health.details, "turns": told},
+                "details": {**health.details, "turns": status},
             }
         )
 

@@ -41,7 +41,7 @@ class ReplayedScope:
         written: written now.
         found_written: of ``written``, found in the target before they were sent.
         unknown: ids of events sent without an answer, now or by an earlier replay; they may or may not be stored.
-        settled: of what an earlier replay had no answer for, what is there now.
+        resolved: of what an earlier replay had no answer for, what is there now.
         readiness: what the target said when all was sent; None where it does not say.
         asked: events asked for afterwards, each by its own words where it has any.
         recalled: of these, how many came back with their own event id, or unlabelled from a target that derives.
@@ -53,7 +53,7 @@ class ReplayedScope:
     written: int
     found_written: int
     unknown: tuple[str, ...]
-    settled: int
+    resolved: int
     readiness: BackendReadiness | None
     asked: int
     recalled: int
@@ -119,8 +119,8 @@ async def replay(
     done = []
     for scope, count in scopes:
         await slot.setup_scope(scope)
-        one = _Replay(journal, slot, target, scope, count, progress or (lambda *_: None))
-        done.append(await one.run(anew, retry_unknown, ready_timeout_s))
+        scope_replay = _Replay(journal, slot, target, scope, count, progress or (lambda *_: None))
+        done.append(await scope_replay.run(anew, retry_unknown, ready_timeout_s))
     return ReplayReport(target, tuple(done))
 
 
@@ -143,24 +143,24 @@ class _Replay:
         self._count = count
         self._progress = progress
         self._bulk = slot.capability(SupportsBulkIngest)
-        self._written = self._found = self._settled = 0
+        self._written = self._found = self._resolved = 0
 
     async def run(self, anew: bool, retry_unknown: bool, ready_timeout_s: float) -> ReplayedScope:
         journal, scope = self._journal, self._scope
         position = 0 if anew else journal.position(self._target, scope)
         earlier = journal.count(scope, until=position)
-        doubts = journal.doubts(self._target, scope)
+        uncertain = journal.doubts(self._target, scope)
         if anew:
-            journal.doubt(self._target, scope, doubts, settled=True)
-        elif doubts and (retry_unknown or self._slot.can_look_up):
-            await self._settle(doubts)
+            journal.doubt(self._target, scope, uncertain, settled=True)
+        elif uncertain and (retry_unknown or self._slot.can_look_up):
+            await self._resolve(uncertain)
         self._progress(scope.label, earlier, self._count)
         # One that died may have sent its last piece without noting it, its first one too.
         resumed = journal.begin(self._target, scope)
         entries = journal.entries(scope, after=position)
         # A piece is what may have to be looked up again; where nothing can be, it is one event.
-        most = _PIECE if self._slot.can_look_up else 1
-        size = min(_FIRST, most)
+        max_size = _PIECE if self._slot.can_look_up else 1
+        size = min(_FIRST, max_size)
         while piece := list(islice(entries, size)):
             began = time.monotonic()
             found, unknown = await self._write([entry.event for entry in piece], look_up=resumed)
@@ -171,7 +171,11 @@ class _Replay:
             resumed = False
             took_s = time.monotonic() - began
             size = (
-                min(2 * size, most) if took_s < _QUICK_S else max(size // 2, 1) if took_s > _SLOW_S else size
+                min(2 * size, max_size)
+                if took_s < _QUICK_S
+                else max(size // 2, 1)
+                if took_s > _SLOW_S
+                else size
             )
         readiness = self._slot.capability(SupportsReadiness)
         state = await readiness.wait_until_ready(scope, ready_timeout_s) if readiness else None
@@ -183,20 +187,20 @@ class _Replay:
             self._written,
             self._found,
             journal.doubts(self._target, scope),
-            self._settled,
+            self._resolved,
             state,
             asked,
             recalled,
         )
 
-    async def _settle(self, doubts: tuple[str, ...]) -> None:
+    async def _resolve(self, uncertain: tuple[str, ...]) -> None:
         """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
-        for event_id in doubts:
+        for event_id in uncertain:
             entry = await self._journal.find(self._scope, event_id)
             if entry is not None and (await self._write([entry.event], look_up=True))[1]:
                 continue
             self._journal.doubt(self._target, self._scope, [event_id], settled=True)
-            self._settled += 1
+            self._resolved += 1
 
     async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:
         """Write events: how many were found there before, and ids of those that got no answer."""
@@ -208,7 +212,7 @@ class _Replay:
             receipts = await self._bulk.record_events(events)
         elif events:
             receipts = [await self._slot.record_event(event) for event in events]
-        return count - len(events), [one.event_id for one in receipts if one.status == "unknown"]
+        return count - len(events), [receipt.event_id for receipt in receipts if receipt.status == "unknown"]
 
     async def _ask(self) -> tuple[int, int]:
         """Ask for a few events, spread over the past, by their own words."""

@@ -24,7 +24,7 @@ from memory.runtime._agent import AgentSettings
 from memory.runtime._conversations import Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
-from memory.runtime._signals import end_at_signals
+from memory.runtime._signals import stop_at_signals
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 ENDPOINTS = "memslot.endpoints"
 """Entry points of what is served beside Signet's endpoints, below a path of its name: ``(slot, scopes)`` -> context
 manager of a function from a caller's scope to the ASGI application that answers it."""
-_SHORTEST_TOKEN = 16
+_MIN_TOKEN_LENGTH = 16
 _GRACE_S = 10
 
 
@@ -52,8 +52,8 @@ class TokenSettings(PluginOptions):
     @classmethod
     def _long_enough(cls, token: SecretStr) -> SecretStr:
         text = token.get_secret_value()
-        if len(text) < _SHORTEST_TOKEN or text.split() != [text]:
-            raise ValueError(f"must be at least {_SHORTEST_TOKEN} characters without blanks")
+        if len(text) < _MIN_TOKEN_LENGTH or text.split() != [text]:
+            raise ValueError(f"must be at least {_MIN_TOKEN_LENGTH} characters without blanks")
         return token
 
 
@@ -98,19 +98,19 @@ class ServeSettings(PluginOptions):
     def _one_owner_each(self) -> Self:
         if self.secrets_exec is not None and not self.tokens:
             raise ValueError("secrets_exec: whoever is on this machine could run commands; set tokens first")
-        if len({one.token.get_secret_value() for one in self.tokens}) != len(self.tokens):
+        if len({token.token.get_secret_value() for token in self.tokens}) != len(self.tokens):
             raise ValueError("tokens: two of them are the same; give each user one")
         return self
 
     def scopes(self, default: MemoryScope | None) -> dict[str, MemoryScope]:
         """Token -> the memory it opens."""
         return {
-            one.token.get_secret_value(): MemoryScope(
-                run_id=one.run_id or (default.run_id if default else "serve"),
-                persona_id=one.persona_id,
+            token.token.get_secret_value(): MemoryScope(
+                run_id=token.run_id or (default.run_id if default else "serve"),
+                persona_id=token.persona_id,
                 backend_namespace=default.backend_namespace if default else None,
             )
-            for one in self.tokens
+            for token in self.tokens
         }
 
 
@@ -172,7 +172,7 @@ async def answer(
             agent=conversations,
             secrets_exec=settings.secrets_exec,
         )
-        for point in sorted(entry_points(group=ENDPOINTS), key=lambda one: one.name):
+        for point in sorted(entry_points(group=ENDPOINTS), key=lambda point: point.name):
             opened = await stack.enter_async_context(_loaded(point)(slot, set(server.scopes)))
             server.mount(f"/{point.name}", opened)
         host, server.port = settings.host, listener.getsockname()[1]
@@ -185,7 +185,7 @@ async def answer(
         running = uvicorn.Server(
             uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
         )
-        end_at_signals(running)
+        stop_at_signals(running)
         ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
         await running.serve(sockets=[listener])
 
@@ -217,4 +217,4 @@ def settings_of(config: MemslotConfig, host: str | None, port: int | None) -> Se
     """The ``serve:`` block, with what the command line gives in its place."""
     settings = config.section("serve", ServeSettings)
     given = {"host": host, "port": port}
-    return settings.model_copy(update={name: one for name, one in given.items() if one is not None})
+    return settings.model_copy(update={name: value for name, value in given.items() if value is not None})

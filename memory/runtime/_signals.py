@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import uvicorn
 
 
-def end_at_signals(running: uvicorn.Server) -> None:
+def stop_at_signals(running: uvicorn.Server) -> None:
     """Let SIGTERM and SIGINT end a server, and nothing else. For the main thread; elsewhere this does nothing.
 
     uvicorn raises the signal that ended it again, which would end the process before its writes are sent; and one

@@ -79,7 +79,7 @@ class WriteBehind:
         self._circuit = circuit
         self._background = background
         self._size = size
-        self._patience_s = queue_timeout_s
+        self._queue_timeout_s = queue_timeout_s
         self._lanes: dict[MemoryScope, _Lane] = {}
         self._without_place: OrderedDict[_Waiting, None] = OrderedDict()
         self._seen: OrderedDict[tuple[MemoryScope, str], None] = OrderedDict()
@@ -114,7 +114,7 @@ class WriteBehind:
             return True
         try:
             # A queue that is full because nothing can be sent does not empty by waiting.
-            with anyio.move_on_after(self._patience_s if self._circuit.state == "closed" else 0):
+            with anyio.move_on_after(self._queue_timeout_s if self._circuit.state == "closed" else 0):
                 await entry.place.wait()
         except BaseException:
             self._take_back(entry)

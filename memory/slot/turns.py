@@ -101,7 +101,7 @@ class HostCalls(ABC):
             timestamp: when it was said; now by default.
             agent_id, scenario, context, attribute, metadata: as in :class:`MemoryEvent`.
         """
-        event = event_of(
+        event = event_from_turn(
             session_id,
             self.scope_or_default(scope),
             user=user,
@@ -152,7 +152,7 @@ def request_of(
     )
 
 
-def event_of(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
+def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
     """What was said in a turn; fields as for :meth:`MemorySlot.after_turn`.
 
     Raises:

@@ -111,7 +111,7 @@ async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 async def test_idle_conversations_and_too_many_go_on_from_what_is_kept() -> None:
     model = ScriptedProvider()
-    async with talking(model, agent={"idle_s": 0.01, "most": 1}) as talk:
+    async with talking(model, agent={"idle_s": 0.01, "max_open": 1}) as talk:
         for text in ("one.", "two.", "three."):
             await talk.told(text, sessionKey="s")
             await talk.told(text, sessionKey="t")

@@ -13,8 +13,8 @@ from signet_support import daemon, pair
 
 from memory import BackendError, BackendUnavailable, ConfigError, InputError
 from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
-from memory.runtime.signet.adapter import RuntimeAdapter, create_adapter
-from memory.runtime.signet.client import AdapterClient
+from memory.runtime.signet.adapter import RuntimeAdapter
+from memory.runtime.signet.client import AdapterClient, create_adapter
 from memory.runtime.signet.parity import PARITY
 from memory.runtime.signet.types import (
     CompactionCompleteParams,

@@ -22,7 +22,7 @@ from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
-from memory.slot.turns import event_of
+from memory.slot.turns import event_from_turn
 from memory.slot.view import RecallFields, TurnFields
 
 CsField = Literal["scenario", "context", "attribute"]
@@ -220,7 +220,7 @@ class GameMemory(TurnMemory):
     ) -> bool:
         """Keep what any host would hand over, with the time and the ids of the timeline."""
         fields.update(self.told)
-        self.event = event_of(session_id, self.slot.scope_or_default(scope), **fields)
+        self.event = event_from_turn(session_id, self.slot.scope_or_default(scope), **fields)
         return True
 
 

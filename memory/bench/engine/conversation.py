@@ -21,7 +21,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._channel import Attachment, UserTurn
 from memory.runtime._loop import AgentSession, SessionSettings
 from memory.runtime._policy import Recall
-from memory.slot.turns import event_of
+from memory.slot.turns import event_from_turn
 from memory.slot.view import TurnFields
 
 
@@ -121,7 +121,7 @@ def turn_event(
     """The event of a turn that was said before, as the loop handed it over."""
     fields = _fields(persona_id, session_id, script, number, attribute)
     fields["messages"] = _messages(said)
-    return event_of(session_id, scope, **fields)
+    return event_from_turn(session_id, scope, **fields)
 
 
 def _fields(

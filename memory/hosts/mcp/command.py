@@ -32,7 +32,7 @@ def mcp(
     import anyio
 
     from memory.adapter import PluginLoadError
-    from memory.plugins.config import load_config
+    from memory.runtime import load_config
 
     loaded = load_config(config)
     try:

@@ -15,8 +15,7 @@ import anyio
 from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError, open_memory
 from memory.adapter import LifecycleError, quiet_loggers
 from memory.hosts.mcp.server import build_server
-from memory.plugins.config import MemslotConfig
-from memory.runtime import end_at_signals
+from memory.runtime import MemslotConfig, stop_at_signals
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
@@ -135,7 +134,7 @@ async def serve_http(
                     timeout_graceful_shutdown=_GRACE_S,
                 )
             )
-            end_at_signals(running)
+            stop_at_signals(running)
             async with manager.run():
                 ready(f"http://{HOST}:{at}/mcp")
                 await running.serve(sockets=[listener])

@@ -94,16 +94,18 @@ class _Resources:
     def listed(self) -> list[types.Resource]:
         if self._readiness is None:
             return []
-        told = "Whether everything written can be retrieved: ready, pending, unknown or failed."
-        return [types.Resource(uri=_uri(READINESS), name="readiness", description=told, mimeType=_JSON)]
+        description = "Whether everything written can be retrieved: ready, pending, unknown or failed."
+        return [
+            types.Resource(uri=_uri(READINESS), name="readiness", description=description, mimeType=_JSON)
+        ]
 
     def templates(self) -> list[types.ResourceTemplate]:
         if self._provenance is None:
             return []
-        told = "History and sources of one memory, in the backend's own words."
+        description = "History and sources of one memory, in the backend's own words."
         return [
             types.ResourceTemplate(
-                uriTemplate=f"{PROVENANCE}{{id}}", name="provenance", description=told, mimeType=_JSON
+                uriTemplate=f"{PROVENANCE}{{id}}", name="provenance", description=description, mimeType=_JSON
             )
         ]
 

@@ -21,8 +21,7 @@ from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
 
 from memory import MemslotError, ScopeError
 from memory.hosts.nanobot.turns import SOURCE, claim_workspace, said, turn_event, without_section
-from memory.plugins.opening import build_slot
-from memory.runtime import TurnMemory, TurnPolicy
+from memory.runtime import TurnMemory, TurnPolicy, build_slot
 
 log = logging.getLogger("memslot.nanobot")
 

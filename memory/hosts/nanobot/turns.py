@@ -12,7 +12,7 @@ from typing import Any
 
 from memory import ConfigError, MemoryEvent, MemoryScope, Message
 from memory.adapter import strip_context
-from memory.runtime import event_of
+from memory.runtime import event_from_turn
 
 SOURCE = "memslot"
 """Name of our blocks in Nanobot's runtime context."""
@@ -81,7 +81,7 @@ def turn_event(scope: MemoryScope, persisted: Any, messages: Iterable[Message]) 
     told, key, turn_id = tuple(messages), persisted.context.session_key, persisted.turn_id
     if not told or persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS):
         return None
-    return event_of(
+    return event_from_turn(
         key, scope, messages=told, event_id=f"nanobot:{turn_id}", turn_id=turn_id, agent_id="nanobot"
     )
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
+from memory.contract.errors import BackendProtocolError
 from memory.contract.events import Message
 from memory.plugins.redaction import Public
 from memory.runtime._provider import (
@@ -23,7 +21,7 @@ from memory.runtime._provider import (
     encodable,
 )
 from memory.runtime.providers import ProviderPlugin
-from memory.runtime.providers.options import ServiceOptions
+from memory.runtime.providers.options import ServiceOptions, ServiceProvider, key_of
 
 _STOPS: dict[str, StopReason] = {
     "tool_use": "tool_use",
@@ -31,7 +29,6 @@ _STOPS: dict[str, StopReason] = {
     "model_context_window_exceeded": "max_tokens",
     "stop_sequence": "stop_sequence",
 }
-_LOOK_S = 5.0
 
 
 class AnthropicOptions(ServiceOptions):
@@ -47,7 +44,7 @@ class AnthropicOptions(ServiceOptions):
     """Default: the service's. Newer models refuse any."""
 
 
-class AnthropicProvider:
+class AnthropicProvider(ServiceProvider):
     """A model behind ``messages``.
 
     Raises:
@@ -55,36 +52,33 @@ class AnthropicProvider:
         ConfigError: there is no key.
     """
 
-    id = "anthropic"
+    operation = "messages"
+    _lists_models: ClassVar[dict[str, Any]] = {"limit": 1}
 
     def __init__(self, options: AnthropicOptions) -> None:
         from anthropic import AsyncAnthropic
 
-        key = options.api_key.get_secret_value() if options.api_key else os.environ.get("ANTHROPIC_API_KEY")
-        if not key:
-            raise ConfigError(
-                "provider anthropic: has no key; set api_key, or ANTHROPIC_API_KEY in the environment"
-            )
         self._options = options
-        self._client: Any = AsyncAnthropic(
-            api_key=key,
+        client = AsyncAnthropic(
+            api_key=key_of(options, "ANTHROPIC_API_KEY", "anthropic"),
             base_url=options.base_url or "https://api.anthropic.com",
             timeout=options.timeout_s,
             max_retries=options.max_retries,
         )
+        super().__init__("anthropic", client)
 
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
         """``messages.create``"""
-        with self._mapping():
+        with self._mapped_errors():
             return _result(await self._client.messages.create(**self._request(messages, options)))
 
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
         """``messages.stream``"""
-        with self._mapping():
+        with self._mapped_errors():
             async with self._client.messages.stream(**self._request(messages, options)) as stream:
                 async for text in stream.text_stream:
                     yield CompletionChunk(text=encodable(text))
@@ -93,24 +87,11 @@ class AnthropicProvider:
                 raise ConnectionError("the stream broke off")
             yield CompletionChunk(result=_result(whole))
 
-    async def available(self) -> bool:
-        """``models.list``"""
-        try:
-            with self._mapping():
-                await self._client.with_options(timeout=_LOOK_S, max_retries=0).models.list(limit=1)
-        except BackendError:
-            return False
-        return True
-
-    async def aclose(self) -> None:
-        """Close the SDK's client."""
-        await self._client.close()
-
     # -- inside -----------------------------------------------------------------------------------------
 
     def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
         options = options or CompletionOptions()
-        systems = [one.content for one in messages if one.role in ("system", "developer")]
+        systems = [message.content for message in messages if message.role in ("system", "developer")]
         request: dict[str, Any] = {
             "model": options.model or self._options.model,
             "max_tokens": options.max_tokens or self._options.max_tokens,
@@ -131,15 +112,6 @@ class AnthropicProvider:
                 for tool in options.tools
             ]
         return request
-
-    @contextmanager
-    def _mapping(self) -> Iterator[None]:
-        try:
-            yield
-        except BackendError:
-            raise
-        except Exception as error:
-            raise normalise_error(error, backend_name=self.id, operation="messages") from error
 
 
 def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
 from memory.contract.events import Message
 from memory.plugins.redaction import Public
 from memory.runtime._provider import (
@@ -23,7 +20,7 @@ from memory.runtime._provider import (
     encodable,
 )
 from memory.runtime.providers import ProviderPlugin
-from memory.runtime.providers.options import ServiceOptions
+from memory.runtime.providers.options import ServiceOptions, ServiceProvider, key_of
 
 _STOPS: dict[str, StopReason] = {
     "stop": "end_turn",
@@ -31,7 +28,6 @@ _STOPS: dict[str, StopReason] = {
     "tool_calls": "tool_use",
     "function_call": "tool_use",
 }
-_LOOK_S = 5.0
 
 
 class CompatibleOptions(ServiceOptions):
@@ -57,7 +53,7 @@ class OpenAIOptions(CompatibleOptions):
     """OpenAI's own service; its key is in ``OPENAI_API_KEY`` where none is given."""
 
 
-class OpenAIProvider:
+class OpenAIProvider(ServiceProvider):
     """A model behind ``chat/completions``.
 
     Args:
@@ -69,34 +65,34 @@ class OpenAIProvider:
         ConfigError: OpenAI's own service without a key.
     """
 
+    operation = "chat.completions"
+
     def __init__(self, options: CompatibleOptions, *, own: bool = False) -> None:
         from openai import AsyncOpenAI
 
-        self.id = "openai" if own else "openai_compatible"
         self._options = options
         self._limit = "max_completion_tokens" if own else "max_tokens"
-        key = options.api_key.get_secret_value() if options.api_key else None
-        if own and not (key or os.environ.get("OPENAI_API_KEY")):
-            raise ConfigError(
-                "provider openai: has no key; set api_key, or OPENAI_API_KEY in the environment"
-            )
-        self._client: Any = AsyncOpenAI(
-            api_key=key or (None if own else "unused"),
+        given = options.api_key.get_secret_value() if options.api_key else "unused"
+        client = AsyncOpenAI(
+            api_key=key_of(options, "OPENAI_API_KEY", "openai") if own else given,
             base_url=options.base_url or "https://api.openai.com/v1",
             timeout=options.timeout_s,
             max_retries=options.max_retries,
         )
+        super().__init__("openai" if own else "openai_compatible", client)
 
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
         """``chat.completions.create``"""
-        with self._mapping():
+        with self._mapped_errors():
             answer = await self._client.chat.completions.create(**self._request(messages, options))
             if not getattr(answer, "choices", None) or answer.choices[0].message is None:
-                raise self._nonsense("no choice")
+                raise self._unusable("no choice")
             message = answer.choices[0].message
-            calls = [(one.id, one.function.name, one.function.arguments) for one in message.tool_calls or ()]
+            calls = [
+                (call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+            ]
             return _result(message.content, calls, answer.choices[0].finish_reason, answer)
 
     async def stream(
@@ -110,7 +106,7 @@ class OpenAIProvider:
         pieces: list[str] = []
         calls: dict[int, list[str]] = {}
         finish, last = None, None
-        with self._mapping():
+        with self._mapped_errors():
             async with await self._client.chat.completions.create(**request) as chunks:
                 async for last in chunks:
                     if not last.choices:
@@ -122,22 +118,9 @@ class OpenAIProvider:
                         pieces.append(encodable(delta.content))
                         yield CompletionChunk(text=pieces[-1])
             if finish is None:
-                raise self._nonsense("the stream broke off")
-            given = [(one[0], one[1], one[2]) for _, one in sorted(calls.items())]
+                raise self._unusable("the stream broke off")
+            given = [(part[0], part[1], part[2]) for _, part in sorted(calls.items())]
             yield CompletionChunk(result=_result("".join(pieces), given, finish, last))
-
-    async def available(self) -> bool:
-        """``models.list``; a server without that list counts as available where it says so itself (404)."""
-        try:
-            with self._mapping():
-                await self._client.with_options(timeout=_LOOK_S, max_retries=0).models.list()
-        except BackendError as error:
-            return error.status in (404, 405, 501)
-        return True
-
-    async def aclose(self) -> None:
-        """Close the SDK's client."""
-        await self._client.close()
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -171,22 +154,6 @@ class OpenAIProvider:
                 for tool in options.tools
             ]
         return request
-
-    @contextmanager
-    def _mapping(self) -> Iterator[None]:
-        try:
-            yield
-        except BackendError:
-            raise
-        except Exception as error:
-            raise normalise_error(error, backend_name=self.id, operation="chat.completions") from error
-
-    def _nonsense(self, what: str) -> BackendProtocolError:
-        return BackendProtocolError(
-            f"{self.id}: the answer cannot be used: {what}",
-            backend_name=self.id,
-            operation="chat.completions",
-        )
 
 
 def _native(message: Message) -> dict[str, Any]:

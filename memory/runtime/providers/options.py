@@ -1,12 +1,16 @@
-"""What the configuration says of any model behind an address."""
+"""What all models behind an address share: their options, their key, their errors and their end."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from pydantic import Field, SecretStr, field_validator
 
 from memory.adapter._address import server_address
+from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import Public
 
@@ -31,3 +35,60 @@ class ServiceOptions(PluginOptions):
     @classmethod
     def _is_address(cls, url: str | None) -> str | None:
         return None if url is None else server_address(url, cls.example_url)
+
+
+class ServiceProvider:
+    """Base of the providers over an official SDK's asynchronous client.
+
+    Args:
+        id: the provider's name.
+        client: the SDK's client.
+
+    Attributes:
+        operation: the SDK's call, for errors.
+    """
+
+    operation: ClassVar[str]
+    _lists_models: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, id: str, client: Any) -> None:
+        self.id = id
+        self._client = client
+
+    async def available(self) -> bool:
+        """``models.list``; a server without that list counts as available where it says so itself (404)."""
+        try:
+            with self._mapped_errors():
+                await self._client.with_options(timeout=5.0, max_retries=0).models.list(**self._lists_models)
+        except BackendError as error:
+            return error.status in (404, 405, 501)
+        return True
+
+    async def aclose(self) -> None:
+        """Close the SDK's client."""
+        await self._client.close()
+
+    @contextmanager
+    def _mapped_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BackendError:
+            raise
+        except Exception as error:
+            raise normalise_error(error, backend_name=self.id, operation=self.operation) from error
+
+    def _unusable(self, why: str) -> BackendProtocolError:
+        message = f"{self.id}: the answer cannot be used: {why}"
+        return BackendProtocolError(message, backend_name=self.id, operation=self.operation)
+
+
+def key_of(options: ServiceOptions, variable: str, provider: str) -> str:
+    """The key, of the configuration or the environment.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    key = options.api_key.get_secret_value() if options.api_key else os.environ.get(variable)
+    if not key:
+        raise ConfigError(f"provider {provider}: has no key; set api_key, or {variable} in the environment")
+    return key

@@ -92,14 +92,14 @@ def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
     from memory.testing._scripted_rules import ToolCall as Call
     from memory.testing._scripted_text import is_question, lexical_overlap
 
-    said = tuple(ChatMessage(one.role, one.content) for one in messages)
+    said = tuple(ChatMessage(message.role, message.content) for message in messages)
     if options.system_prompt:
         said = (ChatMessage("system", options.system_prompt), *said)
     reply = answer(ChatRequest(messages=said, max_tokens=options.max_tokens), general_rules)
     if reply == NOT_KNOWN:  # by the memory; what it was just told, any model knows
-        *before, asked = (one.content for one in messages if one.role == "user")
-        told = [one for one in before if not is_question(one) and lexical_overlap(asked, one)]
-        return max(reversed(told), key=lambda one: lexical_overlap(asked, one), default=NOT_KNOWN)
+        *before, asked = (message.content for message in messages if message.role == "user")
+        known = [text for text in before if not is_question(text) and lexical_overlap(asked, text)]
+        return max(reversed(known), key=lambda text: lexical_overlap(asked, text), default=NOT_KNOWN)
     if isinstance(reply, Call):
         return ToolCall(id="call-1", name=reply.name, arguments=arguments_of(dict(reply.arguments))[0])
     if isinstance(reply, Choice):

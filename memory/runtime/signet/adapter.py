@@ -1,9 +1,8 @@
-"""What a harness implements to run on Signet, and the adapter that is a thin client of a daemon."""
+"""What a harness implements to run on Signet."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -17,12 +16,6 @@ from memory.runtime.signet.types import (
     SessionStartParams,
     SessionStartResult,
 )
-
-if TYPE_CHECKING:
-    from memory.runtime.signet.client import AdapterClient
-
-DEFAULT_URL = "http://127.0.0.1:3850"
-"""Where a daemon listens unless it is told otherwise."""
 
 
 class RuntimeAdapter(ABC):
@@ -52,20 +45,3 @@ class RuntimeAdapter(ABC):
     @abstractmethod
     async def on_compaction_complete(self, params: CompactionCompleteParams) -> CompactionResult:
         """It was; keep the summary."""
-
-
-def create_adapter(harness: str, daemon_url: str = DEFAULT_URL, *, token: str | None = None) -> AdapterClient:
-    """An adapter whose every method is a call of a daemon.
-
-    Args:
-        harness: who calls; the daemon requires it.
-        daemon_url: its address.
-        token: bearer token; see :class:`~memory.runtime.signet.client.AdapterClient`.
-
-    Raises:
-        ConfigError: the address is none, or the token would leave this machine.
-        PluginLoadError: aiohttp is not installed.
-    """
-    from memory.runtime.signet.client import AdapterClient
-
-    return AdapterClient(daemon_url, harness=harness, token=token)

@@ -165,13 +165,13 @@ class Book:
     def listed(self, scope: MemoryScope) -> list[Note]:
         """Those of a scope, newest first."""
         notes = (_note(kept) for kept in self.store.all("note", scope))
-        return [one for one in notes if one is not None and not one.deleted]
+        return [note for note in notes if note is not None and not note.deleted]
 
 
 def tags_of(given: Any) -> str | None:
-    """Tags in either shape that clients send, a list or a text, as one text; None for none."""
+    """Tags in either shape that clients send, a list or a text, as a single text; None for none."""
     parts = given if isinstance(given, list) else str(given).split(",") if isinstance(given, str) else []
-    return ",".join(text for one in parts if (text := str(one).strip().replace(",", " "))) or None
+    return ",".join(text for part in parts if (text := str(part).strip().replace(",", " "))) or None
 
 
 def labelled(content: str) -> tuple[str, bool, str | None]:

@@ -48,13 +48,13 @@ class Changes:
         if not 0 < limit <= 1000 or offset < 0:
             raise Refused(400, "limit must be 1 to 1000, and offset 0 or more")
         notes = self._book.listed(self._service.sessions.scope(caller))
-        wanted = [one for one in notes if query.get("type") in (None, "", one.type)]
+        wanted = [note for note in notes if query.get("type") in (None, "", note.type)]
         return {
-            "memories": [one.row() for one in wanted[offset : offset + limit]],
+            "memories": [note.row() for note in wanted[offset : offset + limit]],
             "stats": {
                 "total": len(wanted),
                 "withEmbeddings": 0,
-                "critical": sum(one.pinned for one in wanted),
+                "critical": sum(note.pinned for note in wanted),
             },
         }
 
@@ -67,8 +67,8 @@ class Changes:
             raise Refused(400, "patches[] holds more than 100; send fewer at a time")
         scope = self._service.sessions.scope(caller, text_of(body, "project"), text_of(body, "agentId"))
         reason = text_of(body, "reason")
-        results = [await self.patched(scope, text_of(one, "id"), one, reason) for one in patches]
-        updated = sum(one["status"] == "updated" for one in results)
+        results = [await self.patched(scope, text_of(patch, "id"), patch, reason) for patch in patches]
+        updated = sum(result["status"] == "updated" for result in results)
         return {"total": len(results), "updated": updated, "results": results}
 
     async def patched(
@@ -153,7 +153,7 @@ class Changes:
             raise Refused(400, "reason is required for execute mode")
         scope = self._service.sessions.scope(caller, text_of(body, "project"), text_of(body, "agentId"))
         candidates = await self._candidates(caller, scope, body)
-        token = hashlib.sha256("\n".join(str(one["id"]) for one in candidates).encode()).hexdigest()[:32]
+        token = hashlib.sha256("\n".join(str(row["id"]) for row in candidates).encode()).hexdigest()[:32]
         confirm = len(candidates) > _ASK_FIRST
         if mode == "preview":
             return {
@@ -166,8 +166,8 @@ class Changes:
         if confirm and body.get("confirm_token") != token:
             raise Refused(400, "confirm_token is required: preview first, and send its confirmToken")
         force = body.get("force") is True
-        results = [await self.forgotten(scope, str(one["id"]), force=force) for one in candidates]
-        deleted = sum(one["status"] == "deleted" for one in results)
+        results = [await self.forgotten(scope, str(row["id"]), force=force) for row in candidates]
+        deleted = sum(result["status"] == "deleted" for result in results)
         return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
 
     # -- inside -----------------------------------------------------------------------------------------
@@ -177,16 +177,16 @@ class Changes:
     ) -> list[dict[str, Any]]:
         ids = body.get("ids")
         if isinstance(ids, list):
-            if len(ids) > 1000 or not all(isinstance(one, str) and one for one in ids):
+            if len(ids) > 1000 or not all(isinstance(item_id, str) and item_id for item_id in ids):
                 raise Refused(400, "ids must be a list of at most 1000 ids")
             return [
                 {
-                    "id": one,
+                    "id": item_id,
                     "score": 0,
                     "pinned": bool(note and note.pinned),
                     "version": note.version if note else None,
                 }
-                for one, note in ((one, self._book.get(scope, one)) for one in dict.fromkeys(ids))
+                for item_id, note in ((known, self._book.get(scope, known)) for known in dict.fromkeys(ids))
             ]
         if not text_of(body, "query"):
             raise Refused(400, "ids or query is required")
@@ -239,5 +239,5 @@ def _labels(patch: Mapping[str, Any]) -> dict[str, Any]:
         "importance": importance_of(patch.get("importance")),
         "pinned": pinned if isinstance(pinned, bool) else None,
     }
-    labels = {name: one for name, one in labels.items() if one is not None}
+    labels = {name: value for name, value in labels.items() if value is not None}
     return labels | ({"tags": tags_of(tags)} if isinstance(tags, (str, list)) else {})

@@ -21,7 +21,7 @@ from memory.contract.errors import (
     normalise_error,
 )
 from memory.runtime._provider import encodable
-from memory.runtime.signet.adapter import DEFAULT_URL, RuntimeAdapter
+from memory.runtime.signet.adapter import RuntimeAdapter
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     CompactionResult,
@@ -38,6 +38,8 @@ from memory.runtime.signet.types import (
     read,
 )
 
+DEFAULT_URL = "http://127.0.0.1:3850"
+"""Where a daemon listens unless it is configured otherwise."""
 _LARGEST = 20_000_000
 _POLL_S = 0.25
 
@@ -212,7 +214,7 @@ class AdapterClient(RuntimeAdapter):
             reason: for patches that give none.
         """
         body = {
-            "patches": [{"reason": reason, **one} if reason else dict(one) for one in patches],
+            "patches": [{"reason": reason, **patch} if reason else dict(patch) for patch in patches],
             "changed_by": self.harness,
         }
         path = "/api/memory/modify"
@@ -316,14 +318,14 @@ class AdapterClient(RuntimeAdapter):
         if not 200 <= status < 300:
             raise normalise_error(_Status(status), backend_name="signet", operation=operation)
         try:
-            told = json.loads(raw, parse_constant=_no_number) if len(raw) <= _LARGEST else None
+            found = json.loads(raw, parse_constant=_no_number) if len(raw) <= _LARGEST else None
             if b"\\u" in raw:  # a daemon that shortens a text may halve a character
-                told = json.loads(encodable(json.dumps(told, ensure_ascii=False)))
+                found = json.loads(encodable(json.dumps(found, ensure_ascii=False)))
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):
+            found = None
+        if not isinstance(found, dict):
             raise self._nonsense(operation, "it is no JSON object")
-        return told
+        return found
 
     def _rows(self, path: str, answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         rows = answer.get(name)
@@ -336,6 +338,21 @@ class AdapterClient(RuntimeAdapter):
         return BackendProtocolError(
             f"signet: the answer cannot be used: {what}", backend_name="signet", operation=operation
         )
+
+
+def create_adapter(harness: str, daemon_url: str = DEFAULT_URL, *, token: str | None = None) -> AdapterClient:
+    """An adapter whose every method is a call of a daemon.
+
+    Args:
+        harness: who calls; the daemon requires it.
+        daemon_url: its address.
+        token: bearer token; see :class:`AdapterClient`.
+
+    Raises:
+        ConfigError: the address is none, or the token would leave this machine.
+        PluginLoadError: aiohttp is not installed.
+    """
+    return AdapterClient(daemon_url, harness=harness, token=token)
 
 
 class _Status(Exception):

@@ -143,21 +143,21 @@ class Work:
     """The requests in work.
 
     Args:
-        most: at once.
+        max_requests: at once.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_requests: int) -> None:
+        self._max_requests = max_requests
         self._now = 0
 
     @contextmanager
-    def one(self, *, admitted: bool = False) -> Iterator[None]:
+    def request(self, *, admitted: bool = False) -> Iterator[None]:
         """Around a request; one that was ``admitted`` before is no more than counted.
 
         Raises:
             Busy: there are too many.
         """
-        if self._now >= self._most and not admitted:
+        if self._now >= self._max_requests and not admitted:
             raise Busy(503, "too many requests at once; try again")
         self._now += 1
         try:
@@ -199,7 +199,7 @@ class Mounted:
             if request.method != "POST":
                 await app(scope, receive, send)
                 return
-            with self._work.one():
+            with self._work.request():
                 unread = [await _bytes_of(request, self._limits)]
 
                 async def read() -> Any:

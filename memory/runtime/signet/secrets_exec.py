@@ -28,10 +28,10 @@ _SHELLS = frozenset(
     {"sh", "ash", "bash", "dash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "pwsh"}
     | {"busybox", "env", "xargs", "sudo"}
 )
-_SHORTEST = 4
+_MIN_SECRET = 4
 _AT_ONCE = 4
 _KILL_S = 5.0
-_LONGEST = 10_000  # characters of a command: splitting takes its time
+_MAX_COMMAND = 10_000  # characters of a command: splitting takes its time
 _HIDDEN = "[REDACTED]"
 
 
@@ -50,10 +50,10 @@ class SecretsExecSettings(PluginOptions):
     @field_validator("commands")
     @classmethod
     def _programs(cls, commands: list[str]) -> list[str]:
-        for one in commands:
-            if not one or one.split() != [one] or not one.isprintable():
-                raise ValueError("each must be the name of one program, without arguments")
-            if "/" in one and not one.startswith("/"):
+        for program in commands:
+            if not program or program.split() != [program] or not program.isprintable():
+                raise ValueError("each must be the name of program program, without arguments")
+            if "/" in program and not program.startswith("/"):
                 raise ValueError("each must be a name on the PATH or an absolute path")
         return commands
 
@@ -64,8 +64,8 @@ class SecretsExecSettings(PluginOptions):
             text = value.get_secret_value()
             if not _NAME.match(name):
                 raise ValueError("names are letters, digits and '_', 64 at most")
-            if len(text.strip()) < _SHORTEST or "\0" in text:
-                raise ValueError(f"{name}: must be at least {_SHORTEST} characters, without a null")
+            if len(text.strip()) < _MIN_SECRET or "\0" in text:
+                raise ValueError(f"{name}: must be at least {_MIN_SECRET} characters, without a null")
         return secrets
 
 
@@ -105,8 +105,8 @@ class SecretCommands:
     def _words(self, command: Any) -> tuple[str, list[str]]:
         if not isinstance(command, str) or not command.strip():
             raise Refused(400, "command is required")
-        if len(command) > _LONGEST:
-            raise Refused(400, f"command is longer than {_LONGEST} characters")
+        if len(command) > _MAX_COMMAND:
+            raise Refused(400, f"command is longer than {_MAX_COMMAND} characters")
         try:
             words = shlex.split(command)
         except ValueError:
@@ -132,7 +132,7 @@ class SecretCommands:
         return environment
 
     async def _run(self, argv: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
-        most, within_s = self._settings.max_output_bytes, self._settings.timeout_s
+        max_bytes, within_s = self._settings.max_output_bytes, self._settings.timeout_s
         with _Pipe() as stdout, _Pipe() as stderr:
             try:
                 process = await anyio.open_process(
@@ -151,7 +151,7 @@ class SecretCommands:
                     async with anyio.create_task_group() as group:
                         for pipe in (stdout, stderr):
                             pipe.started()
-                            group.start_soon(pipe.take, most, group.cancel_scope)
+                            group.start_soon(pipe.take, max_bytes, group.cancel_scope)
                     if not (stdout.flooded or stderr.flooded):
                         code = await process.wait()
             finally:
@@ -160,7 +160,7 @@ class SecretCommands:
             if waiting.cancelled_caught:
                 raise Refused(504, f"the command did not end within {within_s:g} s; it was killed")
             if code is None:
-                raise Refused(502, f"the command printed more than {most} bytes; it was killed")
+                raise Refused(502, f"the command printed more than {max_bytes} bytes; it was killed")
             return {"stdout": self._shown(stdout.taken), "stderr": self._shown(stderr.taken), "code": code}
 
     def _shown(self, output: bytes | bytearray) -> str:
@@ -193,15 +193,15 @@ class _Pipe:
             self._writing = False
             os.close(self.write)
 
-    async def take(self, most: int, group: anyio.CancelScope) -> None:
-        """Read to the end; more than ``most`` bytes give up both streams."""
+    async def take(self, max_bytes: int, group: anyio.CancelScope) -> None:
+        """Read to the end; more than ``max_bytes`` bytes give up both streams."""
         while True:
             await anyio.wait_readable(self.read)
             piece = os.read(self.read, 65_536)
             if not piece:
                 return
             self.taken += piece
-            if len(self.taken) > most:
+            if len(self.taken) > max_bytes:
                 self.flooded = True
                 group.cancel()
                 return

@@ -145,7 +145,7 @@ class RuntimeAdapterServer:
     async def _answer(self, handler: Handler, request: Request) -> Response:
         """One request from its caller to its answer."""
         try:
-            with self._work.one():
+            with self._work.request():
                 caller = self.caller(request)
                 body = await body_of(request, self.limits)
                 if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
@@ -308,7 +308,7 @@ class RuntimeAdapterServer:
 
     async def _counted(self, events: AsyncGenerator[str]) -> AsyncIterator[str]:
         """An answer that is being streamed is a request in work."""
-        with self._work.one(admitted=True):
+        with self._work.request(admitted=True):
             async with aclosing(events):
                 async for event in events:
                     yield event

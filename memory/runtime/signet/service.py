@@ -212,7 +212,7 @@ class SignetService:
 
     def bypass(self, caller: Caller, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again."""
-        under_way = (one for one in self.sessions.of(caller) if one.key == key)
+        under_way = (session for session in self.sessions.of(caller) if session.key == key)
         session = next(under_way, None) or self.sessions.find(caller, key)
         if session is None:
             raise Refused(404, "Session not found")
@@ -256,7 +256,7 @@ class SignetService:
         receipt = await MemoryItems(self.memory.slot, scope).store(
             content,
             event_id=None if key is None else f"signet-{sha256(key.encode()).hexdigest()}",
-            metadata={name: one for name, one in kept.items() if one},
+            metadata={name: value for name, value in kept.items() if value},
         )
         if receipt.status == "skipped_read_only":
             raise Refused(403, "this memory is read-only; nothing was stored")
@@ -328,7 +328,7 @@ class SignetService:
     def _prompt(self, params: PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
         """What the user said, under any of the names that clients use."""
         named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
-        return next((text for one in named if (text := self.checked(one))), None)
+        return next((text for given in named if (text := self.checked(given))), None)
 
     async def _recall(self, session: Session, text: str) -> Recall:
         fields: RecallFields = (
@@ -347,7 +347,7 @@ class SignetService:
             return ""
         summary = self.book.get(session.scope, session.summary) if session.summary else None
         lines = [f"Summary: {summary.content}"] if summary and not summary.deleted else []
-        lines += [f"- {clean_text(one)}" for one in session.words]
+        lines += [f"- {clean_text(words)}" for words in session.words]
         label = session.scope.label
         return wrap_section("checkpoint", label, ["Where this session left off:", *lines]) if lines else ""
 
@@ -371,13 +371,13 @@ class SignetService:
         said = turns_of(transcript or "")
         new = said[session.read :]
         if session.heard:
-            new = [one for one in said[-1:] if one.role == "assistant" and session.is_new(one.content)]
+            new = [last for last in said[-1:] if last.role == "assistant" and session.is_new(last.content)]
         session.read = len(said)
         return bool(new) and await self._write(session, new), warnings
 
     async def _write(self, session: Session, messages: list[Message]) -> bool:
         session.said(messages)
-        said = [one for one in messages if strip_context(one.content).strip()]
+        said = [message for message in messages if strip_context(message.content).strip()]
         return not said or await self.memory.record_turn(
             session_id=session.session_id, scope=session.scope, messages=said
         )
@@ -394,8 +394,8 @@ def _id_of(receipt: WriteReceipt) -> str:
 
 
 def _warnings(recall: Recall) -> list[str]:
-    return [] if recall.failure is None else [f"recall failed: {_told(recall.failure)}"]
+    return [] if recall.failure is None else [f"recall failed: {_described(recall.failure)}"]
 
 
-def _told(error: MemslotError) -> str:
+def _described(error: MemslotError) -> str:
     return f"{type(error).__name__}: {error}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from memory.contract.events import Message
 
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
-_LONGEST = 5_000_000
+_MAX_TRANSCRIPT_BYTES = 5_000_000
 
 
 def turns_of(transcript: str) -> list[Message]:
@@ -30,6 +30,6 @@ def transcript_in(directory: Path | None, path: str) -> str | None:
         if not file.is_relative_to(directory.resolve()) or not file.is_file():
             return None
         with file.open("rb") as opened:
-            return opened.read(_LONGEST).decode("utf-8", "replace")
+            return opened.read(_MAX_TRANSCRIPT_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return None

@@ -40,7 +40,7 @@ def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
         wrong = {problem["loc"][0] for problem in error.errors(include_input=False, include_url=False)}
         # A field may stand there by both its names.
         return model.model_validate(
-            {key: one for key, one in data.items() if not {key, to_camel(key)} & wrong}
+            {key: value for key, value in data.items() if not {key, to_camel(key)} & wrong}
         )
 
 
