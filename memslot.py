@@ -48,7 +48,9 @@ def _taken() -> str | None:
 
 def _ours(origin: Path, package: str) -> bool:
     beside = Path(__file__).resolve().parent / package / "__init__.py"
-    marked = origin.is_file() and origin.read_text(encoding="utf-8", errors="replace").startswith('"""memslot')
+    marked = origin.is_file() and origin.read_text(encoding="utf-8", errors="replace").startswith(
+        '"""memslot'
+    )
     return marked and origin.resolve() == beside
 
 
@@ -59,7 +61,9 @@ def _sentence(package: str, origin: Path | None) -> str:
     again = "pip install --force-reinstall --no-deps memslot"
     if others:
         remove = f"pip uninstall {' '.join(others)}"
-        return f"{', '.join(others)} has its own package {package!r}, which hides memslot's; {remove} && {again}"
+        return (
+            f"{', '.join(others)} has its own package {package!r}, which hides memslot's; {remove} && {again}"
+        )
     if origin is None:
         return f"memslot's package {package!r} is missing; {again}"
     return f"{origin} hides memslot's package {package!r}; rename it, or start from another directory"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import pytest
 
 # The kit's summary, which the workers of xdist cannot print.
 pytest_plugins = ["memory.testing.pytest_plugin"]
-UNIT = Path(__file__).parent / "unit"
+UNIT, LIVE = Path(__file__).parent / "unit", Path(__file__).parent / "live"
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
 LEFT_OUT = pytest.StashKey[int]()
 """How many tests ``--fast`` left out, in this process or, under xdist, in each of the workers."""
+WITHOUT_SERVER = pytest.StashKey[dict[str, int]]()
+"""How many live tests were left out, by what they lack."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,12 +71,20 @@ def llm(scripted_llm: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--fast"):
-        return
-    left_out = [item for item in items if is_thorough(item)]
-    config.stash[LEFT_OUT] = len(left_out)
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not is_thorough(item)]
+    lacking = {item: lack for item in items if LIVE in item.path.parents and (lack := lack_of(item))}
+    config.stash[WITHOUT_SERVER] = dict(Counter(lacking.values()))
+    thorough = [item for item in items if item not in lacking and is_thorough(item)]
+    left_out = {*lacking, *(thorough if config.getoption("--fast") else ())}
+    config.stash[LEFT_OUT] = len(left_out) - len(lacking)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def lack_of(item: pytest.Item) -> str:
+    """The server that a live test needs and nobody named or installed; an empty string where it is there."""
+    if item.path.name.startswith("test_memos") and not os.environ.get("MEMOS_URL"):
+        return str(importlib.import_module("memos_rig").missing())
+    return next((mark.kwargs["reason"] for mark in item.iter_markers("skipif") if mark.args[0]), "")
 
 
 def pytest_collection_finish() -> None:
@@ -101,15 +113,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     worker = getattr(session.config, "workeroutput", None)
     if worker is not None:
         worker["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+        worker["without_server"] = session.config.stash.get(WITHOUT_SERVER, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Every worker of xdist collects everything, so that one of them knows."""
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[LEFT_OUT] = output.get("left_out", 0)
+    node.config.stash[WITHOUT_SERVER] = output.get("without_server", {})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lacking := config.stash.get(WITHOUT_SERVER, {}):
+        terminalreporter.section("live tests without a server")
+        for lack, count in sorted(lacking.items()):
+            terminalreporter.line(f"{count} left out: {lack}")
     if config.getoption("--fast"):
         terminalreporter.section("fast selection")
         terminalreporter.line(

@@ -1,4 +1,4 @@
-"""`import memslot`: the page of hosts by the name of the distribution, and a sentence where another package hides it."""
+"""`import memslot`: the page of hosts, and a sentence where a package of another distribution hides it."""
 
 import shutil
 import subprocess
