@@ -62,7 +62,11 @@ class CommandGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Every command with the whole of its first sentence, wrapped and not cut."""
         found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        rows = [(name, one.get_short_help_str(limit=200)) for name, one in found.items() if not one.hidden]
+        rows = [
+            (name, command.get_short_help_str(limit=200))
+            for name, command in found.items()
+            if not command.hidden
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

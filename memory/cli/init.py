@@ -53,19 +53,19 @@ def init(
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
-    told: dict[str, str] = {"wrote": str(path)}
+    report: dict[str, str] = {"wrote": str(path)}
     try:
         load_config(path).parse_options(info.options)
     except ConfigError as error:
-        told["to be filled in"] = str(error)
+        report["to be filled in"] = str(error)
     missing = next((row.missing for row in registry.rows() if (row.name, row.kind) == (name, info.kind)), ())
     if missing:
-        told["to be installed"] = info.install or ", ".join(missing)
+        report["to be installed"] = info.install or ", ".join(missing)
     if hidden := hides_us(Path.cwd(), path.parent):
-        told["hidden"] = hidden
-    told["next"] = f"memslot doctor {path}"
+        report["hidden"] = hidden
+    report["next"] = f"memslot doctor {path}"
     if as_json:
-        print_json({key.replace(" ", "_"): text for key, text in told.items()})
+        print_json({key.replace(" ", "_"): text for key, text in report.items()})
         return
-    for key, text in told.items():
+    for key, text in report.items():
         say(f"{key} {text}" if key == "wrote" else f"{key}: {text}")

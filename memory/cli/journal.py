@@ -137,7 +137,7 @@ def replay(
     options = target.parse_options(MemoryAdapterRegistry().selected(target).options)
     name = target_of(target.provider, target.config_hash(options), target.place(options))
 
-    async def go(journal: Journal) -> ReplayReport:
+    async def replayed(journal: Journal) -> ReplayReport:
         with progress() as bars:
             async with build_slot(target) as slot:
                 looked_up.append(slot.can_look_up)
@@ -154,7 +154,7 @@ def replay(
 
     looked_up: list[bool] = []
     with journal_of(config) as journal:
-        report = anyio.run(go, journal)
+        report = anyio.run(replayed, journal)
     if as_json:
         print_json(_report_json(report))
     else:
@@ -169,18 +169,18 @@ def _report_json(report: ReplayReport) -> dict[str, Any]:
         "complete": report.complete,
         "scopes": [
             {
-                "scope": one.scope.model_dump(exclude_none=True),
-                "events": one.events,
-                "earlier": one.earlier,
-                "written": one.written,
-                "found_written": one.found_written,
-                "unknown": list(one.unknown),
-                "resolved": one.resolved,
-                "readiness": one.readiness.state if one.readiness else None,
-                "asked": one.asked,
-                "recalled": one.recalled,
+                "scope": row.scope.model_dump(exclude_none=True),
+                "events": row.events,
+                "earlier": row.earlier,
+                "written": row.written,
+                "found_written": row.found_written,
+                "unknown": list(row.unknown),
+                "resolved": row.resolved,
+                "readiness": row.readiness.state if row.readiness else None,
+                "asked": row.asked,
+                "recalled": row.recalled,
             }
-            for one in report.scopes
+            for row in report.scopes
         ],
     }
 
@@ -190,22 +190,22 @@ def _show(report: ReplayReport, provider: str, *, looked_up: bool) -> None:
         ("scope", "events", "earlier", "written", "unknown", "readiness", "recalled"),
         [
             (
-                one.scope.label,
-                str(one.events),
-                str(one.earlier),
-                str(one.written),
-                str(len(one.unknown)),
-                one.readiness.state if one.readiness else "-",
-                f"{one.recalled} of {one.asked} asked" if one.asked else "does not recall",
+                row.scope.label,
+                str(row.events),
+                str(row.earlier),
+                str(row.written),
+                str(len(row.unknown)),
+                row.readiness.state if row.readiness else "-",
+                f"{row.recalled} of {row.asked} asked" if row.asked else "does not recall",
             )
-            for one in report.scopes
+            for row in report.scopes
         ],
     )
-    for one in report.scopes:
-        if one.unknown:
-            ids = ", ".join(one.unknown[:_NAMED]) + (", ..." if len(one.unknown) > _NAMED else "")
-            say(f"{one.scope.label}: no answer for {ids}: they may or may not be stored")
-    if any(one.unknown for one in report.scopes):
+    for row in report.scopes:
+        if row.unknown:
+            ids = ", ".join(row.unknown[:_NAMED]) + (", ..." if len(row.unknown) > _NAMED else "")
+            say(f"{row.scope.label}: no answer for {ids}: they may or may not be stored")
+    if any(row.unknown for row in report.scopes):
         say(
             "replay again to look them up, and to send what is not there"
             if looked_up
