@@ -72,11 +72,11 @@ def _cost_of(lines: list[str], counter: TokenCounter) -> Callable[[int], int]:
     return lambda count: entry_cost(_prose(lines[:count], {}), counter)
 
 
-def leading_lines(lines: list[str], most: int, counter: TokenCounter) -> int:
-    """How many leading lines cost at most ``most`` tokens together."""
-    return _fitting(len(lines), lambda count: counter.count("\n".join(lines[:count])), most)
+def leading_lines(lines: list[str], max_tokens: int, counter: TokenCounter) -> int:
+    """How many leading lines cost at most ``max_tokens`` together."""
+    return _fitting(len(lines), lambda count: counter.count("\n".join(lines[:count])), max_tokens)
 
 
-def _fitting(most: int, cost: Callable[[int], int], room: int) -> int:
+def _fitting(lines: int, cost: Callable[[int], int], room: int) -> int:
     """How many leading lines cost at most ``room``; the cost grows with their number."""
-    return bisect_right(range(1, most + 1), room, key=cost)
+    return bisect_right(range(1, lines + 1), room, key=cost)

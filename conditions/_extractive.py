@@ -43,8 +43,8 @@ _STOP = frozenset(
 _PIECE_LENGTH = 240
 _AT_ONCE = 100_000  # characters that hold up the event loop for some tens of milliseconds
 _OFTEN = 1000  # characters of a line; longer ones are not worth their place in a cache
-_MOST_WORDS = 64
-_MOST_COMPARED = 100
+_MAX_WORDS = 64
+_MAX_COMPARED = 100
 _HEADINGS = ("## Preferences, newest first", "## Statements, newest first")
 
 
@@ -84,7 +84,7 @@ class _Statement:
         return cls(date, speaker, text, words, wish, substance, f"- {date} {speaker}: {text}")
 
 
-_Told = tuple[_Statement, Source | None]
+_Sourced = tuple[_Statement, Source | None]
 
 
 class ExtractiveSummariser:
@@ -122,8 +122,8 @@ class ExtractiveSummariser:
     def draft(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
         """:meth:`summarise`, on the thread it is called on."""
         others, known = self._parse(memory, sources)
-        said = [told for line in lines for told in _statements(line)]
-        new = [told for told in said if told[0].substance > 0.5]
+        said = [sourced for line in lines for sourced in _statements(line)]
+        new = [sourced for sourced in said if sourced[0].substance > 0.5]
         others = others[: leading_lines(others, self._max_tokens, self._counter)]
         kept = self._fitting("\n".join(others), _without_repeats(known, new))
         text = _render(others, [statement for statement, _ in kept])
@@ -138,10 +138,10 @@ class ExtractiveSummariser:
             sources=_sources(kept),
         )
 
-    def _parse(self, memory: str, sources: Sources) -> tuple[list[str], list[_Told]]:
+    def _parse(self, memory: str, sources: Sources) -> tuple[list[str], list[_Sourced]]:
         """What someone else wrote into the memory, and our own statements, oldest first."""
         others: list[str] = []
-        ours: list[_Told] = []
+        ours: list[_Sourced] = []
         for line in memory.splitlines():
             statement = (self._read if len(line) <= _OFTEN else _read)(line)
             if statement is not None:
@@ -150,17 +150,17 @@ class ExtractiveSummariser:
                 others.append(line)
         return others, ours[::-1]
 
-    def _fitting(self, others: str, told: list[_Told]) -> list[_Told]:
+    def _fitting(self, others: str, sourced: list[_Sourced]) -> list[_Sourced]:
         """Those with most substance that fit, in their order."""
         room = self._max_tokens - self._counter.count("\n".join((others, *_HEADINGS, "", "", "")))
-        ranked = sorted(range(len(told)), key=lambda at: (told[at][0].substance, at), reverse=True)
+        ranked = sorted(range(len(sourced)), key=lambda at: (sourced[at][0].substance, at), reverse=True)
         chosen = set()
         for index in ranked:
-            cost = self._counter.count(told[index][0].line + "\n")
+            cost = self._counter.count(sourced[index][0].line + "\n")
             if cost <= room:
                 room -= cost
                 chosen.add(index)
-        return [one for index, one in enumerate(told) if index in chosen]
+        return [pair for index, pair in enumerate(sourced) if index in chosen]
 
 
 def _read(line: str) -> _Statement | None:
@@ -168,15 +168,15 @@ def _read(line: str) -> _Statement | None:
     return _Statement.of(*match.group("date", "speaker", "text")) if match else None
 
 
-def _sources(told: list[_Told]) -> dict[str, tuple[Source, ...]]:
+def _sources(sourced: list[_Sourced]) -> dict[str, tuple[Source, ...]]:
     found: dict[str, list[Source]] = {}
-    for statement, source in told:
+    for statement, source in sourced:
         if source:
             found.setdefault(statement.line, []).append(source)
     return {line: tuple(known) for line, known in found.items()}
 
 
-def _statements(line: Line) -> Iterator[_Told]:
+def _statements(line: Line) -> Iterator[_Sourced]:
     speaker = " ".join((line.name or line.role).replace(":", " ").split()) or line.role
     source = Source(line.event_id, line.context)
     for text in _pieces(line.text):
@@ -211,7 +211,7 @@ class _Wishes:
 
     def has_alike(self, words: frozenset[str]) -> bool:
         """Whether one shares at least three fifths of all words of the two."""
-        if len(words) > _MOST_WORDS or not self._sizes:
+        if len(words) > _MAX_WORDS or not self._sizes:
             return False
         rare_first = sorted(words, key=self._often.__getitem__)
         compared = 0
@@ -223,31 +223,31 @@ class _Wishes:
                         if len(words & other) >= shared:
                             return True
                         compared += 1
-                        if compared == _MOST_COMPARED:
+                        if compared == _MAX_COMPARED:
                             return False
         return False
 
     def add(self, words: frozenset[str]) -> None:
-        if len(words) <= _MOST_WORDS:
+        if len(words) <= _MAX_WORDS:
             self._sizes.add(len(words))
             self._often.update(words)
             for word in words:
                 self._having.setdefault((len(words), word), []).append(words)
 
 
-def _without_repeats(known: list[_Told], new: list[_Told]) -> list[_Told]:
+def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Sourced]:
     """Oldest first, without what was said again later: word for word, or, of preferences, much the same.
 
     Args:
         known: what the memory holds; no two of them are alike, so they are compared with new ones alone.
         new: what was said now, maybe of an earlier date.
     """
-    kept: list[_Told] = []
+    kept: list[_Sourced] = []
     heard: set[tuple[str, str | None, frozenset[str]]] = set()
     wishes: dict[tuple[str, str | None, bool], _Wishes] = defaultdict(_Wishes)
-    dated = [(one, False) for one in known] + [(one, True) for one in new]
-    for told, is_new in sorted(dated, key=lambda one: one[0][0].date)[::-1]:
-        statement, source = told
+    dated = [(pair, False) for pair in known] + [(pair, True) for pair in new]
+    for sourced, is_new in sorted(dated, key=lambda item: item[0][0].date)[::-1]:
+        statement, source = sourced
         context = source.context if source else None
         exactly = (statement.speaker, context, statement.words)
         if exactly in heard:
@@ -259,7 +259,7 @@ def _without_repeats(known: list[_Told], new: list[_Told]) -> list[_Told]:
                 continue
             wishes[statement.speaker, context, is_new].add(statement.words)
         heard.add(exactly)
-        kept.append(told)
+        kept.append(sourced)
     return kept[::-1]
 
 
@@ -267,7 +267,9 @@ def _render(others: list[str], statements: list[_Statement]) -> str:
     newest_first = statements[::-1]
     parts = ["\n".join(others)]
     for heading, is_preference in zip(_HEADINGS, (True, False), strict=True):
-        lines = dict.fromkeys(one.line for one in newest_first if one.is_preference is is_preference)
+        lines = dict.fromkeys(
+            statement.line for statement in newest_first if statement.is_preference is is_preference
+        )
         if lines:
             parts.append("\n".join((heading, *lines)))
     return "\n\n".join(part for part in parts if part)

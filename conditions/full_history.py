@@ -40,7 +40,7 @@ from memory.adapter import (
 )
 
 # Messages larger than a whole budget are passed over, but not without end: packing stays bounded.
-_MOST_PASSED_OVER = 100
+_MAX_PASSED_OVER = 100
 
 
 class FullHistoryOptions(PluginOptions):
@@ -100,20 +100,20 @@ class _Transcript:
 
     def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Turn]:
         """The newest turns that fit, oldest first. One too large for any window is passed over."""
-        most = len(self.turns) if budget.max_items is None else budget.max_items
+        max_turns = len(self.turns) if budget.max_items is None else budget.max_items
         if budget.max_tokens is None:
-            return self.turns[-most:]
+            return self.turns[-max_turns:]
         room = budget.max_tokens - overhead
         chosen: list[_Turn] = []
         spent = passed_over = 0
         for turn in reversed(self.turns):
-            if len(chosen) == most:
+            if len(chosen) == max_turns:
                 break
             if turn.cost is None:
                 turn.cost = entry_cost(turn.entry(), counter)
             if turn.cost > room:
                 passed_over += 1
-                if passed_over > _MOST_PASSED_OVER:
+                if passed_over > _MAX_PASSED_OVER:
                     break
                 continue
             spent += turn.cost

@@ -76,6 +76,9 @@ class PluginInfo:
         install: the exact command that provides them.
         options: the model of the plugin's YAML block.
         alphabet: what the backend allows in ids.
+        made_of: the plugin that this one is, with some options fixed; its options, capabilities, SDK modules,
+            install command and alphabet are this one's as well.
+        fixed: these options of it, name -> value.
     """
 
     name: str
@@ -88,6 +91,8 @@ class PluginInfo:
     install: str = ""
     options: type[BaseModel] = PluginOptions
     alphabet: IdAlphabet = IdAlphabet()
+    made_of: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = self.capabilities - CAPABILITIES.keys()
@@ -102,14 +107,19 @@ class CreateProvider(Protocol):
     """Builds another installed provider, for one that is made of others."""
 
     def __call__(
-        self, name: str, options: Mapping[str, Any], where: str, data_dir: Path | None = None
+        self,
+        name: str,
+        options: Mapping[str, Any] | BaseModel,
+        where: str = "",
+        data_dir: Path | None = None,
     ) -> MemoryAdapter:
         """The adapter of the backend or condition ``name``.
 
         Args:
             name: as it is written in YAML.
-            options: its block, not yet validated.
-            where: the block's place below that of the provider asking, such as ``shadows.0.options``.
+            options: its block, not yet validated, or its options.
+            where: the block's place below that of the provider asking, such as ``shadows.0.options``. Empty where
+                the block is the asking provider's own: the adapter then goes by that one's name and kind.
             data_dir: in place of the host's.
 
         Raises:
@@ -118,7 +128,9 @@ class CreateProvider(Protocol):
         ...
 
 
-def _no_others(name: str, options: Mapping[str, Any], where: str, data_dir: Path | None = None) -> Any:
+def _no_others(
+    name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
+) -> Any:
     raise PluginNotFound(f"{where}: this host builds no other providers; open it from a configuration")
 
 
@@ -128,6 +140,7 @@ class AdapterSettings(Generic[OptionsT]):
 
     Attributes:
         name: the plugin's name in the configuration.
+        kind: what was asked for by that name.
         options: an instance of ``PluginInfo.options``.
         token_counter: for providers that pack a budget themselves.
         data_dir: where an embedded store may live unless its options say otherwise; not created yet.
@@ -143,6 +156,7 @@ class AdapterSettings(Generic[OptionsT]):
     deadlines: Mapping[str, float] = field(default_factory=dict)
     where: str = ""
     create: CreateProvider = _no_others
+    kind: ConditionKind = "architecture"
 
 
 class BareLibrary(Protocol):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.util
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pluggy
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 
 from memory.contract.adapter import MemoryAdapter, missing_methods
 from memory.contract.errors import (
@@ -31,7 +32,7 @@ from memory.contract.tokens import TokenCounter
 from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.config import MemslotConfig
-from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo
+from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions
 from memory.plugins.installed import entry_points
 from memory.plugins.redaction import resolve_paths
 
@@ -166,17 +167,25 @@ class MemoryAdapterRegistry:
         data_dir: Path,
     ) -> MemoryAdapter:
         def create(
-            name: str, options: Mapping[str, Any], where: str, data_dir: Path | None = None
+            name: str,
+            options: Mapping[str, Any] | BaseModel,
+            where: str = "",
+            data_dir: Path | None = None,
         ) -> MemoryAdapter:
-            block, problem = f"{settings.where}.{where}", host.config.problem
+            block, problem = ".".join(filter(None, (settings.where, where))), host.config.problem
             manager, other = self._find(name, _KINDS, f"{problem.place(tuple(block.split('.')))}: ")
             _require_sdk(other)
-            parsed = parse_block(other.options, options, block, source=problem.source, lines=problem.lines)
-            moved = resolve_paths(parsed, host.config.base)
-            return self._build(manager, other, moved, host, block, data_dir or settings.data_dir)
+            if not isinstance(options, BaseModel):
+                options = parse_block(
+                    other.options, options, block, source=problem.source, lines=problem.lines
+                )
+            moved = resolve_paths(options, host.config.base)
+            known_as = other if where else replace(other, name=info.name, kind=info.kind)
+            return self._build(manager, known_as, moved, host, block, data_dir or settings.data_dir)
 
         settings = AdapterSettings(
             name=info.name,
+            kind=info.kind,
             options=options,
             token_counter=host.token_counter,
             data_dir=data_dir,
@@ -271,8 +280,34 @@ class MemoryAdapterRegistry:
 
     def _load(self, kind: ConditionKind, name: str) -> tuple[pluggy.PluginManager, PluginInfo]:
         if (kind, name) not in self._loaded:
-            self._loaded[kind, name] = _load_point(self._the_one(kind, name), kind)
+            manager, info = _load_point(self._the_one(kind, name), kind)
+            self._loaded[kind, name] = manager, self._completed(info) if info.made_of else info
         return self._loaded[kind, name]
+
+    def _completed(self, info: PluginInfo) -> PluginInfo:
+        """A plugin that is another one with some options fixed, with what that one declares.
+
+        Raises:
+            PluginNotFound, PluginLoadError: as for :meth:`info`, of the other one.
+        """
+        name = str(info.made_of)
+        kinds = [kind for kind in _KINDS if (kind, name) != (info.kind, info.name)]
+        for kind in kinds:
+            if (kind, name) in self._points:
+                other = _load_point(self._the_one(kind, name), kind)[1]
+                break
+        else:
+            raise PluginNotFound(f"{info.name} is made of {name}: no plugin has this name")
+        return replace(
+            info,
+            capabilities=other.capabilities,
+            consistency=other.consistency,
+            pet_observability=other.pet_observability,
+            sdk_modules=other.sdk_modules,
+            install=other.install,
+            options=_options_with(other.options, name, tuple(info.fixed.items())),
+            alphabet=other.alphabet,
+        )
 
     def _the_one(self, kind: ConditionKind, name: str) -> EntryPoint:
         points = self._points[kind, name]
@@ -306,6 +341,25 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
     if not manager.hook.memslot_create.get_hookimpls():
         raise PluginLoadError(f"{owner}: {point.value} implements no memslot_create")
     return manager, info
+
+
+class _Fixed(PluginOptions):
+    """In front of another plugin's options, some of which are fixed."""
+
+    @property
+    def equivalent_control(self) -> None:
+        """It is the control itself."""
+
+
+@lru_cache
+def _options_with(
+    options: type[BaseModel], owner: str, fixed: tuple[tuple[str, Any], ...]
+) -> type[BaseModel]:
+    always = f"Always this; for another value use {owner}."
+    fields: dict[str, Any] = {
+        name: (Literal[value], Field(default=value, description=always)) for name, value in fixed
+    }
+    return create_model(f"Fixed{options.__name__}", __base__=(_Fixed, options), **fields)
 
 
 def _require_sdk(info: PluginInfo) -> None:

@@ -169,6 +169,27 @@ def test_of_a_backend_and_a_condition_of_one_name_each_is_meant_by_its_word(plug
     assert registry.selected(load_config({"memory": {"condition": "twin"}})).kind == "control"
 
 
+def test_a_condition_made_of_a_backend_has_its_options_and_goes_by_its_own_name(plugin):
+    made_of = ', made_of="engine", fixed={"top_k": 3}'
+    create = 'return settings.create("engine", settings.options)'
+    engine = plugin("engine", extra=', capabilities=frozenset({"readiness"}), sdk_modules=("json",)')
+    registry = MemoryAdapterRegistry([engine, plugin("rag", kind="control", extra=made_of, create=create)])
+    info = registry.info("rag")
+    assert (info.capabilities, info.sdk_modules) == ({"readiness"}, ("json",))
+    settings = registry.create(config("rag", "condition")).settings
+    assert (settings.name, settings.kind, settings.where) == ("rag", "control", "memory.conditions.rag")
+    assert settings.options.top_k == 3
+    with pytest.raises(ConfigError, match=r"memory\.conditions\.rag\.top_k: "):
+        registry.create(config("rag", "condition", top_k=4))
+
+
+def test_a_condition_made_of_a_backend_that_is_not_there_is_a_row_and_breaks_nothing_else(plugin):
+    lost = plugin("lost", kind="control", extra=', made_of="lost"')
+    rows = {row.name: row for row in MemoryAdapterRegistry([lost, plugin("good")]).rows()}
+    assert rows["lost"].error == "lost is made of lost: no plugin has this name"
+    assert rows["good"].installed
+
+
 def test_a_missing_sdk_says_the_pip_line(plugin):
     extra = ', sdk_modules=("surely_not_installed",), install="pip install \'memslot[x]\'"'
     registry = MemoryAdapterRegistry([plugin("needy", extra=extra)])

@@ -237,7 +237,7 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         """
         async with self.graph(event.scope) as graph:
             episodes = await graph.episodes_of_event(event.event_id)
-            facts = list(dict.fromkeys(one for episode in episodes for one in episode.entity_edges))
+            facts = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
             if len(await graph.edges(facts)) < len(facts):
                 raise BackendProtocolError("the episode is stored, but not all of its facts")
         return tuple(dict.fromkeys([*(episode.uuid for episode in episodes), *facts])) or None

@@ -125,7 +125,7 @@ class NativeGraph(GraphLookups):
                 source_description=description(event),
                 reference_time=event.timestamp,
                 source=EpisodeType[self._options.ingest],
-                **self._told(event),
+                **self._extraction_arguments(event),
             )
             return self._stored(event.event_id, added.episode, added.edges)
 
@@ -134,8 +134,8 @@ class NativeGraph(GraphLookups):
     def _saga(self, event: MemoryEvent) -> str | None:
         return event.session_id if self._options.saga == "session" else None
 
-    def _told(self, event: MemoryEvent) -> dict[str, Any]:
-        """What extraction is told besides the text."""
+    def _extraction_arguments(self, event: MemoryEvent) -> dict[str, Any]:
+        """What Graphiti extracts by, besides the text."""
         return {
             "group_id": self.group_id,
             "custom_extraction_instructions": self._options.custom_instructions,
@@ -170,7 +170,9 @@ class NativeGraph(GraphLookups):
 
         async def add() -> dict[str, Stored]:
             added = await self.graphiti.add_episode_bulk(
-                batch, strict_edge_types=self._options.strict_edge_types, **self._told(pairs[0][0])
+                batch,
+                strict_edge_types=self._options.strict_edge_types,
+                **self._extraction_arguments(pairs[0][0]),
             )
             by_name = {episode.name: episode for episode in added.episodes}
             return {name: self._stored(name, by_name[name], added.edges) for name in names}
@@ -285,7 +287,7 @@ class NativeGraph(GraphLookups):
         """``summarize_saga``: what its episodes said since the last time is added to its summary."""
 
         async def summarize() -> Any:
-            if saga not in {one.uuid for one in await self.all_of("sagas")}:
+            if saga not in {saga_node.uuid for saga_node in await self.all_of("sagas")}:
                 raise ScopeError("native_id names no saga of this scope")
             return await self.graphiti.summarize_saga(saga)
 

@@ -305,7 +305,7 @@ class Connection:
                 sent=False,
             ) from error
         if isinstance(answer, list):
-            return [list(one.rows_as_dict()) for one in answer]
+            return [list(result.rows_as_dict()) for result in answer]
         return list(answer.rows_as_dict())
 
     def index(self, tables: Iterable[str]) -> None:

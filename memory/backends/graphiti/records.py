@@ -81,7 +81,7 @@ class GraphitiRecords(BaseAdapter):
         async with self.graph(request.scope) as graph:
             if request.native_id is None:
                 edges = await self._invalidated(graph, request)
-                episodes = await graph.episodes(sorted({one for edge in edges for one in edge.episodes}))
+                episodes = await graph.episodes(sorted({uuid for edge in edges for uuid in edge.episodes}))
             else:
                 edge, episode = await graph.find(request.native_id)
                 edges = [edge] if edge is not None else await graph.edges(episode.entity_edges)

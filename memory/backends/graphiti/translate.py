@@ -81,8 +81,8 @@ def description(event: MemoryEvent) -> str:
         **event.cs_fields,
         "metadata": event.metadata or None,
     }
-    told = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps(told, ensure_ascii=False)
+    present = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(present, ensure_ascii=False)
 
 
 def event_id_of(source_description: Any) -> str | None:
@@ -106,8 +106,8 @@ def triplets_of(event: MemoryEvent) -> list[Triplet]:
             "MemoryEvent.metadata.triplets: ingest: triplet needs a list of {source, relation, target, fact}"
         )
     return [
-        parse_triplet(one, f"MemoryEvent.metadata.triplets[{at}]", event.timestamp)
-        for at, one in enumerate(given)
+        parse_triplet(item, f"MemoryEvent.metadata.triplets[{at}]", event.timestamp)
+        for at, item in enumerate(given)
     ]
 
 
@@ -151,9 +151,11 @@ def _plain(value: Any) -> Any:
     if kind is datetime:
         return _time_text(value)
     if kind is list or kind is tuple:
-        return [one if type(one) in _ALREADY_PLAIN else _plain(one) for one in value]
+        return [item if type(item) in _ALREADY_PLAIN else _plain(item) for item in value]
     if kind is dict:
-        return {str(key): one if type(one) in _ALREADY_PLAIN else _plain(one) for key, one in value.items()}
+        return {
+            str(key): item if type(item) in _ALREADY_PLAIN else _plain(item) for key, item in value.items()
+        }
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "iso_format"):
@@ -215,15 +217,15 @@ _LABELS = {"edges": _labels_of_fact, "nodes": _labels_of_node}
 
 
 def _time_of(row: Mapping[str, Any]) -> datetime | None:
-    told = row.get("reference_time") or (row.get("valid_at") if "content" in row else None)
-    return datetime.fromisoformat(told) if told else None
+    moment = row.get("reference_time") or (row.get("valid_at") if "content" in row else None)
+    return datetime.fromisoformat(moment) if moment else None
 
 
 def _event_ids(kind: str, row: Mapping[str, Any], events: Mapping[str, str | None]) -> tuple[str, ...]:
-    told: Iterable[str | None] = map(events.get, row.get("episodes", ()))
+    found: Iterable[str | None] = map(events.get, row.get("episodes", ()))
     if kind == "episodes":
-        told = (event_id_of(row["source_description"]),)
-    return tuple(dict.fromkeys(filter(None, told)))
+        found = (event_id_of(row["source_description"]),)
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _described(row: Mapping[str, Any]) -> str:

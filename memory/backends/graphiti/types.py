@@ -138,8 +138,8 @@ def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
 
 def _inline(name: str, given: InlineType) -> type[BaseModel]:
     fields: dict[str, Any] = {
-        field: (_KINDS[one.type] | None, Field(default=None, description=one.description))
-        for field, one in given.fields.items()
+        field: (_KINDS[schema.type] | None, Field(default=None, description=schema.description))
+        for field, schema in given.fields.items()
     }
     return create_model(name, __doc__=given.description, **fields)
 

@@ -36,7 +36,6 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     BackendRejected,
-    ConditionKind,
     NativeMutationReceipt,
     NativeQueryResult,
     NativeWorker,
@@ -84,14 +83,13 @@ class Mem0Adapter(SynchronousWrites):
 
     Args:
         settings: options, deadlines and data directory.
-        kind: what it is, where the options do not make it a control.
 
     Raises:
         ConfigError, PluginLoadError: mem0 refuses the configuration.
         ScopeError: a template is malformed or would share memory.
     """
 
-    def __init__(self, settings: AdapterSettings[Mem0Options], kind: ConditionKind = "architecture") -> None:
+    def __init__(self, settings: AdapterSettings[Mem0Options]) -> None:
         options = settings.options
         options.check_keys(settings.where)
         directory = (options.path or settings.data_dir / settings.name).expanduser().absolute()
@@ -101,7 +99,7 @@ class Mem0Adapter(SynchronousWrites):
 
         self.backend_name = settings.name
         self.traits = AdapterTraits(
-            kind="control" if options.equivalent_control else kind,
+            kind="control" if options.equivalent_control else settings.kind,
             counts_llm_calls=options.counts_llm_calls,
             equivalent_control=options.equivalent_control,
             fallback_components=options.fallback_components,

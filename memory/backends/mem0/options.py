@@ -253,8 +253,8 @@ class Mem0Options(PluginOptions):
     def vector_dimensions(self) -> int | None:
         """Length of the vectors, or None where nothing tells."""
         if isinstance(self.embedder, Mem0Model):
-            told = self.dimensions or self.embedder.config.get("embedding_dims")
-            return told or (_OPENAI_DIMENSIONS if self.embedder.provider == "openai" else None)
+            given = self.dimensions or self.embedder.config.get("embedding_dims")
+            return given or (_OPENAI_DIMENSIONS if self.embedder.provider == "openai" else None)
         return self.dimensions or LEXICAL_DIMENSIONS
 
     def check_keys(self, where: str) -> None:

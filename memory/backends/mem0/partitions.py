@@ -233,13 +233,13 @@ class Partitions(NativeMem0):
     def _make_room(self) -> None:
         """Close the partitions that were not used for longest; those in use stay."""
         idle = [directory for directory, memory in self._open.items() if not memory.users]
-        for directory in idle[: max(0, len(self._open) - self._most_open() + 1)]:
+        for directory in idle[: max(0, len(self._open) - self._max_open() + 1)]:
             self._open.pop(directory).close()
             self._closed += 1
             if self._closed % _CLOSED_AT_A_TIME == 0:
                 trim_heap()
 
-    def _most_open(self) -> int:
+    def _max_open(self) -> int:
         """As configured, or as many as the open files that the system allows; a few of those are others'."""
         try:
             import resource

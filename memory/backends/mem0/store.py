@@ -119,7 +119,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
 
     def _near(self, rows: Any, rough: Any, top_k: int, condition: Any) -> list[int]:
         """The best ``top_k`` rows that meet the condition, and all that rounding may have put behind them."""
-        doubt = 2 * rough.dtype.type(np.finfo(np.float32).eps) * self.embedding_model_dims
+        rounding = 2 * rough.dtype.type(np.finfo(np.float32).eps) * self.embedding_model_dims
         near: list[int] = []
         least = -np.inf
         for index in np.argsort(-rough, kind="stable"):
@@ -130,7 +130,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
             ):
                 near.append(int(index))
                 if len(near) == top_k:
-                    least = rough[index] - doubt
+                    least = rough[index] - rounding
         return near
 
     def search_batch(
@@ -142,7 +142,8 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
     ) -> list[list[ScoredPoint]]:
         """:meth:`search` of each."""
         return [
-            self.search(query, one, top_k, filters) for query, one in zip(queries, vectors_list, strict=True)
+            self.search(query, vector, top_k, filters)
+            for query, vector in zip(queries, vectors_list, strict=True)
         ]
 
     def keyword_search(
