@@ -10,7 +10,7 @@ What a command line needs::
 """
 
 from memory.bench.data.locomo import load_locomo
-from memory.bench.data.quickstart import make_quickstart, oracle_matrix, static_profile
+from memory.bench.data.quickstart import make_quickstart
 from memory.bench.data.timeline import (
     EvidenceTruth,
     Preference,
@@ -21,6 +21,7 @@ from memory.bench.data.timeline import (
     TimelineSet,
     Turn,
 )
+from memory.bench.data.truth import oracle_matrix, static_profile
 from memory.bench.engine.compare import Comparison, comparison_configs, run_many
 from memory.bench.engine.run_settings import RunSettings, load_timelines, run_settings
 from memory.bench.engine.rundir import read_metrics

@@ -13,13 +13,13 @@ from memory.bench import make_quickstart, oracle_matrix, static_profile
 from memory.bench.data.quickstart import CHANGES
 from memory.bench.data.quickstart_text import (
     ATTRIBUTES,
-    CONTEXTS,
     EXCEPTION,
     FILLER,
     HEARSAY,
     REPLIES,
     WORLDS,
 )
+from memory.bench.data.timeline import CONTEXTS
 
 MARKERS = [marker.casefold() for attribute in ATTRIBUTES for marker in attribute.markers]
 # Recorded once. A change here makes earlier runs incomparable, so it belongs in the changelog.

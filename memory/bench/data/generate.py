@@ -14,11 +14,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memory.bench.data.canonical import canonical_hash
-from memory.bench.data.language import Attribute, Language, LanguageName, load_language
-from memory.bench.data.quickstart import Dice, json_ready, opened
-from memory.bench.data.quickstart_text import CONTEXTS, World
+from memory.bench.data.canonical import canonical_hash, json_ready
+from memory.bench.data.dice import Dice, opened
+from memory.bench.data.language import Attribute, Language, LanguageName, World
+from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import (
+    CONTEXTS,
     Beat,
     BeatKind,
     Preference,

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Literal
 
-from memory.bench.data.quickstart_text import CONTEXTS, World
-from memory.bench.data.timeline import TimelineSet
-from memory.contract.errors import ConfigError
+from memory.bench.data.timeline import CONTEXTS
 
 LanguageName = Literal["en", "zh"]
 
@@ -32,6 +30,22 @@ class Attribute:
     task: str
     markers: tuple[str, ...]
     acted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What one persona's life is about. Names are unique to the persona, so that a leak would show."""
+
+    persona_id: str
+    matters: dict[str, tuple[str, ...]]
+    people: dict[str, tuple[str, ...]]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Everything that belongs to this persona alone."""
+        return frozenset(
+            name for group in (self.matters, self.people) for names in group.values() for name in names
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,44 +189,3 @@ class DataLanguage(Language):
     def matters_to(self, request: str) -> str | None:
         """The attribute of the beat that says this."""
         return self.requests.get(request)
-
-
-def language_of(data: TimelineSet) -> DataLanguage:
-    """The language of data that is read."""
-    values: dict[str, dict[str, None]] = {}
-    requests: dict[str, str] = {}
-    for timeline in data.timelines:
-        for known in timeline.preferences:
-            values.setdefault(known.attribute, {})[known.value] = None
-        scripts = [one.script for one in timeline.sessions] + [one.script for one in timeline.tests]
-        for beat in (beat for script in scripts if script is not None for beat in script.beats):
-            if beat.attribute is not None:
-                requests[beat.goal] = beat.attribute
-    attributes = tuple(
-        Attribute(
-            name,
-            name,
-            "",
-            tuple(markers),
-            tuple(f"(acts by setting {number} of {name})" for number in range(1, len(markers) + 1)),
-        )
-        for name, markers in values.items()
-    )
-    return DataLanguage("en", attributes, (), load_language("en").forms, requests=requests)
-
-
-def load_language(name: str) -> Language:
-    """A language by its short name.
-
-    Raises:
-        ConfigError: the game is not written in it.
-    """
-    if name == "en":
-        from memory.bench.data.text_en import ENGLISH
-
-        return ENGLISH
-    if name == "zh":
-        from memory.bench.data.text_zh import CHINESE
-
-        return CHINESE
-    raise ConfigError(f"language: is {name!r}; the game speaks en and zh")

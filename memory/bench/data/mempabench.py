@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from memory.bench.data.canonical import canonical_hash
-from memory.bench.data.quickstart_text import CONTEXTS
 from memory.bench.data.timeline import (
+    CONTEXTS,
     Beat,
     Preference,
     PreferenceTruth,

@@ -9,15 +9,17 @@ Python promises to keep, so a seed means the same data everywhere.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from memory.bench.data import quickstart_text as text
-from memory.bench.data.canonical import canonical_hash
+from memory.bench.data.canonical import canonical_hash, json_ready
+from memory.bench.data.dice import Dice, opened
+from memory.bench.data.language import World
 from memory.bench.data.timeline import (
+    CONTEXTS,
     Preference,
     PreferenceTruth,
     Probe,
@@ -37,7 +39,6 @@ _STEADY_PROBES = 2
 _START = datetime(2026, 1, 5, tzinfo=UTC)
 _HOUR = {"work": 9, "personal": 19}
 
-T = TypeVar("T")
 Cell = tuple[str, str]
 """Context and attribute."""
 
@@ -72,33 +73,6 @@ def make_quickstart(*, seed: int = 7, users: int = 3, sessions: int = 16) -> Tim
     )
 
 
-def oracle_matrix(data: TimelineSet) -> dict[str, dict[str, dict[str, list[dict[str, Any]]]]]:
-    """The truth over time, as the ``matrix`` option of the condition ``oracle_ipas``."""
-    matrix: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {}
-    for timeline in data.timelines:
-        contexts = matrix.setdefault(timeline.persona_id, {})
-        for known in timeline.preferences:
-            phases = contexts.setdefault(known.context, {}).setdefault(known.attribute, [])
-            began = {"from": known.stated_at.isoformat()} if phases else {}
-            phases.append({"value": known.value, **began})
-    return matrix
-
-
-def static_profile(data: TimelineSet) -> dict[str, str]:
-    """What each persona would have written down at the start, as ``profiles`` of ``static_profile``."""
-    topics = {attribute.name: attribute.topic for attribute in text.ATTRIBUTES}
-    profiles = {}
-    for timeline in data.timelines:
-        first: dict[Cell, str] = {}
-        for known in timeline.preferences:
-            first.setdefault((known.context, known.attribute), known.value)
-        lines = [
-            f"{context}, {topics.get(name, name)}: {first[context, name]}" for context, name in sorted(first)
-        ]
-        profiles[timeline.persona_id] = "\n".join(lines)
-    return profiles
-
-
 def _without_scripts(timeline: dict[str, Any]) -> dict[str, Any]:
     """What the quickstart consists of; it plays no session and asks across no contexts; its hash knows neither."""
     del timeline["tests"]
@@ -107,37 +81,6 @@ def _without_scripts(timeline: dict[str, Any]) -> dict[str, Any]:
     for session in timeline["sessions"]:
         del session["script"], session["change"]
     return timeline
-
-
-def json_ready(value: Any) -> Any:
-    """Generated data as JSON takes it, for hashing."""
-    if isinstance(value, dict):
-        return {key: json_ready(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_ready(item) for item in value]
-    if isinstance(value, Message):
-        return {"role": value.role, "content": value.content}
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-class Dice:
-    """Chance that a seed decides, the same on any machine."""
-
-    def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed)
-
-    def below(self, limit: int) -> int:
-        return int(self._random.random() * limit)
-
-    def chance(self, probability: float) -> bool:
-        return self._random.random() < probability
-
-    def pick(self, items: Sequence[T]) -> T:
-        return items[self.below(len(items))]
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        rest = list(items)
-        return [rest.pop(self.below(len(rest))) for _ in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +97,7 @@ class _Line:
 class _Game:
     """One persona's game: first who wants what and when, then what is said, then what is asked."""
 
-    world: text.World
+    world: World
     dice: Dice
     length: int
     contexts: list[str] = field(init=False)
@@ -163,7 +106,7 @@ class _Game:
     def __post_init__(self) -> None:
         dice = self.dice
         first = dice.below(2)
-        self.contexts = [text.CONTEXTS[(index + first) % 2] for index in range(self.length)]
+        self.contexts = [CONTEXTS[(index + first) % 2] for index in range(self.length)]
         self.scripts = [[] for _ in range(self.length)]
         self.attributes = {attribute.name: attribute for attribute in text.ATTRIBUTES}
         self.values: dict[Cell, str] = {}
@@ -194,7 +137,7 @@ class _Game:
         """A value for every cell; the first few attributes have the same one in both contexts."""
         for position, name in enumerate(names):
             values = self.dice.shuffled(self.attributes[name].markers)
-            for context in text.CONTEXTS:
+            for context in CONTEXTS:
                 self.values[context, name] = values[0] if position < _SAME_IN_BOTH else values.pop(0)
             self.spare[name] = values[1:] if position < _SAME_IN_BOTH else values
 
@@ -203,7 +146,7 @@ class _Game:
 
     def _state_all(self) -> None:
         """Every cell is stated once in the first two thirds of its context's sessions."""
-        for context in text.CONTEXTS:
+        for context in CONTEXTS:
             where = self._sessions_of(context)
             where = where[: max(2, len(where) * 2 // 3)]
             for position, name in enumerate(self.dice.shuffled(list(self.attributes))):
@@ -218,7 +161,7 @@ class _Game:
         """The cells that change, each in a later session of its context, in the middle part of the game."""
         changes: dict[Cell, int] = {}
         for position, name in enumerate(self.dice.shuffled(names)[:CHANGES]):
-            context = text.CONTEXTS[position % 2]
+            context = CONTEXTS[position % 2]
             where = self._sessions_of(context)
             later = [index for index in where[len(where) // 2 : -1] if index > self.placed[context, name]]
             index = self.dice.pick(later) if later else where[-1]
@@ -349,8 +292,3 @@ class _Game:
             change=f"{self.world.persona_id}:{context}:{name}" if len(own) > 1 else None,
             since=own[-1].since,
         )
-
-
-def opened(sentence: str) -> str:
-    """A sentence with a capital letter."""
-    return sentence[:1].upper() + sentence[1:]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTEXTS = ("work", "personal")
+from memory.bench.data.language import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,6 @@ class Attribute:
     topic: str
     task: str
     markers: tuple[str, str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What one persona's life is about. Names are unique to the persona, so that a leak would show."""
-
-    persona_id: str
-    matters: dict[str, tuple[str, ...]]
-    people: dict[str, tuple[str, ...]]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Everything that belongs to this persona alone."""
-        return frozenset(
-            name for group in (self.matters, self.people) for names in group.values() for name in names
-        )
 
 
 ATTRIBUTES = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from memory.bench.data.language import Attribute, Forms, Language
-from memory.bench.data.quickstart_text import World
+from memory.bench.data.language import Attribute, Forms, Language, World
 
 _ATTRIBUTES = (
     Attribute(

@@ -17,6 +17,9 @@ from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
 
+CONTEXTS = ("work", "personal")
+"""The contexts of a preference game."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:

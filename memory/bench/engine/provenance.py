@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import memory
-from memory.bench.data.quickstart import oracle_matrix, static_profile
 from memory.bench.data.timeline import TimelineSet
+from memory.bench.data.truth import oracle_matrix, static_profile
 from memory.bench.engine.run_manifest import (
     CheckRecord,
     DataRecord,

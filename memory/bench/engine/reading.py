@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from memory.bench.data.language import Language
-from memory.bench.data.quickstart_text import CONTEXTS
+from memory.bench.data.timeline import CONTEXTS
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2})?")
 _LABELS = re.compile(r"- \(([^()]*)\) ")

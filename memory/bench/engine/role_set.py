@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from memory.bench.data.language import language_of, load_language
+from memory.bench.data.languages import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.manifest import RoleRecord
 from memory.bench.engine.matrix import BenchSettings, RoleSettings

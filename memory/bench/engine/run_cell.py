@@ -9,8 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memory.bench.data.quickstart_text import CONTEXTS
-from memory.bench.data.timeline import ChoiceTruth, EvidenceTruth, PreferenceTruth, Probe, Session, Timeline
+from memory.bench.data.timeline import (
+    CONTEXTS,
+    ChoiceTruth,
+    EvidenceTruth,
+    PreferenceTruth,
+    Probe,
+    Session,
+    Timeline,
+)
 from memory.bench.engine.run_manifest import CellRecord, ErrorRecord
 from memory.bench.engine.run_settings import RunSettings
 from memory.bench.engine.rundir import RunDirectory

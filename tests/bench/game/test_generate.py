@@ -10,7 +10,7 @@ import pytest
 
 from memory import ConfigError
 from memory.bench.data.generate import CHANGES, GameSize, make_game
-from memory.bench.data.language import load_language
+from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import Timeline
 
 GOLDEN = "d9a2cc00b89545ea7981cc69e185c982ffe7c4c49e1ea3a509ee427b862ac6fa"

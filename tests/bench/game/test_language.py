@@ -7,8 +7,9 @@ import re
 import pytest
 
 from memory import ConfigError
-from memory.bench.data.language import Language, load_language
-from memory.bench.data.quickstart_text import CONTEXTS
+from memory.bench.data.language import Language
+from memory.bench.data.languages import load_language
+from memory.bench.data.timeline import CONTEXTS
 
 
 @pytest.fixture(params=["en", "zh"])

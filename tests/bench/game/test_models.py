@@ -16,7 +16,7 @@ from game_support import SIZE, lines, matrix, scores
 from model_server import chat
 
 from memory import BackendUnavailable, ConfigError, MemslotError
-from memory.bench.data.language import load_language
+from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine.experiment import begin, resume
 from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt

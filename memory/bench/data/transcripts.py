@@ -1,0 +1,83 @@
+"""Played data as data that is only asked: scripts as fixed transcripts, judged requests as probes.
+
+What an assistant that knows nothing of the user would have heard: the user says everything a script holds, what is
+wanted and what suits, and gets a plain reply. The requests of test sessions are put to the memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+from memory.bench.data.languages import load_language
+from memory.bench.data.timeline import Beat, Probe, Session, TestSession, Timeline, TimelineSet, Turn
+from memory.contract.events import Message
+
+
+def as_probes(data: TimelineSet) -> TimelineSet:
+    """The same timelines without anything that is played; those that hold nothing of the kind stay as they are."""
+    return replace(data, timelines=tuple(_asked(timeline) for timeline in data.timelines))
+
+
+def _asked(timeline: Timeline) -> Timeline:
+    probes = [
+        *timeline.probes,
+        *(probe for test in timeline.tests for probe in _probes(timeline.persona_id, test)),
+    ]
+    return replace(
+        timeline,
+        sessions=tuple(_transcript(timeline.persona_id, session) for session in timeline.sessions),
+        probes=tuple(sorted(probes, key=lambda probe: probe.after)),
+        tests=(),
+    )
+
+
+def _transcript(persona_id: str, session: Session) -> Session:
+    script = session.script
+    if script is None:
+        return session
+    replies = load_language("en").forms.replies
+    turns = []
+    for number, (beat, words) in enumerate(_lines(script.beats), start=1):
+        turn_id = f"{session.session_id}.{number}"
+        reply = Message(role="assistant", content=replies[number % len(replies)])
+        turns.append(
+            Turn(
+                turn_id=turn_id,
+                event_id=f"{persona_id}:{turn_id}",
+                timestamp=script.start + timedelta(minutes=number - 1),
+                messages=(Message(role="user", content=words), reply),
+                scenario=script.scenario,
+                context=script.context,
+                attribute=beat.attribute,
+            )
+        )
+    return replace(session, turns=tuple(turns), script=None)
+
+
+def _lines(beats: tuple[Beat, ...]) -> Iterator[tuple[Beat, str]]:
+    for beat in beats:
+        for words in (beat.goal, beat.branch, beat.hint):
+            if words:
+                yield beat, words
+
+
+def _probes(persona_id: str, test: TestSession) -> Iterator[Probe]:
+    """A probe for each attribute with a preference in force; what calls for none has nothing to be shown."""
+    asked: set[str | None] = set()
+    for beat in test.script.beats:
+        if beat.truth is None or beat.truth.current is None or beat.attribute in asked:
+            continue
+        asked.add(beat.attribute)
+        yield Probe(
+            probe_id=f"{persona_id}:{test.session_id}:{beat.beat_id}",
+            after=test.after,
+            query=beat.goal,
+            category=beat.kind,
+            truth=beat.truth,
+            session_id=test.session_id,
+            scenario=test.script.scenario,
+            context=test.script.context,
+            attribute=beat.attribute,
+        )
