@@ -16,6 +16,14 @@ def running_loop() -> object:
         return current_token().native_token
 
 
+def loop_or_none() -> object | None:
+    """:func:`running_loop`, or None where none runs in this thread."""
+    try:
+        return running_loop()
+    except RuntimeError:
+        return None
+
+
 def on_trio() -> bool:
     """Whether the running event loop is trio's; asyncio's otherwise."""
     return type(running_loop()).__module__.startswith("trio")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
-from google.adk.memory.memory_entry import MemoryEntry
-from google.adk.plugins.base_plugin import BasePlugin
-from google.genai import types
-
 from memory import MemoryScope, Message
-from memory.runtime import TurnMemory, event_from_turn
+from memory.hosts._registry import tested
+from memory.runtime import HostTurns, TurnMemory
+
+with tested("adk"):
+    from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+    from google.adk.memory.memory_entry import MemoryEntry
+    from google.adk.plugins.base_plugin import BasePlugin
+    from google.genai import types
 
 
 class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
@@ -31,12 +34,15 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
     """
 
     def __init__(self, memory: TurnMemory, *, backend_namespace: str | None = None) -> None:
-        self._memory = memory
+        self._turns = HostTurns(memory, "adk")
         self._namespace = backend_namespace
+        self.recalls_once = False  # set by the plugin, which tells when a run ends
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
         """What the memory has, best first; what to do where it fails says the turn policy."""
-        recall = await self._memory.recall(query, session_id="adk", scope=self._scope(app_name, user_id))
+        turn = f"search {query}" if self.recalls_once else uuid.uuid4().hex
+        scope = self._scope(app_name, user_id)
+        recall = await self._turns.recall(turn, query, session_id="adk", scope=scope)
         entries = recall.result.context_entries if recall.result else ()
         return SearchMemoryResponse(
             memories=[
@@ -67,19 +73,17 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
 
     async def _record(self, app_name: str, user_id: str, session_id: str, events: Iterable[Any]) -> None:
         scope = self._scope(app_name, user_id)
-        for invocation, turn in groupby(events, key=lambda event: event.invocation_id):
-            spoken = [(event, said) for event in turn if (said := _said(event)) is not None]
+        self._turns.end("adk", scope)
+        for invocation, run in groupby(events, key=lambda event: event.invocation_id):
+            spoken = [(event, said) for event in run if (said := _said(event)) is not None]
             if spoken:
-                event = event_from_turn(
-                    session_id,
-                    scope,
-                    messages=tuple(said for _, said in spoken),
-                    event_id=f"adk:{session_id}:{invocation}",
-                    turn_id=invocation or session_id,
+                await self._turns.record(
+                    invocation or session_id,
+                    session_id=session_id,
+                    scope=scope,
+                    messages=[said for _, said in spoken],
                     timestamp=datetime.fromtimestamp(spoken[0][0].timestamp, UTC),
-                    agent_id="adk",
                 )
-                await self._memory.record(event)
 
     def _scope(self, app_name: str, user_id: str) -> MemoryScope:
         return MemoryScope(run_id=app_name, persona_id=user_id, backend_namespace=self._namespace)
@@ -95,6 +99,7 @@ class RecordingPlugin(BasePlugin):  # type: ignore[misc]
     def __init__(self, service: SlotMemoryService, name: str = "memslot") -> None:
         super().__init__(name=name)
         self._service = service
+        service.recalls_once = True
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """Record what was said in this run."""

@@ -6,10 +6,12 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from agent_framework import ContextProvider
+from memory import ConfigError, MemoryScope, Message
+from memory.hosts._registry import tested
+from memory.runtime import HostTurns, TurnMemory
 
-from memory import MemoryScope, Message
-from memory.runtime import TurnMemory
+with tested("agent-framework"):
+    from agent_framework import ContextProvider
 
 
 class SlotContextProvider(ContextProvider):  # type: ignore[misc]
@@ -34,13 +36,19 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
         self, memory: TurnMemory, *, scope: MemoryScope | None = None, source_id: str = "memslot"
     ) -> None:
         super().__init__(source_id)
-        self._memory = memory
-        self._scope = memory.slot.scope_or_default(scope)
+        self._turns = HostTurns(memory, "agent-framework", memory.slot.scope_or_default(scope))
 
     async def before_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
-        """Add what the memory has for what was just said."""
+        """Add what the memory has for what was just said.
+
+        Raises:
+            ConfigError: the agent has a second memory.
+        """
+        if [one for one in agent.context_providers or () if isinstance(one, type(self))] not in ([self], []):
+            raise ConfigError("this agent has a memory already; one agent takes one SlotContextProvider")
         said = "\n".join(one.content for one in _spoken(context.input_messages) if one.role == "user")
-        recall = await self._memory.recall(said, session_id=_session(session, context), scope=self._scope)
+        turn = state["turn"] = uuid.uuid4().hex
+        recall = await self._turns.recall(turn, said, session_id=_session(session, context))
         if recall.section:
             context.extend_instructions(self.source_id, recall.section)
 
@@ -48,16 +56,9 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
         """Record what was said and answered."""
         answered = context.response.messages if context.response else ()
         messages = [*_spoken(context.input_messages), *_spoken(answered)]
+        turn = state.pop("turn", None) or uuid.uuid4().hex
         if messages:
-            turn_id = uuid.uuid4().hex
-            await self._memory.record_turn(
-                session_id=_session(session, context),
-                scope=self._scope,
-                messages=messages,
-                event_id=f"agent-framework:{turn_id}",
-                turn_id=turn_id,
-                agent_id="agent-framework",
-            )
+            await self._turns.record(turn, session_id=_session(session, context), messages=messages)
 
 
 def _session(session: Any, context: Any) -> str:

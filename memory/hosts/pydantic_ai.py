@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelRequest, UserPromptPart
-
 from memory import MemoryScope
-from memory.runtime import TurnMemory
+from memory.hosts._registry import tested
+from memory.runtime import HostTurns, TurnMemory
+
+with tested("pydantic-ai"):
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 
 @dataclass
@@ -22,52 +25,46 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
-        scope: in place of the slot's own.
+        scope: in place of the slot's own, or a function of the ``RunContext``, whose ``deps`` may say who speaks.
         session_id: in place of the run's ``conversation_id``.
     """
 
     memory: TurnMemory
-    scope: MemoryScope | None = None
+    scope: MemoryScope | Callable[[Any], MemoryScope] | None = None
     session_id: str | None = None
-    _section: str | None = None
+    _turns: HostTurns = field(init=False, repr=False)
 
-    async def for_run(self, ctx: Any) -> MemoryCapability:
-        """An instance for one run, which remembers the section from call to call."""
-        session_id = self.session_id or ctx.conversation_id or ctx.run_id
-        return replace(self, session_id=session_id, _section=None)
+    def __post_init__(self) -> None:
+        if self.id is None:  # type: ignore[has-type]
+            self.id = "memslot"  # which pydantic-ai lets stand once on an agent
+        self._turns = HostTurns(self.memory, "pydantic-ai", None if callable(self.scope) else self.scope)
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Add the section to this request alone."""
-        if self._section is None:
-            recall = await self.memory.recall(
-                _text(ctx.prompt), session_id=str(self.session_id), scope=self.scope
-            )
-            self._section = recall.section
+        recall = await self._turns.recall(ctx.run_id, _text(ctx.prompt), **self._where(ctx))
         messages = list(request_context.messages)
         for at in range(len(messages) - 1, -1, -1):
             message = messages[at]
             if isinstance(message, ModelRequest) and any(
                 isinstance(part, UserPromptPart) for part in message.parts
             ):
-                if self._section:
-                    messages[at] = replace(message, parts=[*message.parts, UserPromptPart(self._section)])
+                if recall.section:
+                    messages[at] = replace(message, parts=[*message.parts, UserPromptPart(recall.section)])
                 break
         return replace(request_context, messages=messages)
 
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
         """Record the prompt and the answer; an answer that is no text as pydantic-ai would print it."""
-        asked, answer = _text(ctx.prompt), result.output
-        if asked.strip():
-            await self.memory.record_turn(
-                session_id=str(self.session_id),
-                scope=self.scope,
-                user=asked,
-                assistant=answer if isinstance(answer, str) else repr(answer),
-                event_id=f"pydantic-ai:{ctx.run_id}",
-                turn_id=ctx.run_id,
-                agent_id="pydantic-ai",
-            )
+        answer = result.output if isinstance(result.output, str) else repr(result.output)
+        if (asked := _text(ctx.prompt)).strip():
+            await self._turns.record(ctx.run_id, user=asked, assistant=answer, **self._where(ctx))
         return result
+
+    def _where(self, ctx: Any) -> dict[str, Any]:
+        return {
+            "session_id": str(self.session_id or ctx.conversation_id or ctx.run_id),
+            "scope": self.scope(ctx) if callable(self.scope) else None,
+        }
 
 
 def _text(prompt: Any) -> str:

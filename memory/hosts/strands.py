@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strands.memory.extraction.triggers import InvocationTrigger
-from strands.memory.types import MemoryEntry, MemoryStore
-
 from memory import ContextBudget, MemoryScope, Message
-from memory.runtime import TurnMemory, event_from_turn
+from memory.hosts._registry import tested
+from memory.runtime import HostTurns, TurnMemory
+
+with tested("strands"):
+    from strands.memory.extraction.triggers import InvocationTrigger
+    from strands.memory.types import MemoryEntry, MemoryStore
+
+_MAX_UNANSWERED = 16
 
 
 class SlotStore(MemoryStore):  # type: ignore[misc]
@@ -22,7 +26,8 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         await manager.flush()
 
     Strands injects what is found below what the user said, for one model call, and hands over the messages of every
-    invocation in the background. Call the agent in the slot's event loop: ``invoke_async``, not ``agent(...)``.
+    invocation in the background. ``agent(...)`` works in a thread that is not that of the memory's event loop; in
+    that one use ``await agent.invoke_async(...)``.
 
     Args:
         memory: whoever opened it closes it, after ``flush``.
@@ -49,18 +54,17 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         self.max_search_results = memory.slot.budget.max_items
         self.writable = writable
         self.extraction = {"trigger": InvocationTrigger()} if writable else None
-        self._memory = memory
-        self._scope = memory.slot.scope_or_default(scope)
+        self._turns = HostTurns(memory, "strands", memory.slot.scope_or_default(scope))
         self._session_id = session_id
         self._run = uuid.uuid4().hex
+        self._count = 0
+        self._asked: dict[int, Message] = {}
 
     async def search(self, query: str, options: Mapping[str, Any] | None = None) -> list[Any]:
         """What the memory has, best first; what to do where it fails says the turn policy."""
         most = (options or {}).get("max_search_results") or self.max_search_results
-        budget = ContextBudget(max_tokens=self._memory.slot.budget.max_tokens, max_items=most)
-        recall = await self._memory.recall(
-            query, session_id=self._session_id, scope=self._scope, budget=budget
-        )
+        budget = ContextBudget(max_tokens=self._turns.memory.slot.budget.max_tokens, max_items=most)
+        recall = await self._turns.recall(uuid.uuid4().hex, query, session_id=self._session_id, budget=budget)
         entries = recall.result.context_entries if recall.result else ()
         return [
             MemoryEntry(content=entry.text, metadata={"id": entry.native_id, "score": entry.score})
@@ -69,30 +73,35 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
 
     async def add(self, content: str, metadata: Mapping[str, Any] | None = None) -> None:
         """Record one sentence, as if the user had said it."""
-        await self._memory.record_turn(
-            session_id=self._session_id, scope=self._scope, user=content, metadata=metadata
+        await self._turns.record(
+            uuid.uuid4().hex, session_id=self._session_id, user=content, metadata=metadata
         )
 
     async def add_messages(self, messages: Sequence[Mapping[str, Any]], context: Any = None) -> None:
-        """Record what was said, turn by turn. A batch that Strands sends again is recorded once."""
-        numbers = getattr(context, "sequence_numbers", None) or [uuid.uuid4().hex] * len(messages)
-        for turn in _turns(zip(messages, numbers, strict=True)):
-            told = tuple(message for message, _ in turn)
-            event_id = f"strands:{self._run}:{turn[0][1]}-{turn[-1][1]}"
-            event = event_from_turn(
-                self._session_id, self._scope, messages=told, event_id=event_id, agent_id="strands"
-            )
-            await self._memory.record(event)
+        """Record what was said, turn by turn. A batch that Strands sends again is recorded once.
+
+        Strands cuts its batches anywhere: a question waits for its answer in a later one, and without an answer is
+        not recorded.
+        """
+        first = getattr(context, "sequence_numbers", None) or [
+            self._count + at for at in range(len(messages))
+        ]
+        self._count += len(messages)
+        for message, number in zip(messages, first, strict=True):
+            if (said := _said(message)) is None:
+                continue
+            if said.role == "user":
+                self._asked = {number: said, **dict(list(self._asked.items())[:_MAX_UNANSWERED])}
+                continue
+            asked = max((at for at in self._asked if at < number), default=None)
+            if asked is not None:
+                turn = f"{self._run}:{asked}-{number}"
+                await self._turns.record(
+                    turn, session_id=self._session_id, messages=[self._asked[asked], said]
+                )
 
 
-def _turns(messages: Iterable[tuple[Mapping[str, Any], Any]]) -> list[list[tuple[Message, Any]]]:
-    """What was said, without tools and pictures, cut where the user speaks."""
-    turns: list[list[tuple[Message, Any]]] = []
-    for message, number in messages:
-        text = "\n".join(block["text"] for block in message["content"] if "text" in block)
-        if not text.strip():
-            continue
-        if message["role"] == "user" or not turns:
-            turns.append([])
-        turns[-1].append((Message(role=message["role"], content=text), number))
-    return turns
+def _said(message: Mapping[str, Any]) -> Message | None:
+    """What a message says in words, without thoughts, tools and pictures."""
+    text = "\n".join(block["text"] for block in message["content"] if "text" in block)
+    return Message(role=message["role"], content=text) if text.strip() else None

@@ -2,6 +2,7 @@
 
 - :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: how a host lives with a memory that may be slow or
   down.
+- :class:`HostTurns`, :func:`open_turn_memory`: what every binding of :mod:`memory.hosts` is made of.
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
 - :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         UserTurn,
     )
     from memory.runtime._conversations import Conversations
+    from memory.runtime._hosting import HostTurns, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems
     from memory.runtime._loop import AgentSession, Checkpoint, SessionSettings, TurnReport, run_session
     from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
@@ -81,6 +83,7 @@ __all__ = [
     "CompletionOptions",
     "CompletionResult",
     "Conversations",
+    "HostTurns",
     "HttpChannel",
     "Item",
     "MemoryItems",
@@ -118,6 +121,8 @@ __all__ = [
     "event_from_turn",
     "load_config",
     "memory_tools",
+    "open_turn_memory",
+    "open_turn_memory_sync",
     "run_session",
 ]
 
@@ -128,6 +133,7 @@ _LATE = _by_name(
         "runtime._policy": "Recall TurnMemory TurnPolicy",
         "runtime._channel": "AgentOutput Attachment Channel ChannelClosed CommandLine HttpChannel UserTurn",
         "runtime._conversations": "Conversations",
+        "runtime._hosting": "HostTurns open_turn_memory open_turn_memory_sync",
         "runtime._items": "Item MemoryItems",
         "runtime._loop": "AgentSession Checkpoint SessionSettings TurnReport run_session",
         "runtime._provider": "CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall "

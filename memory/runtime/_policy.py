@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self, Unpack
 
 import anyio
 from pydantic import BeforeValidator, Field
 
+from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
 from memory.contract.errors import BackendTimeout, BackendUnavailable, InputError, MemslotError
 from memory.contract.events import MemoryEvent
@@ -90,18 +94,38 @@ class TurnMemory:
     Args:
         slot: the memory, open. Whoever opened it closes it, after this.
         policy: what the host grants it.
+        on_trouble: called with ``recall`` or ``write``, and why it failed in words that hold no user text; in the
+            memory's event loop, or in the thread of whoever called from elsewhere. It must return at once.
 
     Use it as ``async with TurnMemory(slot) as memory:``, or call :meth:`aclose` yourself; no start is needed.
+
+    Attributes:
+        loop: the event loop it is used in; None until the first call where none was running.
+        arriving: what bindings handed over from other threads, and this loop has not taken yet.
     """
 
-    def __init__(self, slot: MemorySlot, policy: TurnPolicy | None = None) -> None:
+    def __init__(
+        self,
+        slot: MemorySlot,
+        policy: TurnPolicy | None = None,
+        *,
+        on_trouble: Callable[[str, str], None] | None = None,
+    ) -> None:
         self.slot = slot
         self.policy = policy or TurnPolicy()
+        self.loop = loop_or_none()
+        self.arriving: set[Future[bool]] = set()
+        self._on_trouble = on_trouble
         self._background = Background()
         self._reading = self._circuit("recall")
         self._writing = self._circuit("writing")
         self._writes = WriteBehind(
-            slot, self._writing, self._background, self.policy.queue_size, self.policy.queue_wait_s
+            slot,
+            self._writing,
+            self._background,
+            self.policy.queue_size,
+            self.policy.queue_wait_s,
+            partial(self.note_trouble, "write"),
         )
         self._closing: anyio.Lock | None = None
         self._closed = False
@@ -148,8 +172,7 @@ class TurnMemory:
                 result = await self._within_deadline(request)
         except MemslotError as error:
             took_ms = (time.perf_counter() - started) * 1000
-            self._failed_recalls += 1
-            self._last_failure = str(error)
+            self.note_trouble("recall", str(error))
             self.slot.emit_trace(
                 "recall", scope or self.slot.scope, latency_ms=took_ms, error=type(error).__name__, **asked
             )
@@ -193,7 +216,10 @@ class TurnMemory:
 
     async def drain(self, within_s: float) -> bool:
         """Wait until everything recorded so far is answered for; whether it was within so many seconds."""
-        return await self._writes.drained(within_s)
+        with anyio.move_on_after(within_s):
+            await self._arrived()
+            return await self._writes.drained(within_s)
+        return False
 
     async def aclose(self) -> None:
         """Send what waits, for at most ``drain_s`` seconds, even if cancelled. Idempotent. The slot stays open."""
@@ -201,6 +227,8 @@ class TurnMemory:
             self._closing = self._closing or anyio.Lock()
             async with self._closing:
                 if not self._closed:
+                    with anyio.move_on_after(self.policy.drain_s):
+                        await self._arrived()
                     left = await self._writes.close(self.policy.drain_s)
                     self._closed = True
                     if left:
@@ -221,6 +249,17 @@ class TurnMemory:
             "recall_circuit": self._reading.state,
             "write_circuit": self._writing.state,
         }
+
+    def note_trouble(self, what: Literal["recall", "write"], why: str) -> None:
+        """Count a turn that a binding could not recall for, or not record, and report it."""
+        if what == "recall":
+            self._failed_recalls += 1
+            self._last_failure = why
+        else:
+            self._writes.counts.not_recorded += 1
+            self._writes.counts.last_failure = why
+        if self._on_trouble is not None:
+            self._on_trouble(what, why)
 
     async def health(self) -> BackendHealth:
         """The slot's health, with :meth:`status` in ``details["turns"]``; degraded where a circuit is not closed,
@@ -243,6 +282,13 @@ class TurnMemory:
         )
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    async def _arrived(self) -> None:
+        """Wait for what was handed over from other threads."""
+        if self.arriving:
+            import asyncio
+
+            await asyncio.wait([asyncio.wrap_future(sent) for sent in tuple(self.arriving)])
 
     async def _within_deadline(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask in a task of its own: an adapter that cannot be cancelled delays nobody.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import anyio
@@ -69,12 +70,20 @@ class WriteBehind:
         background: runs the writers.
         size: events that may wait over all scopes.
         queue_timeout_s: seconds an event may wait for its place among them.
+        on_failure: counts an event that is not recorded; called with why.
     """
 
     def __init__(
-        self, slot: MemorySlot, circuit: Circuit, background: Background, size: int, queue_timeout_s: float
+        self,
+        slot: MemorySlot,
+        circuit: Circuit,
+        background: Background,
+        size: int,
+        queue_timeout_s: float,
+        on_failure: Callable[[str], None],
     ) -> None:
         self.counts = WriteCounts()
+        self._on_failure = on_failure
         self._slot = slot
         self._circuit = circuit
         self._background = background
@@ -248,9 +257,8 @@ class WriteBehind:
         self.counts.skipped += receipt.status == "skipped_read_only"
 
     def _note_failure(self, why: str) -> None:
-        self.counts.not_recorded += 1
-        self.counts.last_failure = why
         log.warning("%s: an event was not recorded: %s", self._slot.backend_name, why)
+        self._on_failure(why)
 
 
 def _may_go_again(error: MemslotError) -> bool:

@@ -1,6 +1,7 @@
 """For those who test adapters, and those who test what is built on memory.
 
 - :class:`MemoryContract`: the conformance kit, as tests to subclass. It needs pytest.
+- :class:`HostContract`: the promises of a binding to an agent framework, likewise.
 - :class:`FakeBackend` over :class:`FakeNativeStore`: a complete adapter, whose native side can be watched and
   broken.
 - :class:`LoopbackServer`: a backend's server, modelled on real sockets, with faults on demand.
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from memory.testing._fake_backend import FakeBackend
     from memory.testing._fake_store import FakeNativeError, FakeNativeStore, FakeRow
     from memory.testing._faults import FAKE_KEY, Faults
+    from memory.testing._hosts import (
+        PICTURE,
+        TOOL_RESULT,
+        HostContract,
+        HostModel,
+        HostUnderTest,
+        ModelDown,
+        ModelTurn,
+        person,
+    )
     from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
     from memory.testing._loopback import LoopbackServer
     from memory.testing._loopback_process import LoopbackProcess
@@ -54,6 +65,9 @@ __all__ = [
     "FakeRow",
     "Faults",
     "Fingerprint",
+    "HostContract",
+    "HostModel",
+    "HostUnderTest",
     "IsolationContract",
     "Kit",
     "LifecycleContract",
@@ -63,14 +77,19 @@ __all__ = [
     "LoopbackRequest",
     "LoopbackServer",
     "MemoryContract",
+    "ModelDown",
+    "ModelTurn",
     "NativeFault",
+    "PICTURE",
     "ReadOnlyContract",
     "RecordingContract",
     "SafetyContract",
     "ScriptedLLM",
+    "TOOL_RESULT",
     "TraceContract",
     "TraceList",
     "marker",
+    "person",
 ]
 
 _LATE = _by_name(
@@ -78,6 +97,7 @@ _LATE = _by_name(
         "testing._fake_backend": "FakeBackend",
         "testing._fake_store": "FakeNativeError FakeNativeStore FakeRow",
         "testing._faults": "FAKE_KEY Faults",
+        "testing._hosts": "HostContract HostModel HostUnderTest ModelDown ModelTurn PICTURE TOOL_RESULT person",
         "testing._http_server": "LoopbackAnswer LoopbackRequest",
         "testing._loopback": "LoopbackServer",
         "testing._loopback_process": "LoopbackProcess",

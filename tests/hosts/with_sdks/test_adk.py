@@ -3,86 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.genai import types
+from host_support import Hosted
 
+from memory.hosts._table import HOSTS
 from memory.hosts.adk import RecordingPlugin, SlotMemoryService
+from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
-]
-SHOWN: list[str] = []
+IGNORED = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 
 class Scripted(BaseLlm):
+    """The suite's model as a model of ADK."""
+
     model: str = "scripted"
+    script: Any = None
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[Any]:
-        SHOWN.append(llm_request.model_dump_json())
-        parts = [types.Part(text="Let me think.", thought=True), types.Part(text=f"Answer {len(SHOWN)}.")]
+        parts = [part for content in llm_request.contents for part in content.parts]
+        after_tool = any(part.function_response for part in parts)
+        turn = await self.script.acall(llm_request.model_dump_json(), after_tool=after_tool)
+        if turn.calls_tool:
+            said = types.Part(function_call=types.FunctionCall(name="clock", args={}))
+        else:
+            said = types.Part(text=turn.text)
+        if stream and turn.text:
+            first = types.Part(text=turn.text.partition(" ")[0])
+            yield LlmResponse(content=types.Content(role="model", parts=[first]), partial=True)
+        parts = [types.Part(text=turn.thought, thought=True), said]
         yield LlmResponse(content=types.Content(role="model", parts=parts))
 
 
-@pytest.fixture(autouse=True)
-def nothing_shown() -> None:
-    SHOWN.clear()
+def clock() -> str:
+    """Tell the time."""
+    return TOOL_RESULT
 
 
-def runner(service: SlotMemoryService) -> Runner:
-    bot = LlmAgent(name="bot", model=Scripted(), tools=[PreloadMemoryTool()])
-    return Runner(
-        app_name="app", agent=bot, session_service=InMemorySessionService(), memory_service=service,
-        plugins=[RecordingPlugin(service)], auto_create_session=True,
-    )  # fmt: skip
+class App(HostUnderTest):
+    """One runner for everybody."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self.service = SlotMemoryService(memory)
+        self.sessions = InMemorySessionService()
+        self._bot = LlmAgent(name="bot", model=Scripted(script=model), tools=[PreloadMemoryTool(), clock])
+        self.runner = self.made([RecordingPlugin(self.service)])
+
+    def made(self, plugins: list[Any]) -> Runner:
+        return Runner(
+            app_name="app", agent=self._bot, session_service=self.sessions, memory_service=self.service,
+            plugins=plugins, auto_create_session=True,
+        )  # fmt: skip
+
+    async def ask(
+        self,
+        said: str,
+        *,
+        conversation: str = "one",
+        who: str = "ada",
+        picture: bool = False,
+        mode: StreamingMode = StreamingMode.NONE,
+    ) -> str:
+        parts = [types.Part(text=said)]
+        if picture:
+            parts.append(types.Part(inline_data=types.Blob(data=PICTURE.encode(), mime_type="image/png")))
+        answer = ""
+        async for event in self.runner.run_async(
+            user_id=who,
+            session_id=conversation,
+            new_message=types.Content(role="user", parts=parts),
+            run_config=RunConfig(streaming_mode=mode),
+        ):
+            for part in event.content.parts if event.content else ():
+                answer = part.text or answer
+        return answer
+
+    async def stream(self, said: str, *, conversation: str = "one") -> str:
+        return await self.ask(said, conversation=conversation, mode=StreamingMode.SSE)
+
+    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
+        content = types.Content(role="user", parts=[types.Part(text=said)])
+        events = self.runner.run(user_id="ada", session_id=conversation, new_message=content)
+        return str([event.content for event in events][-1])
+
+    async def kept(self, conversation: str) -> str:
+        session = await self.sessions.get_session(app_name="app", user_id="ada", session_id=conversation)
+        return str(session.model_dump_json()) if session else ""
+
+    async def bind_again(self) -> None:
+        self.made([RecordingPlugin(self.service), RecordingPlugin(self.service)])
 
 
-async def ask(runner: Runner, said: str, session_id: str, user_id: str = "ada") -> None:
-    content = types.Content(role="user", parts=[types.Part(text=said)])
-    async for _ in runner.run_async(user_id=user_id, session_id=session_id, new_message=content):
-        pass
+class TestADK(Hosted):
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio, IGNORED]
+    cannot = HOSTS["adk"].cannot
+    after_failure = HOSTS["adk"].after_failure
+
+    def host(self, memory: Any, model: HostModel) -> App:
+        return App(memory, model)
 
 
-async def test_it_remembers_across_sessions_and_shows_it_for_one_turn_alone(told: Any) -> None:
-    bot = runner(SlotMemoryService(told.memory))
-    await ask(bot, "I like oolong tea.", "one")
-    assert await told.texts() == ["I like oolong tea.", "Answer 1."]
-    await ask(bot, "Which tea do I like?", "two")
-    assert "I like oolong tea." in SHOWN[-1]
-    await ask(bot, "Thanks.", "two")
-    assert (await told.texts()).count("I like oolong tea.") == 1
-    session = await bot.session_service.get_session(app_name="app", user_id="ada", session_id="two")
-    assert "oolong" not in session.model_dump_json()
-
-
-async def test_one_user_sees_nothing_of_another(told: Any) -> None:
-    bot = runner(SlotMemoryService(told.memory))
-    await ask(bot, "I like oolong tea.", "one", user_id="bob")
-    assert await told.texts()
-    await ask(bot, "Which tea do I like?", "two")
-    assert "oolong" not in SHOWN[-1]
-
-
-async def test_a_session_that_is_added_again_is_recorded_once(told: Any) -> None:
-    service = SlotMemoryService(told.memory)
-    bot = runner(service)
-    await ask(bot, "I like oolong tea.", "one")
-    session = await bot.session_service.get_session(app_name="app", user_id="ada", session_id="one")
-    await service.add_session_to_memory(session)
-    assert await told.texts() == ["I like oolong tea.", "Answer 1."]
-
-
-async def test_a_failing_memory_costs_no_turn(told: Any) -> None:
-    bot = runner(SlotMemoryService(told.memory))
-    told.store.faults.add("500", times=None)
-    await ask(bot, "I like oolong tea.", "one")
-    assert len(SHOWN) == 1
-    assert told.memory.status()["recalls_failed"] == 1
-    told.store.faults.clear()
+@IGNORED
+async def test_a_session_that_is_added_again_is_recorded_once() -> None:
+    async with TestADK().on_stage(HostModel()) as stage:
+        await stage.host.ask("I like oolong tea.")
+        session = await stage.host.sessions.get_session(app_name="app", user_id="ada", session_id="one")
+        await stage.host.service.add_session_to_memory(session)
+        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]

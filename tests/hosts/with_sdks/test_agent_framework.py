@@ -2,49 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
-from agent_framework import Agent, BaseChatClient, ChatResponse, Message
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    ResponseStream,
+    tool,
+)
+from host_support import Hosted
 
+from memory.hosts._table import HOSTS
 from memory.hosts.agent_framework import SlotContextProvider
+from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
 
 
-class Scripted(BaseChatClient):
-    """Keeps what it was shown, instructions included."""
+class Scripted(FunctionInvocationLayer, BaseChatClient):
+    """The suite's model as a chat client."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: HostModel) -> None:
         super().__init__()
-        self.shown: list[str] = []
+        self.script = script
 
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
-        self.shown.append(f"{[one.text for one in messages]} {options.get('instructions')}")
+        prompt = f"{[one.text for one in messages]} {options.get('instructions')}"
+        after_tool = any(content.type == "function_result" for content in messages[-1].contents)
 
         async def answer() -> ChatResponse:
-            return ChatResponse(messages=[Message("assistant", [f"Answer {len(self.shown)}."])])
+            turn = await self.script.acall(prompt, after_tool=after_tool)
+            return ChatResponse(messages=[Message("assistant", _contents(turn))])
 
-        return answer()
+        async def updates() -> AsyncIterator[ChatResponseUpdate]:
+            turn = await self.script.acall(prompt, after_tool=after_tool)
+            for content in _contents(turn):
+                yield ChatResponseUpdate(role="assistant", contents=[content])
 
-
-async def test_it_remembers_across_sessions_and_keeps_the_section_in_no_history(told: Any) -> None:
-    client = Scripted()
-    bot = Agent(client, context_providers=[SlotContextProvider(told.memory)])
-    await bot.run("I like oolong tea.", session=bot.create_session())
-    assert await told.texts() == ["I like oolong tea.", "Answer 1."]
-    session = bot.create_session()
-    await bot.run("Which tea do I like?", session=session)
-    assert "I like oolong tea." in client.shown[-1]
-    await bot.run("Thanks.", session=session)
-    assert client.shown[-1].count("<memory-context") <= 1
-    assert "<memory-context" not in str(session.to_dict())
-    texts = await told.texts()
-    assert texts.count("I like oolong tea.") == 1
-    assert len({row.labels["session_id"] for row in told.store.rows.values()}) == 2
+        return ResponseStream(updates(), finalizer=ChatResponse.from_updates) if stream else answer()
 
 
-async def test_a_failing_memory_costs_no_turn(told: Any) -> None:
-    told.store.faults.add("500", times=None)
-    client = Scripted()
-    bot = Agent(client, context_providers=[SlotContextProvider(told.memory)])
-    assert (await bot.run("I like oolong tea.")).text == "Answer 1."
-    assert told.memory.status()["recalls_failed"] == 1
-    told.store.faults.clear()
+def _contents(turn: ModelTurn) -> list[Any]:
+    thought = Content.from_text_reasoning(text=turn.thought)
+    if turn.calls_tool:
+        return [thought, Content.from_function_call(call_id="call-1", name="clock", arguments={})]
+    return [thought, Content.from_text(turn.text)]
+
+
+@tool(approval_mode="never_require")
+def clock() -> str:
+    """Tell the time."""
+    return TOOL_RESULT
+
+
+class Agents(HostUnderTest):
+    """An agent for each person, and sessions by conversation."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory, self._model = memory, model
+        self._agents: dict[str, Agent] = {}
+        self._sessions: dict[str, Any] = {}
+
+    def agent(self, who: str = "ada") -> Agent:
+        if who not in self._agents:
+            provider = SlotContextProvider(self._memory, scope=person(who))
+            self._agents[who] = Agent(Scripted(self._model), tools=[clock], context_providers=[provider])
+        return self._agents[who]
+
+    def session(self, conversation: str) -> Any:
+        if conversation not in self._sessions:
+            self._sessions[conversation] = self.agent().create_session()
+        return self._sessions[conversation]
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        given: Any = said
+        if picture:
+            image = Content.from_uri(f"data:image/png;base64,{PICTURE}", media_type="image/png")
+            given = Message("user", [Content.from_text(said), image])
+        return (await self.agent(who).run(given, session=self.session(conversation))).text
+
+    async def stream(self, said: str, *, conversation: str = "one") -> str:
+        stream = self.agent().run(said, session=self.session(conversation), stream=True)
+        return "".join([update.text async for update in stream])
+
+    async def kept(self, conversation: str) -> str:
+        return str(self.session(conversation).to_dict())
+
+    async def bind_again(self) -> None:
+        providers = [SlotContextProvider(self._memory, source_id=name) for name in ("memslot", "again")]
+        await Agent(Scripted(self._model), context_providers=providers).run("Hello.")
+
+
+class TestAgentFramework(Hosted):
+    cannot = HOSTS["agent-framework"].cannot
+
+    def host(self, memory: Any, model: HostModel) -> Agents:
+        return Agents(memory, model)

@@ -2,71 +2,116 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai import Agent
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import FunctionModel
+from host_support import Hosted
+from pydantic_ai import Agent, BinaryContent
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from memory import MemoryScope
+from memory.hosts._table import HOSTS
 from memory.hosts.pydantic_ai import MemoryCapability
+from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
 
 
-class Bot:
-    """An agent that calls a tool once in every run, and what its model was shown."""
+@dataclass
+class User:
+    name: str
 
-    def __init__(self, told: Any, **options: Any) -> None:
-        self.shown: list[str] = []
+
+def scope_of(ctx: Any) -> MemoryScope:
+    return person(ctx.deps.name)
+
+
+class Bot(HostUnderTest):
+    """One agent for everybody; the program keeps the histories."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory, self._model = memory, model
+        self._histories: dict[str, list[Any]] = {}
         self.agent = Agent(
-            FunctionModel(self._answer), capabilities=[MemoryCapability(told.memory, **options)]
+            FunctionModel(self._answer, stream_function=self._stream),
+            capabilities=[MemoryCapability(memory, scope=scope_of)],
+            deps_type=User,
         )
 
         @self.agent.tool_plain
         def clock() -> str:
-            return "noon"
+            return TOOL_RESULT
 
-    def _answer(self, messages: Any, info: Any) -> ModelResponse:
-        self.shown.append(str(messages))
-        if len(self.shown) % 2:
-            return ModelResponse(parts=[ToolCallPart("clock", {})])
-        return ModelResponse(parts=[TextPart(f"Answer {len(self.shown)}.")])
+    async def _turn(self, messages: Any) -> Any:
+        after_tool = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
+        return await self._model.acall(str(messages), after_tool=after_tool)
+
+    async def _answer(self, messages: Any, info: Any) -> ModelResponse:
+        turn = await self._turn(messages)
+        said = ToolCallPart("clock", {}) if turn.calls_tool else TextPart(turn.text)
+        return ModelResponse(parts=[ThinkingPart(turn.thought), said])
+
+    async def _stream(self, messages: Any, info: Any) -> AsyncIterator[Any]:
+        turn = await self._turn(messages)
+        if turn.calls_tool:
+            yield {0: DeltaToolCall(name="clock", json_args="{}")}
+            return
+        for word in turn.text.partition(" "):
+            yield word
+
+    def _given(self, conversation: str, who: str) -> dict[str, Any]:
+        return {
+            "deps": User(who),
+            "conversation_id": conversation,
+            "message_history": self._histories.get(conversation),
+        }
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        given: Any = [said, BinaryContent(PICTURE.encode(), media_type="image/png")] if picture else said
+        result = await self.agent.run(given, **self._given(conversation, who))
+        self._histories[conversation] = result.all_messages()
+        return str(result.output)
+
+    async def stream(self, said: str, *, conversation: str = "one") -> str:
+        async with self.agent.run_stream(said, **self._given(conversation, "ada")) as result:
+            words = [word async for word in result.stream_text(delta=True, debounce_by=None)]
+        self._histories[conversation] = result.all_messages()
+        return "".join(words)
+
+    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
+        with _loop_of_this_thread():
+            result = self.agent.run_sync(said, **self._given(conversation, "ada"))
+        self._histories[conversation] = result.all_messages()
+        return str(result.output)
+
+    async def kept(self, conversation: str) -> str:
+        return str(self._histories[conversation])
+
+    async def bind_again(self) -> None:
+        Agent(capabilities=[MemoryCapability(self._memory), MemoryCapability(self._memory)])
 
 
-async def test_it_remembers_across_conversations_and_leaves_the_history_alone(told: Any) -> None:
-    bot = Bot(told)
-    await bot.agent.run("I like oolong tea.", conversation_id="one")
-    assert await told.texts() == ["I like oolong tea.", "Answer 2."]
-    result = await bot.agent.run("Which tea do I like?", conversation_id="two")
-    for shown in bot.shown[2:]:  # before the tool and after it
-        assert shown.count("<memory-context") == 1
-        assert "I like oolong tea." in shown
-    assert "<memory-context" not in str(result.all_messages())
-    await bot.agent.run("Thanks.", conversation_id="two", message_history=result.all_messages())
-    assert bot.shown[-1].count("<memory-context") <= 1
-    texts = await told.texts()
-    assert texts.count("I like oolong tea.") == 1
-    assert not [text for text in texts if "<memory-context" in text]
-    labels = {row.labels["session_id"] for row in told.store.rows.values()}
-    assert labels == {"one", "two"}
+@contextmanager
+def _loop_of_this_thread() -> Iterator[None]:
+    """``run_sync`` makes one where there is none, and leaves it open."""
+    if asyncio._get_running_loop() is not None:
+        yield
+        return
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)
 
 
-async def test_runs_at_a_time_do_not_mix(told: Any) -> None:
-    import anyio
+class TestPydanticAI(Hosted):
+    cannot = HOSTS["pydantic-ai"].cannot
 
-    bob = MemoryScope(run_id="app", persona_id="bob")
-    ada_bot, bob_bot = Bot(told), Bot(told, scope=bob)
-    await ada_bot.agent.run("I like oolong tea.")
-    await told.texts()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ada_bot.agent.run, "Which tea do I like?")
-        tasks.start_soon(bob_bot.agent.run, "Which tea do I like?")
-    assert "oolong" in ada_bot.shown[-1]
-    assert "oolong" not in bob_bot.shown[-1]
-
-
-async def test_a_failing_memory_costs_no_turn(told: Any) -> None:
-    told.store.faults.add("500", times=None)
-    result = await Bot(told).agent.run("I like oolong tea.")
-    assert result.output == "Answer 2."
-    assert told.memory.status()["recalls_failed"] == 1
-    told.store.faults.clear()
+    def host(self, memory: Any, model: HostModel) -> Bot:
+        return Bot(memory, model)

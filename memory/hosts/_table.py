@@ -1,0 +1,64 @@
+"""The hosts, in the order the documentation shows them."""
+
+from __future__ import annotations
+
+from memory.hosts._registry import Host
+
+_PLAIN = """\
+from memory.runtime import open_turn_memory
+
+async with open_turn_memory("{config}") as memory:
+"""
+
+_HOSTS = (
+    Host(
+        name="langchain",
+        title="LangChain and LangGraph",
+        distribution="langchain",
+        tested=("1.4", "2"),
+        shown="a section below the user's message, in every model call of the turn",
+        recorded="when the agent has ended",
+        lines=_PLAIN,
+    ),
+    Host(
+        name="strands",
+        title="Strands Agents",
+        distribution="strands-agents",
+        tested=("1.62", "2"),
+        shown="entries below the user's message, in Strands' own form, for one model call",
+        recorded="in the background after each invocation; `await manager.flush()` before the end",
+        lines=_PLAIN,
+    ),
+    Host(
+        name="adk",
+        title="Google ADK",
+        distribution="google-adk",
+        tested=("2.13", "3"),
+        shown="entries, in ADK's own form, by its `PreloadMemoryTool`, in every model call of the run",
+        recorded="by `RecordingPlugin`, when a run has ended",
+        lines=_PLAIN,
+    ),
+    Host(
+        name="pydantic-ai",
+        title="pydantic-ai",
+        distribution="pydantic-ai-slim",
+        tested=("2.68", "3"),
+        shown="a section beside the user's prompt, in every model call of the run",
+        recorded="when a run has ended",
+        lines=_PLAIN,
+    ),
+    Host(
+        name="agent-framework",
+        title="Microsoft Agent Framework",
+        distribution="agent-framework-core",
+        tested=("1.23", "2"),
+        shown="a section among the instructions of one run",
+        recorded="when a run has ended",
+        cannot={
+            "works_without_await": "the SDK has no call that is not awaited",
+            "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "the SDK has no such call",
+        },
+        lines=_PLAIN,
+    ),
+)
+HOSTS = {host.name: host for host in _HOSTS}

@@ -1,0 +1,171 @@
+"""LangChain and LangGraph: a memory as middleware of an agent, and as two nodes of a graph made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, NotRequired
+
+from memory import MemoryScope, Message
+from memory.hosts._registry import tested
+from memory.runtime import HostTurns, TurnMemory
+
+with tested("langchain"):
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+    from langgraph.channels.untracked_value import UntrackedValue
+    from langgraph.config import get_config
+    from langgraph.graph import MessagesState
+
+ScopeOf = MemoryScope | Callable[[Any], MemoryScope]
+
+
+class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
+    """Recalls at the first model call of a turn, and records when the agent has ended.
+
+        agent = create_agent(model, tools, middleware=[MemoryMiddleware(memory)], checkpointer=checkpointer)
+        await agent.ainvoke({"messages": [("user", "Which tea do I like?")]}, {"configurable": {"thread_id": "1"}})
+
+    The section stands below what the user said in what is sent to the model, and in no state. A turn is what
+    follows the last human message; a session is the ``thread_id``. ``invoke`` and ``stream`` work from another
+    thread than that of the memory's event loop, see ``open_turn_memory_sync``.
+
+    Args:
+        memory: whoever opened it closes it, after the agent's last run.
+        scope: in place of the slot's own, or a function of LangGraph's ``Runtime``, whose ``context`` may say who
+            speaks.
+    """
+
+    def __init__(self, memory: TurnMemory, *, scope: ScopeOf | None = None) -> None:
+        super().__init__()
+        self._turns = _Turns(memory, scope)
+
+    @property
+    def name(self) -> str:
+        """The same for every memory, so that LangChain refuses a second one."""
+        return "memslot"
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Call the model with the section."""
+        section = await self._turns.recall(request.messages, request.runtime)
+        return await handler(request.override(messages=with_section(request.messages, section)))
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """As :meth:`awrap_model_call`, for an agent that is not awaited."""
+        section = self._turns.recall_blocking(request.messages, request.runtime)
+        return handler(request.override(messages=with_section(request.messages, section)))
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> None:
+        """Record the turn."""
+        await self._turns.record(state["messages"], runtime)
+
+    def after_agent(self, state: Any, runtime: Any) -> None:
+        """As :meth:`aafter_agent`, for an agent that is not awaited."""
+        self._turns.record_blocking(state["messages"], runtime)
+
+
+class MemoryState(MessagesState):  # type: ignore[misc]
+    """Messages, and the section of this run, which no checkpointer keeps."""
+
+    memory_section: NotRequired[Annotated[str, UntrackedValue(str)]]  # type: ignore[valid-type]
+
+
+class MemoryNodes:
+    """Two nodes for a graph over :class:`MemoryState`: one before the model, one at the end.
+
+        nodes = MemoryNodes(memory)
+        graph.add_node("recall", nodes.recall)
+        graph.add_node("record", nodes.record)
+
+    The model's node sends ``nodes.messages(state)`` in place of ``state["messages"]``.
+
+    Args:
+        memory, scope: as for :class:`MemoryMiddleware`.
+    """
+
+    def __init__(self, memory: TurnMemory, *, scope: ScopeOf | None = None) -> None:
+        self._turns = _Turns(memory, scope)
+
+    async def recall(self, state: MemoryState, runtime: Any = None) -> dict[str, str]:
+        """Recall for the last human message."""
+        return {"memory_section": await self._turns.recall(state["messages"], runtime)}
+
+    async def record(self, state: MemoryState, runtime: Any = None) -> None:
+        """Record what follows the last human message."""
+        await self._turns.record(state["messages"], runtime)
+
+    @staticmethod
+    def messages(state: MemoryState) -> list[AnyMessage]:
+        """The messages with the section, for the model alone."""
+        return with_section(state["messages"], state.get("memory_section", ""))
+
+
+class _Turns:
+    """A turn of a list of messages: what follows the last human one, whose id names it."""
+
+    def __init__(self, memory: TurnMemory, scope: ScopeOf | None) -> None:
+        self._scope_of = scope if callable(scope) else None
+        self._turns = HostTurns(memory, "langchain", None if callable(scope) else scope)
+
+    async def recall(self, messages: Sequence[AnyMessage], runtime: Any) -> str:
+        asked = self._asked(messages, runtime)
+        return (await self._turns.recall(**asked)).section if asked else ""
+
+    def recall_blocking(self, messages: Sequence[AnyMessage], runtime: Any) -> str:
+        asked = self._asked(messages, runtime)
+        return self._turns.recall_blocking(**asked).section if asked else ""
+
+    async def record(self, messages: Sequence[AnyMessage], runtime: Any) -> None:
+        if said := self._said(messages, runtime):
+            await self._turns.record(**said)
+
+    def record_blocking(self, messages: Sequence[AnyMessage], runtime: Any) -> None:
+        if said := self._said(messages, runtime):
+            self._turns.record_blocking(**said)
+
+    def _asked(self, messages: Sequence[AnyMessage], runtime: Any) -> dict[str, Any]:
+        at = last_human(messages)
+        if at is None:
+            return {}
+        turn = messages[at].id or f"{at}"
+        return {"turn": turn, "user": str(messages[at].text), **self._where(runtime)}
+
+    def _said(self, messages: Sequence[AnyMessage], runtime: Any) -> dict[str, Any]:
+        asked = self._asked(messages, runtime)
+        at = last_human(messages)
+        answers = [
+            Message(role="assistant", content=str(one.text))
+            for one in messages[at or 0 :]
+            if isinstance(one, AIMessage) and not one.tool_calls and str(one.text).strip()
+        ]
+        return {**asked, "messages": answers} if asked and answers else {}
+
+    def _where(self, runtime: Any) -> dict[str, Any]:
+        thread = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
+        if thread is None:
+            try:
+                thread = get_config().get("configurable", {}).get("thread_id")
+            except RuntimeError:  # outside of a graph
+                thread = None
+        scope = self._scope_of(runtime) if self._scope_of else None
+        return {"session_id": str(thread or "langchain"), "scope": scope}
+
+
+def last_human(messages: Sequence[AnyMessage]) -> int | None:
+    """The index of the last human message."""
+    return next(
+        (at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], HumanMessage)), None
+    )
+
+
+def with_section(messages: Sequence[AnyMessage], section: str) -> list[AnyMessage]:
+    """A copy in which the section stands below the last human message."""
+    changed, at = list(messages), last_human(messages)
+    if section and at is not None:
+        content = messages[at].content
+        added = (
+            f"{content}\n\n{section}"
+            if isinstance(content, str)
+            else [*content, {"type": "text", "text": section}]
+        )
+        changed[at] = messages[at].model_copy(update={"content": added})
+    return changed

@@ -1,0 +1,288 @@
+"""What every host's binding does with a memory, from whichever thread or event loop the host calls it.
+
+The memory stays in the event loop it was opened in; calls from elsewhere are handed to that loop. What goes wrong
+reaches no host: it is logged, counted in :meth:`TurnMemory.status` and reported to its ``on_trouble``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+import anyio
+
+from memory.contract._loops import loop_or_none
+from memory.contract.errors import InputError, LifecycleError, MemslotError
+from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig
+from memory.plugins.opening import open_memory
+from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
+from memory.slot.turns import event_from_turn
+from memory.slot.view import RecallFields, TurnFields
+
+log = logging.getLogger("memslot.hosts")
+
+T = TypeVar("T")
+Config = str | Path | Mapping[str, Any] | MemslotConfig
+
+_MAX_OPEN_TURNS = 1000
+_BEGIN_S = 0.25  # a loop that has not begun a call by then is blocked by whoever waits for the call
+
+
+class HostTurns:
+    """The turns of a host over one memory: each recalled for once, recorded once, and ended by no memory.
+
+    Args:
+        memory: whoever opened it closes it, after the host.
+        host: the host's name: prefix of event ids, and ``agent_id`` of what is recorded.
+        scope: in place of the slot's own; None where every call names one.
+    """
+
+    def __init__(self, memory: TurnMemory, host: str, scope: MemoryScope | None = None) -> None:
+        self.memory = memory
+        self.scope = scope or memory.slot.scope
+        self._host = host
+        self._pid = os.getpid()
+        self._open: OrderedDict[tuple[MemoryScope | None, str, str], _OpenTurn] = OrderedDict()
+
+    async def recall(
+        self,
+        turn: str,
+        user: str,
+        *,
+        session_id: str,
+        scope: MemoryScope | None = None,
+        **fields: Unpack[RecallFields],
+    ) -> Recall:
+        """What the memory has for a turn; asked once, however often the host asks before the turn is recorded.
+
+        Args:
+            turn: the same for every model call of a turn, and another for every other turn of the session.
+            user: what the user said in it.
+            session_id, scope, fields: as for :meth:`TurnMemory.recall`.
+
+        Raises:
+            MemslotError: recall failed, where ``on_failure`` of the policy is ``raise``.
+        """
+        work = partial(self._recall, turn, user, session_id, scope or self.scope, fields)
+        try:
+            if self._is_here():
+                return await work()
+            sent, begun = self._send(work)
+            if not await anyio.to_thread.run_sync(begun.wait, _BEGIN_S):
+                raise _blocked(sent)
+            return await asyncio.wrap_future(sent)
+        except LifecycleError as error:
+            return self._not_recalled(error)
+
+    def recall_blocking(
+        self,
+        turn: str,
+        user: str,
+        *,
+        session_id: str,
+        scope: MemoryScope | None = None,
+        **fields: Unpack[RecallFields],
+    ) -> Recall:
+        """As :meth:`recall`, for hosts that do not await."""
+        work = partial(self._recall, turn, user, session_id, scope or self.scope, fields)
+        try:
+            if self._is_here():
+                raise LifecycleError(
+                    "the agent was called without await in the event loop of its memory; await it, or open the "
+                    "memory with open_turn_memory_sync"
+                )
+            sent, begun = self._send(work)
+            if not begun.wait(_BEGIN_S):
+                raise _blocked(sent)
+            return sent.result()
+        except LifecycleError as error:
+            return self._not_recalled(error)
+
+    async def record(
+        self, turn: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+    ) -> bool:
+        """Record a turn, as :meth:`TurnMemory.record_turn`; one that was recorded before is not again.
+
+        Returns:
+            False where nothing was handed over; why is logged, unless it was handed over before.
+        """
+        work = partial(self._record, turn, session_id, scope or self.scope, fields)
+        try:
+            if self._is_here():
+                return await work()
+            sent, begun = self._send(work)
+            self._expect(sent)
+            # What a blocked loop has not begun yet, it does when it is free again.
+            return not await anyio.to_thread.run_sync(begun.wait, _BEGIN_S) or await asyncio.wrap_future(sent)
+        except MemslotError as error:
+            return self._not_recorded(error)
+
+    def record_blocking(
+        self, turn: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+    ) -> bool:
+        """As :meth:`record`, for hosts that do not await."""
+        work = partial(self._record, turn, session_id, scope or self.scope, fields)
+        try:
+            sent, begun = self._send(work)
+            self._expect(sent)
+            return self._is_here() or not begun.wait(_BEGIN_S) or sent.result()
+        except MemslotError as error:
+            return self._not_recorded(error)
+
+    def end(self, session_id: str, scope: MemoryScope | None = None) -> None:
+        """Let the recalls of a session go, for a host that does not say which turn it records."""
+        for key in [key for key in self._open if key[:2] == (scope or self.scope, session_id)]:
+            del self._open[key]
+
+    # -- in the memory's event loop -----------------------------------------------------------------------
+
+    async def _recall(
+        self, turn: str, user: str, session_id: str, scope: MemoryScope | None, fields: RecallFields
+    ) -> Recall:
+        key = scope, session_id, turn
+        known = self._open.get(key)
+        if known is not None:
+            await known.answered.wait()
+            return known.recall or Recall("")
+        asked = self._open[key] = _OpenTurn()
+        if len(self._open) > _MAX_OPEN_TURNS:
+            self._open.popitem(last=False)
+        try:
+            asked.recall = await self.memory.recall(user, session_id=session_id, scope=scope, **fields)
+            return asked.recall
+        finally:
+            asked.answered.set()
+            if asked.recall is None:  # cancelled: the host may ask again
+                self._open.pop(key, None)
+
+    async def _record(
+        self, turn: str, session_id: str, scope: MemoryScope | None, fields: TurnFields
+    ) -> bool:
+        self._open.pop((scope, session_id, turn), None)
+        given: TurnFields = {
+            "event_id": f"{self._host}:{session_id}:{turn}",
+            "turn_id": turn,
+            "agent_id": self._host,
+            **fields,
+        }
+        try:
+            event = event_from_turn(session_id, self.memory.slot.scope_or_default(scope), **given)
+        except InputError:  # nothing was said
+            return False
+        try:
+            return await self.memory.record(event)
+        except MemslotError as error:
+            return self._not_recorded(error)
+
+    # -- from elsewhere -----------------------------------------------------------------------------------
+
+    def _is_here(self) -> bool:
+        """Whether this is the memory's event loop, which the first call decides where none was running before."""
+        here = loop_or_none()
+        if self.memory.loop is None:
+            self.memory.loop = here
+        return here is not None and here is self.memory.loop
+
+    def _send(self, work: Callable[[], Awaitable[T]]) -> tuple[Future[T], threading.Event]:
+        loop = self.memory.loop
+        if os.getpid() != self._pid:
+            raise LifecycleError(
+                "this memory was opened before the process was forked; open it in each worker"
+            )
+        if not isinstance(loop, asyncio.AbstractEventLoop) or not loop.is_running():
+            raise LifecycleError(
+                "the event loop this memory was opened in does not run; call the agent in that loop, or open the "
+                "memory with open_turn_memory_sync"
+            )
+        begun = threading.Event()
+
+        async def run() -> T:
+            begun.set()
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(run(), loop), begun
+
+    def _expect(self, sent: Future[bool]) -> None:
+        """Let the memory wait for it before it drains or closes."""
+        self.memory.arriving.add(sent)
+        sent.add_done_callback(self.memory.arriving.discard)
+
+    def _not_recalled(self, error: MemslotError) -> Recall:
+        log.warning("%s: nothing is recalled in this turn: %s", self._host, error)
+        self.memory.note_trouble("recall", str(error))
+        return Recall("", error)
+
+    def _not_recorded(self, error: MemslotError) -> bool:
+        log.warning("%s: this turn is not recorded: %s", self._host, error)
+        self.memory.note_trouble("write", str(error))
+        return False
+
+
+@dataclass(slots=True)
+class _OpenTurn:
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    recall: Recall | None = None
+
+
+def _blocked(sent: Future[Any]) -> LifecycleError:
+    sent.cancel()
+    return LifecycleError(
+        "the event loop of this memory is blocked by the agent's call; await the agent, or open the memory with "
+        "open_turn_memory_sync"
+    )
+
+
+@asynccontextmanager
+async def open_turn_memory(
+    config: Config,
+    policy: TurnPolicy | None = None,
+    *,
+    scope: MemoryScope | None = None,
+    data_dir: Path | None = None,
+    on_trouble: Callable[[str, str], None] | None = None,
+) -> AsyncIterator[TurnMemory]:
+    """Open a memory for a host: :func:`memory.open_memory`, and a :class:`TurnMemory` over it; closed on leaving.
+
+    Args:
+        config, scope, data_dir: as for :func:`memory.open_memory`.
+        policy, on_trouble: as for :class:`TurnMemory`.
+
+    Raises:
+        ConfigError, PluginError, BackendError: as for :func:`memory.open_memory`.
+    """
+    async with (
+        open_memory(config, scope=scope, data_dir=data_dir) as slot,
+        TurnMemory(slot, policy, on_trouble=on_trouble) as memory,
+    ):
+        yield memory
+
+
+@contextmanager
+def open_turn_memory_sync(
+    config: Config,
+    policy: TurnPolicy | None = None,
+    *,
+    scope: MemoryScope | None = None,
+    data_dir: Path | None = None,
+    on_trouble: Callable[[str, str], None] | None = None,
+) -> Iterator[TurnMemory]:
+    """:func:`open_turn_memory` for a program that does not await: its event loop runs in a thread until leaving.
+
+    Its :class:`TurnMemory` is for bindings of :mod:`memory.hosts`, which may call it from any thread or loop.
+    """
+    from anyio.from_thread import start_blocking_portal
+
+    opening = open_turn_memory(config, policy, scope=scope, data_dir=data_dir, on_trouble=on_trouble)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opening) as memory:
+        yield memory

@@ -1,0 +1,184 @@
+"""A slot as LangChain middleware and as nodes of a graph, on the real packages with a scripted chat model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from host_support import Hosted
+from langchain.agents import create_agent
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+
+from memory import MemoryScope
+from memory.hosts._table import HOSTS
+from memory.hosts.langchain import MemoryMiddleware, MemoryNodes, MemoryState
+from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
+
+
+class Scripted(BaseChatModel):
+    """The suite's model as a chat model of LangChain."""
+
+    script: Any
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        return _result(self.script.call(str(messages), after_tool=isinstance(messages[-1], ToolMessage)))
+
+    async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        return _result(
+            await self.script.acall(str(messages), after_tool=isinstance(messages[-1], ToolMessage))
+        )
+
+    def _stream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        turn = self.script.call(str(messages), after_tool=isinstance(messages[-1], ToolMessage))
+        for word in turn.text.split(" "):
+            yield ChatGenerationChunk(
+                message=AIMessageChunk(content=f"{word} " if word == "Answer" else word)
+            )
+
+
+def _result(turn: ModelTurn) -> ChatResult:
+    calls = [{"name": "clock", "args": {}, "id": "call-1"}] if turn.calls_tool else []
+    content: list[Any] = [{"type": "reasoning", "reasoning": turn.thought}]
+    content += [{"type": "text", "text": turn.text}] if turn.text else []
+    message = AIMessage(content=content, tool_calls=calls)
+    return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def clock() -> str:
+    """Tell the time."""
+    return TOOL_RESULT
+
+
+@dataclass
+class User:
+    name: str
+
+
+def scope_of(runtime: Any) -> MemoryScope:
+    return person(runtime.context.name)
+
+
+class Agent(HostUnderTest):
+    """``create_agent`` with the middleware and a checkpointer."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory, self._model = memory, model
+        self._saver = InMemorySaver()
+        self.agent = self.made()
+
+    def made(self) -> Any:
+        return create_agent(
+            Scripted(script=self._model),
+            [clock],
+            middleware=[MemoryMiddleware(self._memory, scope=scope_of)],
+            checkpointer=self._saver,
+            context_schema=User,
+        )
+
+    def given(self, said: str, conversation: str, who: str = "ada", picture: bool = False) -> dict[str, Any]:
+        content: Any = said
+        if picture:
+            image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}}
+            content = [{"type": "text", "text": said}, image]
+        return {
+            "input": {"messages": [{"role": "user", "content": content}]},
+            "config": {"configurable": {"thread_id": conversation}},
+            "context": User(who),
+        }
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        done = await self.agent.ainvoke(**self.given(said, conversation, who, picture))
+        return str(done["messages"][-1].text)
+
+    async def stream(self, said: str, *, conversation: str = "one") -> str:
+        words = [
+            chunk.text
+            async for chunk, _ in self.agent.astream(**self.given(said, conversation), stream_mode="messages")
+        ]
+        return "".join(words)
+
+    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
+        return str(self.agent.invoke(**self.given(said, conversation))["messages"][-1].text)
+
+    async def kept(self, conversation: str) -> str:
+        config: Any = {"configurable": {"thread_id": conversation}}
+        return str([checkpoint async for checkpoint in self._saver.alist(config)])
+
+    async def bind_again(self) -> None:
+        again = [MemoryMiddleware(self._memory), MemoryMiddleware(self._memory)]
+        create_agent(Scripted(script=self._model), middleware=again)
+
+
+class Graph(Agent):
+    """The same with a graph made by hand, and the two nodes."""
+
+    def made(self) -> Any:
+        nodes, model = MemoryNodes(self._memory, scope=scope_of), Scripted(script=self._model)
+
+        async def answer(state: MemoryState) -> Any:
+            return {"messages": [await model.ainvoke(nodes.messages(state))]}
+
+        async def tools(state: MemoryState) -> Any:
+            return {"messages": [ToolMessage(TOOL_RESULT, tool_call_id="call-1")]}
+
+        def after(state: MemoryState) -> str:
+            return "tools" if state["messages"][-1].tool_calls else "record"
+
+        graph = StateGraph(MemoryState, context_schema=User)
+        graph.add_node("recall", nodes.recall)
+        graph.add_node("answer", answer)
+        graph.add_node("tools", tools)
+        graph.add_node("record", nodes.record)
+        graph.add_edge(START, "recall")
+        graph.add_edge("recall", "answer")
+        graph.add_conditional_edges("answer", after, ["tools", "record"])
+        graph.add_edge("tools", "answer")
+        graph.add_edge("record", END)
+        return graph.compile(checkpointer=self._saver)
+
+
+class TestMiddleware(Hosted):
+    cannot = HOSTS["langchain"].cannot
+
+    def host(self, memory: Any, model: HostModel) -> Agent:
+        return Agent(memory, model)
+
+
+class TestNodes(Hosted):
+    cannot: ClassVar[Mapping[str, str]] = {
+        "works_without_await": "nodes that await need a graph that is awaited; LangGraph says so",
+        "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "LangGraph refuses it itself",
+        "a_second_memory_on_an_agent_is_refused": "a graph made by hand has the nodes it is given",
+    }
+
+    def host(self, memory: Any, model: HostModel) -> Graph:
+        return Graph(memory, model)
+
+
+async def test_a_run_that_is_resumed_after_a_failure_is_recalled_for_and_recorded_once() -> None:
+    model = HostModel()
+    async with TestMiddleware().on_stage(model) as stage:
+        given = stage.host.given("I like oolong tea.", "one")
+        model.fails = 1
+        with pytest.raises(Exception, match="model is down"):
+            await stage.host.agent.ainvoke(**given)
+        await stage.host.agent.ainvoke(**{**given, "input": None})
+        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
+        assert stage.store.operations.count("search") == 1

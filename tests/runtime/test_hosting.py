@@ -1,0 +1,106 @@
+"""What every binding shares: a memory that is called from other threads and loops, and costs no turn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from memory import MemoryScope, MemorySlot
+from memory.runtime import HostTurns, TurnMemory, TurnPolicy, open_turn_memory_sync
+from memory.testing import FakeBackend, FakeNativeStore
+
+ADA = MemoryScope(run_id="app", persona_id="ada")
+
+
+@asynccontextmanager
+async def turns(store: FakeNativeStore, **policy: float) -> AsyncIterator[HostTurns]:
+    async with (
+        MemorySlot(FakeBackend(store), scope=ADA) as slot,
+        TurnMemory(slot, TurnPolicy(recall_s=20.0, **policy)) as memory,
+    ):
+        yield HostTurns(memory, "test")
+
+
+async def test_calls_of_one_turn_share_one_recall_also_at_once() -> None:
+    store = FakeNativeStore(latency_s=0.05)
+    async with turns(store) as host, anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(lambda: host.recall("t1", "Which tea?", session_id="s"))
+    assert store.operations.count("search") == 1
+
+
+async def test_a_recall_that_was_cancelled_may_be_asked_again() -> None:
+    store = FakeNativeStore()
+    async with turns(store) as host:
+        store.faults.add("late", delay_s=60.0, endpoint="search")
+        with anyio.move_on_after(0.05):
+            await host.recall("t1", "Which tea?", session_id="s")
+        assert (await host.recall("t1", "Which tea?", session_id="s")).failure is None
+
+
+async def test_what_a_thread_hands_over_while_the_loop_is_blocked_is_recorded_before_closing() -> None:
+    store = FakeNativeStore()
+    async with turns(store) as host:
+        assert host.record_blocking("t1", session_id="s", user="I like oolong tea.", assistant="Noted.")
+    assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted."]
+
+
+async def test_a_turn_is_recorded_once_whoever_hands_it_over() -> None:
+    store = FakeNativeStore()
+    async with turns(store) as host:
+        await host.record("t1", session_id="s", user="ok")
+        await anyio.to_thread.run_sync(lambda: host.record_blocking("t1", session_id="s", user="ok"))
+        assert not await host.record("t2", session_id="s", user="  ")
+    assert [row.text for row in store.rows.values()] == ["ok"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_worker_is_told_so_and_goes_on(tmp_path: Path) -> None:
+    config = {
+        "memory": {
+            "backend": "full_history",
+            "data_dir": str(tmp_path),
+            "scope": {"run_id": "app", "persona_id": "ada"},
+        }
+    }
+    reader, writer = os.pipe()
+    with open_turn_memory_sync(config) as memory:
+        host = HostTurns(memory, "test")
+        child = os.fork()
+        if not child:
+            recall = host.recall_blocking("t1", "Which tea?", session_id="s")
+            recorded = host.record_blocking("t1", session_id="s", user="I like oolong tea.")
+            os.write(writer, f"{recall.section!r} {recorded} {recall.failure}".encode())
+            os._exit(0)
+        os.close(writer)
+        os.waitpid(child, 0)
+        assert os.read(reader, 1000).startswith(
+            b"'' False this memory was opened before the process was forked"
+        )
+        os.close(reader)
+        assert host.record_blocking("t1", session_id="s", user="I like oolong tea.")
+
+
+def test_a_program_without_an_event_loop_has_one_in_a_thread(tmp_path: Path) -> None:
+    config = {
+        "memory": {
+            "backend": "full_history",
+            "data_dir": str(tmp_path),
+            "scope": {"run_id": "app", "persona_id": "ada"},
+        }
+    }
+    troubles: list[tuple[str, str]] = []
+    with open_turn_memory_sync(config) as memory:
+        host = HostTurns(memory, "test")
+        assert host.record_blocking("t1", session_id="one", user="I like oolong tea.")
+    with open_turn_memory_sync(config, on_trouble=lambda *words: troubles.append(words)) as memory:
+        host = HostTurns(memory, "test")
+        assert "oolong" in host.recall_blocking("t2", "Which tea do I like?", session_id="two").section
+    assert host.recall_blocking("t3", "Which tea?", session_id="two").section == ""
+    assert [what for what, _ in troubles] == ["recall"]
