@@ -1,4 +1,4 @@
-"""A real HTTP/1.1 server on the loopback, in threads of the test's own process: sockets, kept connections, resets.
+"""A real HTTP/1.1 server on the loopback, in threads of this process: uvicorn, and the faults no framework plays.
 
 What stands on it: :class:`~memory.testing._loopback.LoopbackServer`, to model a backend's server, and the scripted
 language model.
@@ -6,18 +6,20 @@ language model.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-import socketserver
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, Self
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl
+
+from memory.contract.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class HttpServer:
         keep_alive: whether a connection serves more than one request.
 
     Raises:
+        ConfigError: uvicorn is not installed.
         RuntimeError: on exit, if ``respond`` raised; the request then got a 500.
     """
 
@@ -110,19 +113,18 @@ class HttpServer:
         self._address = ("127.0.0.1", port)
         self._broken: list[Exception] = []
         self._stopping = threading.Event()
-        self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
+        self._running: _Running | None = None
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
-        """Answer one request, or None to break the connection. Called on the connection's thread."""
+        """Answer one request, or None to break the connection. Called on a thread of its own."""
         raise NotImplementedError
 
     @property
     def port(self) -> int:
         """Of the running server."""
-        if self._server is None:
+        if self._running is None:
             raise RuntimeError(f"{type(self).__name__} is not running; use it in a with statement")
-        return int(self._server.server_address[1])
+        return self._running.port
 
     @property
     def url(self) -> str:
@@ -146,34 +148,29 @@ class HttpServer:
         self._address = ("127.0.0.1", self.port)
         self._stop()
         try:
-            with socket.socket() as kept:  # bound and deaf, so that nobody else is given the port meanwhile
-                kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                kept.bind(self._address)
+            with _bound(self._address):  # bound and deaf, so that nobody else is given the port meanwhile
                 yield
         finally:
             self._start()
 
-    def _start(self) -> None:
-        self._stopping.clear()
-        self._server = _Server(self, self._address)
-        name = type(self).__name__
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name=name)
-        self._thread.start()
-
-    def _stop(self) -> None:
-        server, thread = self._server, self._thread
-        assert server is not None
-        assert thread is not None
-        self._server = self._thread = None
-        self._stopping.set()
-        server.shutdown()
-        server.hang_up()
-        server.server_close()
-        thread.join()
+    def stop_listening(self) -> None:
+        """From now on new connections are refused; those there are go on."""
+        if self._running is not None:
+            self._running.stop_listening()
 
     def pause(self, seconds: float) -> None:
         """Wait, but not longer than the server runs."""
         self._stopping.wait(seconds)
+
+    def _start(self) -> None:
+        self._stopping.clear()
+        self._running = _Running(self, self._address)
+
+    def _stop(self) -> None:
+        running, self._running = self._running, None
+        assert running is not None
+        self._stopping.set()
+        running.stop()
 
     def _answer(self, request: LoopbackRequest) -> LoopbackAnswer | None:
         try:
@@ -183,91 +180,132 @@ class HttpServer:
             return LoopbackAnswer(500, "Internal Server Error", drop=True)
 
 
-class _Server(ThreadingHTTPServer):
-    """Keeps track of its connections, so that closing never waits for an idle or abandoned one."""
-
-    daemon_threads = False
-    request_queue_size = 256
+class _Running:
+    """uvicorn on a thread, and a pool of threads for the answers, which may take their time."""
 
     def __init__(self, owner: HttpServer, address: tuple[str, int]) -> None:
-        self.owner = owner
-        self._open: set[socket.socket] = set()
-        self._guard = threading.Lock()
-        super().__init__(address, _Handler)
+        try:
+            from uvicorn import Config
+            from uvicorn.protocols.http.h11_impl import H11Protocol
+            from uvicorn.server import ServerState
+        except ImportError as error:
+            raise ConfigError("a server on the loopback needs uvicorn: pip install uvicorn") from error
+        connections = self._connections = {}
 
-    def server_bind(self) -> None:
-        # HTTPServer would look its own name up here, which may ask a name server.
-        socketserver.TCPServer.server_bind(self)
+        class Protocol(H11Protocol):
+            """Remembers its connections, so that the application can break them."""
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._guard:
-            self._open.add(request)
-            self.owner.connections += 1
-        super().process_request(request, client_address)
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+                super().connection_made(transport)
+                connections[transport.get_extra_info("peername")] = transport
+                owner.connections += 1
 
-    def shutdown_request(self, request: Any) -> None:
-        with self._guard:
-            self._open.discard(request)
-        super().shutdown_request(request)
+            def connection_lost(self, problem: Exception | None) -> None:
+                connections.pop(self.transport.get_extra_info("peername"), None)
+                super().connection_lost(problem)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up is no news: timeouts are what the faults are for."""
-
-    def hang_up(self) -> None:
-        with self._guard:
-            for connection in self._open:
-                try:
-                    connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-
-
-class _Handler(BaseHTTPRequestHandler):
-    disable_nagle_algorithm = True
-    wbufsize = -1
-    server: _Server
-
-    def setup(self) -> None:
-        self._doomed = False
-        self.protocol_version = "HTTP/1.1" if self.server.owner.keep_alive else "HTTP/1.0"
-        super().setup()
-
-    def _serve(self) -> None:
-        if self._doomed:
-            return self._break()
-        data = self.rfile.read(int(self.headers.get("content-length", 0)))
-        parts = urlsplit(self.path)
-        request = LoopbackRequest(
-            method=self.command,
-            path=unquote(parts.path),
-            raw_path=parts.path,
-            params=dict(parse_qsl(parts.query, keep_blank_values=True)),
-            headers={name.lower(): value for name, value in self.headers.items()},
-            body=data,
+        self._owner = owner
+        self._doomed: set[asyncio.Transport] = set()
+        self._socket = _bound(address)
+        self.port = int(self._socket.getsockname()[1])
+        config = Config(
+            self._serve, http=Protocol, interface="asgi3", loop="asyncio", ws="none", lifespan="off", log_config=None,
+            access_log=False, proxy_headers=False, server_header=False, date_header=False, timeout_keep_alive=3600,
+        )  # fmt: skip
+        config.load()
+        self._state = ServerState()
+        self._protocol = lambda: Protocol(config, self._state, app_state={})
+        self._loop = asyncio.new_event_loop()
+        self._threads = ThreadPoolExecutor(256, thread_name_prefix=type(owner).__name__)
+        self._ended = asyncio.Event()
+        started = threading.Event()
+        self._thread = threading.Thread(
+            target=self._loop.run_until_complete, args=(self._live(started),), name=type(owner).__name__
         )
-        answer = self.server.owner._answer(request)
+        self._thread.start()
+        started.wait()
+
+    def stop_listening(self) -> None:
+        """Refuse new connections; called on an answer's thread."""
+        closed = threading.Event()
+        self._loop.call_soon_threadsafe(lambda: (self._listening.close(), closed.set()))
+        closed.wait()
+
+    def stop(self) -> None:
+        """Break every connection, and leave no thread."""
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+        self._threads.shutdown()
+        self._loop.close()
+        self._socket.close()
+
+    async def _live(self, started: threading.Event) -> None:
+        self._listening = await self._loop.create_server(self._protocol, sock=self._socket, backlog=256)
+        started.set()
+        await self._ended.wait()
+        self._listening.close()
+        while self._connections or self._state.tasks:
+            for transport in list(self._connections.values()):
+                transport.abort()
+            await asyncio.sleep(0.002)
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        """The ASGI application: one request."""
+        transport = self._connections.get(scope["client"])
+        if transport is None or transport in self._doomed:
+            return await _reset(transport)
+        request = LoopbackRequest(
+            method=scope["method"],
+            path=scope["path"],
+            raw_path=scope["raw_path"].decode(),
+            params=dict(parse_qsl(scope["query_string"].decode(), keep_blank_values=True)),
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+            body=await _body(receive),
+        )
+        answer = await self._loop.run_in_executor(self._threads, self._owner._answer, request)
         if answer is None:
-            return self._break()
+            return await _reset(transport)
+        if answer.drop:
+            self._doomed.add(transport)
         headers = {"content-type": answer.content_type, **{k.lower(): v for k, v in answer.headers.items()}}
         if answer.status != 204:
             headers["content-length"] = str(len(answer.data))
-        self.send_response(answer.status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(answer.data[: answer.send])
-        self.wfile.flush()
-        if answer.send is not None:
-            self.close_connection = True
-        self._doomed = answer.drop
+        if not self._owner.keep_alive:
+            headers["connection"] = "close"
+        sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": sent})
+        whole = answer.send is None
+        await send({"type": "http.response.body", "body": answer.data[: answer.send], "more_body": not whole})
+        if not whole:
+            transport.close()
+            await asyncio.sleep(0)
 
-    def _break(self) -> None:
-        self.close_connection = True
-        # Lingering for no time turns the close into a reset.
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-        self.connection.close()
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve
+async def _body(receive: Any) -> bytes:
+    parts = []
+    while (message := await receive())["type"] == "http.request":
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    return b"".join(parts)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Memories and prompts are not for the console."""
+
+async def _reset(transport: asyncio.Transport | None) -> None:
+    """Break a connection; lingering for no time turns the close into a reset."""
+    if transport is not None:
+        transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0"
+        )
+        transport.abort()
+        await asyncio.sleep(0)  # uvicorn learns of it, and does not miss the answer
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(address)
+    except OSError:
+        made.close()
+        raise
+    return made

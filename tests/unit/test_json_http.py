@@ -64,7 +64,7 @@ class GoesAway(Notes):
     """Hangs up on the first request, and nobody listens any more."""
 
     def handle(self, request):
-        self._server.socket.close()
+        self.stop_listening()
 
 
 async def test_a_retry_that_finds_nobody_does_not_undo_that_the_first_was_sent():
