@@ -87,8 +87,13 @@ class LoopbackServer(HttpServer):
         """How :class:`~memory.testing._loopback_process.LoopbackProcess` looks at a server and breaks it."""
         if what == "requests":
             return [
-                {"method": one.method, "path": one.path, "params": dict(one.params), "json": one.json}
-                for one in self.requests
+                {
+                    "method": request.method,
+                    "path": request.path,
+                    "params": dict(request.params),
+                    "json": request.json,
+                }
+                for request in self.requests
             ]
         if what == "fault":
             self.faults.add(**given)

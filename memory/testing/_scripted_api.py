@@ -205,9 +205,15 @@ def _logprobs(reply: Reply, top: int) -> dict[str, Any]:
     """Of a choice, what its words are worth; everything else the scripted LLM says with certainty."""
     if isinstance(reply, Choice):
         ranked = reply.ranked
-        return {"content": [_logprob(ranked[0]) | {"top_logprobs": [_logprob(one) for one in ranked[:top]]}]}
+        return {
+            "content": [_logprob(ranked[0]) | {"top_logprobs": [_logprob(choice) for choice in ranked[:top]]}]
+        }
     words = [(word, 1.0) for word in _text(reply).split()]
-    return {"content": [_logprob(one) | {"top_logprobs": [_logprob(one)] if top else []} for one in words]}
+    return {
+        "content": [
+            _logprob(choice) | {"top_logprobs": [_logprob(choice)] if top else []} for choice in words
+        ]
+    }
 
 
 def _logprob(chosen: tuple[str, float]) -> dict[str, Any]:

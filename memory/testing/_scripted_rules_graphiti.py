@@ -89,7 +89,7 @@ def _facts(text: str) -> Iterator[_Fact]:
             source = speaker or next(iter(_names(sentence, first=True)), "")
             target = _topic(sentence, said)
             if source and target and source.casefold() != target.casefold():
-                verb = said[0] if speaker else next((one for one in said if one not in source), "is")
+                verb = said[0] if speaker else next((item for item in said if item not in source), "is")
                 yield _Fact(source, f"SAYS_{verb.upper()}", target, sentence, episode, moment)
 
 
@@ -126,7 +126,7 @@ def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
 
 
 def _edges(prompt: str) -> Reply:
-    known = {one["name"].casefold() for one in json.loads(_tag(prompt, "ENTITIES") or "[]")}
+    known = {item["name"].casefold() for item in json.loads(_tag(prompt, "ENTITIES") or "[]")}
     asked = _iso(_tag(prompt, "REFERENCE_TIME").partition("#")[0])
     types = TypesOffered.facts(_tag(prompt, "FACT_TYPES"))
     edges = []
@@ -139,7 +139,7 @@ def _edges(prompt: str) -> Reply:
 def _combined(prompt: str) -> Reply:
     types = TypesOffered.facts(_tag(prompt, "FACT TYPES"))
     entities = [
-        {"name": one["name"], "entity_type_id": one["entity_type_id"]} for one in _entity_list(prompt)
+        {"name": item["name"], "entity_type_id": item["entity_type_id"]} for item in _entity_list(prompt)
     ]
     return {
         "extracted_entities": entities,
@@ -180,9 +180,9 @@ def _duplicates(prompt: str) -> Reply:
     existing = ast.literal_eval(_tag(prompt, "EXISTING FACTS") or "[]")
     candidates = ast.literal_eval(_tag(prompt, "FACT INVALIDATION CANDIDATES") or "[]")
     return {
-        "duplicate_facts": [one["idx"] for one in existing if _words(one["fact"]) == _words(new)],
+        "duplicate_facts": [item["idx"] for item in existing if _words(item["fact"]) == _words(new)],
         "contradicted_facts": [
-            one["idx"] for one in (*existing, *candidates) if _contradict(one["fact"], new)
+            item["idx"] for item in (*existing, *candidates) if _contradict(item["fact"], new)
         ],
     }
 
@@ -192,10 +192,10 @@ def _words(text: str) -> list[str]:
 
 
 def _contradict(old: str, new: str) -> bool:
-    one, two = _EXCLUSIVE.search(old), _EXCLUSIVE.search(new)
-    if one is None or two is None or _words(old) == _words(new):
+    first, second = _EXCLUSIVE.search(old), _EXCLUSIVE.search(new)
+    if first is None or second is None or _words(old) == _words(new):
         return False
-    return _subject(one) == _subject(two)
+    return _subject(first) == _subject(second)
 
 
 def _subject(match: re.Match[str]) -> tuple[str, str]:
@@ -209,22 +209,24 @@ def _timestamps(prompt: str) -> Reply:
 
 def _batch_timestamps(prompt: str) -> Reply:
     facts = json.loads(_tag(prompt, "FACTS") or "[]")
-    return {"timestamps": [_times(str(one["fact"]), _iso(str(one.get("reference_time")))) for one in facts]}
+    return {
+        "timestamps": [_times(str(item["fact"]), _iso(str(item.get("reference_time")))) for item in facts]
+    }
 
 
 def _same_entities(prompt: str) -> Reply:
     known = {
-        str(one["name"]).casefold(): one["candidate_id"]
-        for one in json.loads(_tag(prompt, "EXISTING ENTITIES") or "[]")
+        str(item["name"]).casefold(): item["candidate_id"]
+        for item in json.loads(_tag(prompt, "EXISTING ENTITIES") or "[]")
     }
     return {
         "entity_resolutions": [
             {
-                "id": one["id"],
-                "name": one["name"],
-                "duplicate_candidate_id": known.get(str(one["name"]).casefold(), -1),
+                "id": item["id"],
+                "name": item["name"],
+                "duplicate_candidate_id": known.get(str(item["name"]).casefold(), -1),
             }
-            for one in json.loads(_tag(prompt, "ENTITIES") or "[]")
+            for item in json.loads(_tag(prompt, "ENTITIES") or "[]")
         ]
     }
 
@@ -238,11 +240,11 @@ def _entity_summaries(prompt: str) -> Reply:
         return {"summaries": []}
     said = list(_facts(message))
     found = []
-    for one in entities:
-        about = [fact.text for fact in said if one["name"] in (fact.source, fact.target)]
-        known = [one["summary"]] if one.get("summary") else []
+    for item in entities:
+        about = [fact.text for fact in said if item["name"] in (fact.source, fact.target)]
+        known = [item["summary"]] if item.get("summary") else []
         if about:
-            found.append({"name": one["name"], "summary": " ".join(dict.fromkeys([*known, *about]))[:400]})
+            found.append({"name": item["name"], "summary": " ".join(dict.fromkeys([*known, *about]))[:400]})
     return {"summaries": found}
 
 
@@ -253,7 +255,7 @@ def _joint_summary(prompt: str) -> Reply | None:
     except ValueError:
         return None
     parts = value if isinstance(value, list) else [value]
-    return {"summary": " ".join(dict.fromkeys(str(one) for one in parts if one))[:400]}
+    return {"summary": " ".join(dict.fromkeys(str(item) for item in parts if item))[:400]}
 
 
 def _description(prompt: str) -> Reply | None:
@@ -266,7 +268,7 @@ def _description(prompt: str) -> Reply | None:
 
 def _saga_summary(prompt: str) -> Reply:
     """What was known of the saga, and then what its new episodes state."""
-    said = [fact.text for one in _tag(prompt, "MESSAGES").split("\n---\n") for fact in _facts(one)]
+    said = [fact.text for item in _tag(prompt, "MESSAGES").split("\n---\n") for fact in _facts(item)]
     return {"summary": " ".join(filter(None, dict.fromkeys([_tag(prompt, "EXISTING_KNOWLEDGE"), *said])))}
 
 
@@ -279,15 +281,15 @@ def _attributes(request: ChatRequest) -> Reply | None:
     if fact:
         return attributes_told(schema, fact, json.loads(_tag(prompt, "EXISTING ATTRIBUTES") or "{}"))
     entity = ast.literal_eval(_tag(prompt, "ENTITY"))
-    told = _tag(prompt, "MESSAGES")
+    episode = _tag(prompt, "MESSAGES")
     try:
-        told = str(json.loads(told.rstrip().rpartition("\n")[2]))
+        episode = str(json.loads(episode.rstrip().rpartition("\n")[2]))
     except ValueError:
         pass
     name = str(entity["name"]).casefold()
     about = [
         sentence
-        for speaker, line, _, _ in _lines(told)
+        for speaker, line, _, _ in _lines(episode)
         for sentence in sentences(line)
         if name in (speaker.casefold(), *_words(sentence)) or name in sentence.casefold()
     ]

@@ -26,12 +26,12 @@ class TypesOffered:
     def entities(cls, listed: str) -> TypesOffered:
         """As Graphiti lists them, a Python literal; without any, everything is a plain entity."""
         kinds, default = [], None
-        for one in ast.literal_eval(listed or "[{'entity_type_id': 0, 'entity_type_name': 'Entity'}]"):
-            name, number = str(one["entity_type_name"]), one["entity_type_id"]
+        for entry in ast.literal_eval(listed or "[{'entity_type_id': 0, 'entity_type_name': 'Entity'}]"):
+            name, number = str(entry["entity_type_name"]), entry["entity_type_id"]
             if name == "Entity":
                 default = number
             else:
-                kinds.append((number, _words(name, one.get("entity_type_description"))))
+                kinds.append((number, _words(name, entry.get("entity_type_description"))))
         return cls(kinds, default)
 
     @classmethod
@@ -39,8 +39,8 @@ class TypesOffered:
         """As Graphiti lists them, JSON."""
         return cls(
             [
-                (one["fact_type_name"], _words(one["fact_type_name"], one.get("fact_type_description")))
-                for one in json.loads(listed or "[]")
+                (entry["fact_type_name"], _words(entry["fact_type_name"], entry.get("fact_type_description")))
+                for entry in json.loads(listed or "[]")
             ]
         )
 
@@ -56,8 +56,8 @@ class TypesOffered:
 
     def _best(self, words: frozenset[str]) -> Any:
         shared = [(len(words & known), kind) for kind, known in self.kinds]
-        most = max((count for count, _ in shared), default=0)
-        return next(kind for count, kind in shared if count == most) if most else self.default
+        highest = max((count for count, _ in shared), default=0)
+        return next(kind for count, kind in shared if count == highest) if highest else self.default
 
 
 def _words(name: str, description: object) -> frozenset[str]:
@@ -68,14 +68,14 @@ def attributes_told(schema: Mapping[str, Any], text: str, known: Mapping[str, An
     """A value for each property: what the text says it is ("its flavour is malty"), what is known, or null."""
     found = {}
     for name, wanted in schema.get("properties", {}).items():
-        told = re.search(rf"\b{re.escape(name).replace('_', '[ _]')}{_VALUE}", text, re.I)
-        value = _typed(told["value"].rstrip("."), wanted) if told else None
+        found = re.search(rf"\b{re.escape(name).replace('_', '[ _]')}{_VALUE}", text, re.I)
+        value = _typed(found["value"].rstrip("."), wanted) if found else None
         found[name] = known.get(name) if value is None else value
     return found
 
 
 def _typed(text: str, wanted: Mapping[str, Any]) -> Any:
-    kinds = {wanted.get("type"), *(one.get("type") for one in wanted.get("anyOf", ()))}
+    kinds = {wanted.get("type"), *(entry.get("type") for entry in wanted.get("anyOf", ()))}
     if "boolean" in kinds:
         return {"yes": True, "true": True, "no": False, "false": False}.get(text.casefold())
     for kind, convert in (("integer", int), ("number", float)):
