@@ -209,8 +209,9 @@ class _Running:
         self._socket = _bound(address)
         self.port = int(self._socket.getsockname()[1])
         config = Config(
-            self._serve, http=Protocol, interface="asgi3", loop="asyncio", ws="none", lifespan="off", log_config=None,
-            access_log=False, proxy_headers=False, server_header=False, date_header=False, timeout_keep_alive=3600,
+            self._serve, http=Protocol, interface="asgi3", loop="asyncio", ws="none", lifespan="off",
+            log_config=None, access_log=False, proxy_headers=False, server_header=False, date_header=False,
+            timeout_keep_alive=3600,
         )  # fmt: skip
         config.load()
         self._state = ServerState()

@@ -68,8 +68,8 @@ def attributes_told(schema: Mapping[str, Any], text: str, known: Mapping[str, An
     """A value for each property: what the text says it is ("its flavour is malty"), what is known, or null."""
     found = {}
     for name, wanted in schema.get("properties", {}).items():
-        found = re.search(rf"\b{re.escape(name).replace('_', '[ _]')}{_VALUE}", text, re.I)
-        value = _typed(found["value"].rstrip("."), wanted) if found else None
+        match = re.search(rf"\b{re.escape(name).replace('_', '[ _]')}{_VALUE}", text, re.I)
+        value = _typed(match["value"].rstrip("."), wanted) if match else None
         found[name] = known.get(name) if value is None else value
     return found
 
