@@ -7,6 +7,8 @@ from importlib.util import find_spec
 _NEEDS = {
     "with_nanobot/*": "nanobot",
     "with_sdks/test_langchain.py": "langchain",
+    "with_sdks/test_openai_agents.py": "agents",
+    "with_sdks/test_llama_index.py": "llama_index.core",
     "with_sdks/test_strands.py": "strands",
     "with_sdks/test_adk.py": "google.adk",
     "with_sdks/test_pydantic_ai.py": "pydantic_ai",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from memory import MemorySlot
@@ -17,3 +19,18 @@ class Hosted(HostContract):
         self, slot: MemorySlot, *, on_trouble: Callable[[str, str], None] | None = None, **policy: Any
     ) -> TurnMemory:
         return TurnMemory(slot, TurnPolicy(**policy), on_trouble=on_trouble)
+
+
+@contextmanager
+def closed_loop() -> Iterator[None]:
+    """Around an SDK's blocking call, which makes an event loop where the thread has none, and leaves it open."""
+    if asyncio._get_running_loop() is not None:
+        yield
+        return
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from host_support import Hosted
+from host_support import Hosted, closed_loop
 from pydantic_ai import Agent, BinaryContent
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
@@ -83,7 +81,7 @@ class Bot(HostUnderTest):
         return "".join(words)
 
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
-        with _loop_of_this_thread():
+        with closed_loop():
             result = self.agent.run_sync(said, **self._given(conversation, "ada"))
         self._histories[conversation] = result.all_messages()
         return str(result.output)
@@ -93,21 +91,6 @@ class Bot(HostUnderTest):
 
     async def bind_again(self) -> None:
         Agent(capabilities=[MemoryCapability(self._memory), MemoryCapability(self._memory)])
-
-
-@contextmanager
-def _loop_of_this_thread() -> Iterator[None]:
-    """``run_sync`` makes one where there is none, and leaves it open."""
-    if asyncio._get_running_loop() is not None:
-        yield
-        return
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    try:
-        yield
-    finally:
-        loop.close()
-        asyncio.set_event_loop(None)
 
 
 class TestPydanticAI(Hosted):

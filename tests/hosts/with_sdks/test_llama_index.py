@@ -1,0 +1,122 @@
+"""A slot as a memory block of LlamaIndex, in its real agent and chat engine with a scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar
+
+import pytest
+from host_support import Hosted
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
+from llama_index.core.chat_engine import SimpleChatEngine
+from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.memory import Memory
+
+from memory.hosts._table import HOSTS
+from memory.hosts.llama_index import SlotMemoryBlock
+from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
+
+
+class Scripted(MockFunctionCallingLLM):
+    """The suite's model as a function-calling model of LlamaIndex."""
+
+    script: Any = None
+
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Any:
+        prompt, after_tool = str([message.blocks for message in messages]), messages[-1].role == "tool"
+
+        async def answer() -> AsyncIterator[ChatResponse]:
+            message = _message(await self.script.acall(prompt, after_tool=after_tool))
+            yield ChatResponse(message=message, delta=message.content or "")
+
+        return answer()
+
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        prompt = str([message.blocks for message in messages])
+        return ChatResponse(message=_message(self.script.call(prompt)))
+
+
+def _message(turn: ModelTurn) -> ChatMessage:
+    thought = ThinkingBlock(content=turn.thought)
+    if turn.calls_tool:
+        said: Any = ToolCallBlock(tool_call_id="call-1", tool_name="clock", tool_kwargs={})
+    else:
+        said = TextBlock(text=turn.text)
+    return ChatMessage(role="assistant", blocks=[thought, said])
+
+
+def clock() -> str:
+    """Tell the time."""
+    return TOOL_RESULT
+
+
+class Agents(HostUnderTest):
+    """One agent; a memory of LlamaIndex for each conversation, a block for each person."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory = memory
+        self._llm = Scripted(script=model)
+        self._blocks: dict[str, SlotMemoryBlock] = {}
+        self._memories: dict[str, Memory] = {}
+        self.agent = FunctionAgent(tools=[clock], llm=self._llm, system_prompt="Be kind.")
+
+    def memory(self, conversation: str, who: str = "ada") -> Memory:
+        if conversation not in self._memories:
+            block = self._blocks.setdefault(who, SlotMemoryBlock(self._memory, scope=person(who)))
+            self._memories[conversation] = Memory.from_defaults(
+                session_id=conversation, memory_blocks=[block]
+            )
+        return self._memories[conversation]
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        given: Any = said
+        if picture:
+            image = ImageBlock(image=PICTURE.encode(), image_mimetype="image/png")
+            given = ChatMessage(role="user", blocks=[TextBlock(text=said), image])
+        return str(await self.agent.run(given, memory=self.memory(conversation, who)))
+
+    async def stream(self, said: str, *, conversation: str = "one") -> str:
+        handler = self.agent.run(said, memory=self.memory(conversation))
+        async for _ in handler.stream_events():
+            pass
+        return str(await handler)
+
+    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
+        memory = self.memory(conversation)
+        engine = SimpleChatEngine(self._llm, memory, prefix_messages=[])
+        answer = str(engine.chat(said))
+        memory.get()
+        return answer
+
+    async def kept(self, conversation: str) -> str:
+        return str(await self.memory(conversation).aget_all())
+
+    async def bind_again(self) -> None:
+        blocks = [SlotMemoryBlock(self._memory), SlotMemoryBlock(self._memory)]
+        Memory.from_defaults(memory_blocks=blocks)
+
+    async def aclose(self) -> None:
+        for memory in self._memories.values():
+            await memory.sql_store._async_engine.dispose()
+
+
+class TestLlamaIndex(Hosted):
+    # LlamaIndex looks through its own deprecated names.
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
+        pytest.mark.anyio,
+        pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    ]
+    cannot = HOSTS["llama-index"].cannot
+
+    def host(self, memory: Any, model: HostModel) -> Agents:
+        return Agents(memory, model)

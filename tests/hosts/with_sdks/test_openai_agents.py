@@ -1,0 +1,99 @@
+"""A slot as hooks and input filter of the OpenAI Agents SDK, with its own scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from agents import Agent, Runner, function_tool, set_tracing_disabled
+from agents.memory import SQLiteSession
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from host_support import Hosted, closed_loop
+from openai.types.responses import ResponseReasoningItem
+from openai.types.responses.response_reasoning_item import Summary
+
+from memory.hosts._table import HOSTS
+from memory.hosts.openai_agents import MemoryHooks
+from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, person
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_sent_anywhere() -> Iterator[None]:
+    set_tracing_disabled(True)
+    yield
+    set_tracing_disabled(False)
+
+
+@function_tool
+def clock() -> str:
+    """Tell the time."""
+    return TOOL_RESULT
+
+
+class App(HostUnderTest):
+    """One agent for everybody, with the SDK's sessions."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory, self._script = memory, model
+        self._model = ScriptedModel([])
+        self._sessions: dict[str, SQLiteSession] = {}
+        self._hooks: dict[tuple[str, str], MemoryHooks] = {}
+        self.agent = Agent("bot", instructions="Be kind.", model=self._model, tools=[clock])
+
+    async def _answer(self, call: Any) -> ModelStep:
+        after_tool = any(item.get("type") == "function_call_output" for item in call.input)
+        turn = await self._script.acall(f"{call.system_instructions} {call.input}", after_tool=after_tool)
+        thought = ResponseReasoningItem(
+            id="rs", type="reasoning", summary=[Summary(text=turn.thought, type="summary_text")]
+        )
+        if turn.calls_tool:
+            said = function_call("clock", {}, call_id=f"call-{len(self._script.shown)}")
+        else:
+            said = assistant_message(turn.text, item_id=f"message-{len(self._script.shown)}")
+        return ModelStep(output=[thought, said])
+
+    def _given(self, conversation: str, who: str = "ada") -> dict[str, Any]:
+        self._model.extend([ModelStep.respond(self._answer)] * 2)
+        hooks = self._hooks.setdefault(
+            (conversation, who), MemoryHooks(self._memory, session_id=conversation, scope=person(who))
+        )
+        session = self._sessions.setdefault(conversation, SQLiteSession(conversation))
+        return {"session": session, "hooks": hooks, "run_config": hooks.run_config()}
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        given: Any = said
+        if picture:
+            image = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
+            given = [{"role": "user", "content": [{"type": "input_text", "text": said}, image]}]
+        return str((await Runner.run(self.agent, given, **self._given(conversation, who))).final_output)
+
+    async def stream(self, said: str, *, conversation: str = "one") -> str:
+        result = Runner.run_streamed(self.agent, said, **self._given(conversation))
+        async for _ in result.stream_events():
+            pass
+        return str(result.final_output)
+
+    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
+        with closed_loop():
+            return str(Runner.run_sync(self.agent, said, **self._given(conversation)).final_output)
+
+    async def kept(self, conversation: str) -> str:
+        return str(await self._sessions[conversation].get_items())
+
+    async def bind_again(self) -> None:
+        hooks = MemoryHooks(self._memory, session_id="one")
+        hooks.run_config(hooks.run_config())
+
+    async def aclose(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
+
+class TestOpenAIAgents(Hosted):
+    cannot = HOSTS["openai-agents"].cannot
+
+    def host(self, memory: Any, model: HostModel) -> App:
+        return App(memory, model)
