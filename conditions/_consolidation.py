@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Literal
 
 from conditions._notebook import Notebook, Summariser
-from memory import BackendError
+from memory import MemslotError
 
 UpdatePolicy = Literal["after_accumulation_session", "token_threshold"]
 _ROUNDS = 5
@@ -55,14 +55,14 @@ class Consolidation:
             draft = await self._summariser.summarise(notebook.memory, notebook.progress.sources, lines)
             if self.read_only:  # the mode changed while the model was thinking
                 return False
-            notebook.commit(count, draft)
-        except BackendError as error:
+            await notebook.commit(count, draft)
+        except MemslotError as error:
             if notebook.note_failure(error) < _ATTEMPTS or self.read_only:
                 return False
             try:
-                notebook.archive_raw(count)
+                await notebook.archive_raw(count)
             except (
-                BackendError
+                MemslotError
             ) as unwritten:  # a full disk, say; the event being written is kept all the same
                 notebook.note_failure(unwritten)
                 return False

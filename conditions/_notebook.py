@@ -1,34 +1,46 @@
-"""What rolling_summary keeps of a scope: a long-term memory, a history log, and messages not yet summarised.
+"""What rolling_summary keeps of a scope: a long-term memory, a history, and messages not yet summarised.
 
-With a directory, the three are files a person can read: MEMORY.md (may be edited between runs), HISTORY.md
-(append-only, for searching), events.jsonl (everything that was recorded), and state.json, which says how much of
-it has been summarised. state.json is written last, so that after a crash some messages are summarised twice,
-and none is lost.
+With a path, all of it is in one SQLite file of the scope, so that the memory and how far it reaches are written
+together or not at all.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
 import anyio
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
 
-from conditions._event_log import EventLog, append_text, replace_file, unfinished
 from conditions._events import Known, said
-from memory import BackendError, MemoryEvent, MemoryScope, TokenCounter
-from memory.adapter import BackendProtocolError
+from conditions._storage import (
+    in_transaction,
+    open_scope_file,
+    parse_event,
+    remove_scope_file,
+    scope_file_exists,
+    write,
+)
+from memory import BackendError, MemoryEvent, MemoryScope, MemslotError, TokenCounter
+from memory.adapter import Durability, SqliteFile, SqliteLayout, StoreError
 
-_GAP = "\n\n"
 _BLANK_LINES = re.compile(r"\n\s*\n")
-_FILES = ("MEMORY.md", "HISTORY.md", "state.json", "events.jsonl")
+_LAYOUT = SqliteLayout(
+    what="rolling summary",
+    application_id=0x6D656D72,
+    version=1,
+    tables="""
+CREATE TABLE events (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE history (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE summary (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLOB NOT NULL);
+""",
+    full="the event was not kept",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,7 @@ class Summariser(Protocol):
 
 @dataclass
 class Progress:
-    """The part of a notebook that state.json holds.
+    """How far a notebook has come.
 
     Attributes:
         consolidated: messages worked off so far, summarised or archived raw.
@@ -103,11 +115,10 @@ class Progress:
         last_error, retry_after_s: what the last failed attempt died of, without user text, and how long the
             endpoint asked to be left alone.
         last_derived_at: when the memory was last rewritten.
-        memory_chars: length of the memory as it was last written; a person may have changed it since.
         sources: line of the memory -> where it comes from, if known.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)
 
     consolidated: Annotated[int, Field(ge=0)] = 0
     consolidations: Annotated[int, Field(ge=0)] = 0
@@ -116,17 +127,20 @@ class Progress:
     last_error: str = ""
     retry_after_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     last_derived_at: AwareDatetime | None = None
-    memory_chars: Annotated[int, Field(ge=0)] = 0
     sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
 
 
-@cache
-def _state() -> TypeAdapter[Progress]:
-    return TypeAdapter(Progress)
+_PROGRESS = TypeAdapter(Progress)
 
 
 class Notebook:
     """The state of one scope. Holders of ``lock`` may change it; reading needs no lock.
+
+    Args:
+        scope: whose it is.
+        counter: measures messages and memory.
+        path: the scope's file, made with the first event; None keeps everything in this process.
+        durability: what an acknowledged event survives.
 
     Attributes:
         memory: the long-term memory, the only thing ever retrieved.
@@ -136,10 +150,15 @@ class Notebook:
         earlier: how many of them stand before the last run of messages of one session.
         last_user: where among them a user speaks last, or -1.
         progress: counters; changed by this class alone.
-        log: the events on disk, where there is a directory.
     """
 
-    def __init__(self, scope: MemoryScope, counter: TokenCounter, directory: Path | None) -> None:
+    def __init__(
+        self,
+        scope: MemoryScope,
+        counter: TokenCounter,
+        path: Path | None = None,
+        durability: Durability = "process",
+    ) -> None:
         self.lock = anyio.Lock()
         self.memory = ""
         self.history: list[str] = []
@@ -148,9 +167,11 @@ class Notebook:
         self.earlier = 0
         self.last_user = -1
         self.progress = Progress()
-        self.log = EventLog(directory / "events.jsonl", scope) if directory else None
+        self._scope = scope
         self._counter = counter
-        self._directory = directory
+        self._path = path
+        self._durability = durability
+        self._file: SqliteFile | None = None
         self._memory_tokens = 0
         self._pending_tokens = 0
         self._waiting: dict[str, int] = {}
@@ -178,10 +199,13 @@ class Notebook:
         """What is known about events besides their words."""
         return [self._events[event_id].raw() for event_id in event_ids if event_id in self._events]
 
-    def add(self, event: MemoryEvent) -> None:
-        """Keep an event, to be summarised later."""
-        if self.log is not None:
-            self.log.append(event)
+    async def add(self, event: MemoryEvent) -> None:
+        """Keep an event, to be summarised later.
+
+        Raises:
+            StoreError, BackendUnavailable: it could not be kept.
+        """
+        await self._keep(("INSERT INTO events VALUES (NULL, ?, ?)", _sealed(event.model_dump_json())))
         self._take(event)
 
     def _take(self, event: MemoryEvent) -> None:
@@ -206,119 +230,105 @@ class Notebook:
         self._waiting[event.event_id] = len(event.messages)
 
     def load(self) -> None:
-        """Take up what an earlier process left; nothing where there is no directory.
+        """Take up what an earlier process left; nothing where there is no file. Blocks.
 
         Raises:
-            BackendProtocolError: a file is damaged, empty or missing.
+            StoreError: the file is not as it was left.
             IsolationError: the events belong to another scope.
         """
-        if self._directory is None or self.log is None:
+        if self._path is None or not scope_file_exists(self._path):
             return
-        for event in self.log.load():
-            if not self.knows(event.event_id):
-                self._take(event)
-        progress = self._load_progress(self._directory / "state.json")
-        memory = _read(self._directory / "MEMORY.md").strip()
-        if progress.memory_chars and not memory:
-            raise BackendProtocolError("MEMORY.md is empty or missing; restore it or reset the scope")
-        history = _read(self._directory / "HISTORY.md")
-        if progress.consolidated and not history.strip():
-            raise BackendProtocolError("HISTORY.md is empty or missing; restore it or reset the scope")
-        if history and not history.endswith(_GAP):  # a line of ours that was torn, or a person's own
-            append_text(self._directory / "HISTORY.md", _GAP)
-        self.history = [entry for entry in history.split(_GAP) if entry.strip()]
-        if progress.consolidated > len(self.pending):
-            raise BackendProtocolError(
-                "events.jsonl lacks events that state.json counts; restore it or reset the scope"
-            )
-        self._set(progress, memory)
-        self._drop(progress.consolidated)
-
-    def _load_progress(self, path: Path) -> Progress:
-        if not path.exists():
-            return Progress()
+        file = open_scope_file(self._path, _LAYOUT, self._durability)
         try:
-            text = _read(path)
-            progress = _state().validate_json(text)
-            if set(json.loads(text)) == {one.name for one in fields(Progress)}:
-                return progress
-        except ValueError:
-            pass
-        raise BackendProtocolError("state.json is damaged; restore it or reset the scope")
+            for event in _contents(file, "events"):
+                self._take(parse_event(event, self._scope, self._path.name))
+            self.history = _contents(file, "history")
+            if summary := _contents(file, "summary"):
+                progress, memory = summary
+                self._set(_PROGRESS.validate_json(progress), memory)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, ValueError):
+                raise StoreError(
+                    f"{self._path.name} is not as it was written; restore it from a copy, or reset the scope"
+                ) from None
+            raise
+        self._drop(self.progress.consolidated)
+        self._file = file
 
     def problem(self) -> str | None:
-        """What became of the files since they were last read or written here, if anything did."""
-        if self._directory is None or self.log is None:
-            return None
-        for name in _FILES[:3] if self.progress.consolidations else ():
-            if not (self._directory / name).exists():
-                return f"{name} was removed since it was written; restore it, or reset the scope"
-        return self.log.problem()
+        """What became of the file since it was opened here, if anything did."""
+        try:
+            if self._file is not None:
+                self._file.check()
+        except StoreError as error:
+            return str(error)
+        return None
 
-    def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
-        problem = self.problem()
-        told = self.log.warnings() if self.log else []
-        return [problem, *told] if problem and problem not in told else told
-
-    def commit(self, count: int, draft: Draft) -> None:
-        """The first ``count`` pending messages are now covered by ``draft``."""
+    async def commit(self, count: int, draft: Draft) -> None:
+        """The first ``count`` pending messages are now covered by ``draft``; raises as :meth:`add`."""
         progress = self._advanced(count)
         progress.consolidations += 1
         progress.last_derived_at = datetime.now(UTC)
         known = {**self.progress.sources, **draft.sources}
         progress.sources = {line: known[line] for line in draft.memory.splitlines() if line in known}
-        self._save(progress, draft.history_entry, draft.memory)
+        await self._save(progress, draft.history_entry, draft.memory.strip())
         self._drop(count)
 
-    def archive_raw(self, count: int) -> None:
-        """Give up summarising the first ``count`` pending messages: they go into the history as they are."""
+    async def archive_raw(self, count: int) -> None:
+        """Give up summarising the first ``count`` pending messages: they go into the history as they are. Raises as
+        :meth:`add`.
+        """
         progress = self._advanced(count)
         progress.raw_archived += count
         progress.last_error = self.progress.last_error
         lines = self.pending[:count]
         head = f"[{lines[0].timestamp:%Y-%m-%d %H:%M}] [RAW] {count} messages"
-        self._save(progress, "\n".join((head, *(line.render() for line in lines))), self.memory)
+        await self._save(progress, "\n".join((head, *(line.render() for line in lines))), self.memory)
         self._drop(count)
 
-    def note_failure(self, error: BackendError) -> int:
+    def note_failure(self, error: MemslotError) -> int:
         """Count a failed attempt, and return how many there have been in a row."""
-        status = error.diagnostics.get("status")
-        name = type(error).__name__
+        name, status = type(error).__name__, None
+        self.progress.retry_after_s = 0.0
+        if isinstance(error, BackendError):
+            status = error.diagnostics.get("status")
+            self.progress.retry_after_s = error.retry_after_s or 0.0
         self.progress.failures += 1
         self.progress.last_error = f"{name}, HTTP {status}" if status else name
-        self.progress.retry_after_s = error.retry_after_s or 0.0
         return self.progress.failures
 
     def clear(self) -> int | None:
-        """Forget everything, files included.
+        """Forget everything, the file included.
 
         Returns:
-            The number of events; None where files are gone that were never read.
+            The number of events; None where a file is gone that was never read.
+
+        Raises:
+            BackendUnavailable: the file cannot be deleted.
         """
-        removed = len(self._events) or (None if self._directory and self._directory.exists() else 0)
-        for file in self._files():
-            file.unlink(missing_ok=True)
-        if self._directory is not None:
-            with contextlib.suppress(OSError):  # there is none, or someone keeps files of their own in it
-                self._directory.rmdir()
+        unread = self._path is not None and self._file is None and scope_file_exists(self._path)
+        removed = None if unread else len(self._events)
+        self.close()
+        if self._path is not None:
+            remove_scope_file(self._path)
         self._events.clear()
         self.history.clear()
         self._set(Progress(), "")
         self._drop(len(self.pending))
         return removed
 
+    def close(self) -> None:
+        """Give the file back. Idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left, in memory and on disk."""
         left = self.memory or self.history or self.pending or self._events
-        return not left and not any(file.exists() for file in self._files())
-
-    def _files(self) -> list[Path]:
-        if self._directory is None:
-            return []
-        kept = [self._directory / name for name in _FILES]
-        return [*kept, *map(unfinished, kept)]
+        return not left and (self._path is None or not scope_file_exists(self._path))
 
     def _advanced(self, count: int) -> Progress:
         now = self.progress
@@ -326,18 +336,26 @@ class Notebook:
             now, consolidated=now.consolidated + count, failures=0, last_error="", retry_after_s=0.0
         )
 
-    def _save(self, progress: Progress, history_entry: str, memory: str) -> None:
+    async def _save(self, progress: Progress, history_entry: str, memory: str) -> None:
         entry = _BLANK_LINES.sub("\n", history_entry.strip())
-        progress.memory_chars = len(memory.strip())
-        if self._directory is not None and self.log is not None:
-            if problem := self.log.problem():  # the files may be another's by now
-                raise BackendProtocolError(problem, sent=False)
-            append_text(self._directory / "HISTORY.md", entry + _GAP)
-            replace_file(self._directory / "MEMORY.md", memory + "\n")
-            state = _state().dump_json(progress, indent=1).decode()
-            replace_file(self._directory / "state.json", state)
+        await self._keep(
+            ("INSERT INTO history VALUES (NULL, ?, ?)", _sealed(entry)),
+            (
+                "INSERT OR REPLACE INTO summary VALUES (0, ?, ?)",
+                _sealed(_PROGRESS.dump_json(progress).decode()),
+            ),
+            ("INSERT OR REPLACE INTO summary VALUES (1, ?, ?)", _sealed(memory)),
+        )
         self.history.append(entry)
         self._set(progress, memory)
+
+    async def _keep(self, *statements: tuple[str, tuple[object, ...]]) -> None:
+        if self._path is None:
+            return
+        if self._file is None:
+            self._file = open_scope_file(self._path, _LAYOUT, self._durability)
+        self._file.check()
+        await write(in_transaction(self._file, *statements), self._durability)
 
     def _set(self, progress: Progress, memory: str) -> None:
         self.progress = progress
@@ -355,11 +373,17 @@ class Notebook:
         self.last_user = max(-1, self.last_user - count)
 
 
-def _read(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
-    except UnicodeDecodeError:
-        raise BackendProtocolError(f"{path.name} is not UTF-8 text; convert it or reset the scope") from None
-    if "\0" in text:
-        raise BackendProtocolError(f"{path.name} is damaged; restore it or reset the scope")
-    return text
+def _sealed(content: str) -> tuple[str, bytes]:
+    return content, _digest(content)
+
+
+def _digest(content: str) -> bytes:
+    return blake2b(content.encode(), digest_size=16).digest()
+
+
+def _contents(file: SqliteFile, table: str) -> list[str]:
+    """What a table holds, in order; ValueError where a row is not as it was written."""
+    rows = file.sync(lambda: file.db.execute(f"SELECT content, digest FROM {table} ORDER BY seq").fetchall())
+    if any(_digest(content) != digest for content, digest in rows):
+        raise ValueError
+    return [content for content, _ in rows]

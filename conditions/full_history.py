@@ -9,12 +9,13 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from sys import intern
 from typing import Any
 
 from conditions._control import ControlCondition
-from conditions._event_log import EventLog, OwnedDirectory
 from conditions._events import Known, said
+from conditions._storage import EventLog, OwnedDirectory, write
 from memory import (
     BackendHealth,
     ContextBudget,
@@ -30,6 +31,7 @@ from memory.adapter import (
     AdapterTraits,
     ContextEntry,
     DataPath,
+    Durability,
     NativeWorker,
     PluginInfo,
     PluginOptions,
@@ -48,6 +50,8 @@ class FullHistoryOptions(PluginOptions):
 
     path: DataPath | None = None
     """One JSONL file per scope, in a directory for one slot at a time. Default: ``<data_dir>/full_history``."""
+    durability: Durability = "process"
+    """What an acknowledged event survives: the end of the ``process``, or a power cut of the ``machine`` too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +138,7 @@ class FullHistory(ControlCondition):
     def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter) -> None:
         super().__init__(name, AdapterTraits(kind="control", pet_observability="dated"))
         self._directory = OwnedDirectory(options.path, name) if options.path else None
+        self._durability = options.durability
         self._counter = counter
         self._transcripts: dict[MemoryScope, _Transcript] = {}
 
@@ -146,7 +151,7 @@ class FullHistory(ControlCondition):
         """Read what an earlier process left of this scope.
 
         Raises:
-            BackendProtocolError: its file is damaged or empty.
+            StoreError: its file is not as it was left.
             BackendUnavailable: someone else has the directory open.
             IsolationError: its file holds another scope's events.
         """
@@ -172,7 +177,7 @@ class FullHistory(ControlCondition):
             warnings = ("this event_id was recorded before; the first version is kept",)
         else:
             if transcript.log is not None:
-                transcript.log.append(event)
+                await write(partial(transcript.log.add, event), self._durability)
             transcript.add(event)
         return self.receipt(event, "history.append", transcript.native_ids(event.event_id), warnings=warnings)
 
@@ -219,7 +224,7 @@ class FullHistory(ControlCondition):
         where = "process memory" if self._directory is None else "JSONL files"
         kept = sum(len(transcript.turns) for transcript in transcripts)
         return self.health_of(
-            status="degraded" if any(log.problem() for log in logs) else "ok",
+            status="degraded" if any(log.problem() or log.lost for log in logs) else "ok",
             details={"kept_in": where, "messages": kept},
             warnings=tuple(warning for log in logs for warning in log.warnings()),
         )
@@ -228,20 +233,20 @@ class FullHistory(ControlCondition):
         """Let the history go; files stay."""
         self._transcripts.clear()
         if self._directory is not None:
-            self._directory.restore()
+            self._directory.release()
 
     def _log(self, scope: MemoryScope) -> EventLog | None:
         if self._directory is None:
             return None
         self._directory.take()
-        return EventLog(self._directory.at(scope, ".jsonl"), scope)
+        return EventLog(self._directory.file(scope, ".jsonl"), scope, self._durability)
 
 
 async def _load(log: EventLog) -> list[MemoryEvent]:
     """Read a log off the event loop: a long history takes seconds to parse."""
     worker = NativeWorker(name="memslot-history")
     try:
-        return await worker.run(log.load)
+        return await worker.run(log.events)
     finally:
         await worker.aclose()
 
@@ -262,4 +267,6 @@ def memslot_describe() -> PluginInfo:
 def memslot_create(settings: AdapterSettings[FullHistoryOptions]) -> FullHistory:
     """Build the condition."""
     path = settings.options.path or settings.data_dir / settings.name
-    return FullHistory(settings.name, FullHistoryOptions(path=path), settings.token_counter)
+    return FullHistory(
+        settings.name, settings.options.model_copy(update={"path": path}), settings.token_counter
+    )

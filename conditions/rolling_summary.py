@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -19,10 +20,10 @@ from pydantic import Field, model_validator
 from conditions._consolidation import Consolidation, UpdatePolicy
 from conditions._control import ControlCondition
 from conditions._document import PackedDocument, pack_document
-from conditions._event_log import OwnedDirectory
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Notebook, Summariser
+from conditions._storage import OwnedDirectory
 from memory import (
     AdapterMode,
     BackendHealth,
@@ -39,6 +40,7 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     DataPath,
+    Durability,
     ModeReceipt,
     NativeQueryResult,
     NativeWorker,
@@ -71,7 +73,9 @@ class RollingSummaryOptions(PluginOptions):
     llm: LlmOptions | None = None
     """The OpenAI-compatible endpoint of ``summariser: llm``."""
     path: DataPath | None = None
-    """MEMORY.md and HISTORY.md per scope, for one slot at a time. Default: ``<data_dir>/rolling_summary``."""
+    """One SQLite file per scope, in a directory for one slot at a time. Default: ``<data_dir>/rolling_summary``."""
+    durability: Durability = "process"
+    """What an acknowledged event survives: the end of the ``process``, or a power cut of the ``machine`` too."""
 
     @model_validator(mode="after")
     def _llm_where_needed(self) -> RollingSummaryOptions:
@@ -123,10 +127,12 @@ class RollingSummary(ControlCondition):
     # -- lifecycle --------------------------------------------------------------------------------------
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The scope's label, and its directory below ``path`` where there is one."""
-        if self._directory is None:
-            return super().native_scope(scope)
-        return {"scope": scope.label, "directory": self._directory.name(scope)}
+        """The scope's label, and its file below ``path`` where there is one."""
+        path = self._file(scope)
+        return {**super().native_scope(scope), **({"file": path.name} if path is not None else {})}
+
+    def _file(self, scope: MemoryScope) -> Path | None:
+        return self._directory.file(scope, ".sqlite") if self._directory is not None else None
 
     async def start(self) -> None:
         """Take the directory, where there is one."""
@@ -137,9 +143,9 @@ class RollingSummary(ControlCondition):
         """Take up what an earlier process left of this scope.
 
         Raises:
-            BackendProtocolError: its files are damaged.
+            StoreError: its file is not as it was left.
             BackendUnavailable: someone else has the directory open.
-            IsolationError: its files hold another scope's events.
+            IsolationError: its file holds another scope's events.
         """
         await self._opened(scope)
 
@@ -174,7 +180,7 @@ class RollingSummary(ControlCondition):
         return await super().set_mode(mode)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Forget the memory, the history and what is pending of this scope, files included."""
+        """Forget the memory, the history and what is pending of this scope, its file included."""
         notebook = self._notebook(scope)
         if self._directory is not None:
             self._directory.take()
@@ -195,8 +201,8 @@ class RollingSummary(ControlCondition):
         }
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
         notebooks = list(self._notebooks.values())
-        changed = any(notebook.problem() for notebook in notebooks)
-        warnings += [warning for notebook in notebooks for warning in notebook.warnings()]
+        changed = [change for notebook in notebooks if (change := notebook.problem())]
+        warnings += changed
         return self.health_of(
             "unavailable" if problem else "degraded" if changed else "ok",
             details=details,
@@ -210,9 +216,10 @@ class RollingSummary(ControlCondition):
     async def aclose(self) -> None:
         """Close the summariser. What is still pending stays pending: on disk with ``path``, else it is gone."""
         await self._summariser.aclose()
-        self._notebooks.clear()
+        while self._notebooks:
+            self._notebooks.popitem()[1].close()
         if self._directory is not None:
-            self._directory.restore()
+            self._directory.release()
 
     # -- the contract -----------------------------------------------------------------------------------
 
@@ -227,7 +234,7 @@ class RollingSummary(ControlCondition):
             if notebook.knows(event.event_id):
                 warnings.append("this event_id was recorded before; the first version is kept")
             else:
-                notebook.add(event)
+                await notebook.add(event)
             before = notebook.progress
             with anyio.move_on_after(self._write_limit_s) as limit:
                 await self._consolidation.due(notebook)
@@ -253,7 +260,7 @@ class RollingSummary(ControlCondition):
             request.budget,
             self._counter,
             overhead=section_overhead(self.backend_name, request.scope.label, self._counter),
-            sources={line: [one.event_id for one in known] for line, known in progress.sources.items()},
+            sources={line: [source.event_id for source in known] for line, known in progress.sources.items()},
         )
         warnings = (
             [f"summariser: {self._summariser.label}"] if self._options.summariser == "extractive" else []
@@ -326,7 +333,7 @@ class RollingSummary(ControlCondition):
         """The scope's notebook; an empty one, not kept, where nothing was written."""
         if scope in self._notebooks:
             return self._notebooks[scope]
-        return Notebook(scope, self._counter, self._directory.at(scope) if self._directory else None)
+        return Notebook(scope, self._counter, self._file(scope), self._options.durability)
 
     def _caveat(self) -> list[str]:
         extractive = self._options.summariser == "extractive"

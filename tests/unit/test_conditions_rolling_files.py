@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 from rolling_support import ALICE, BOB, Host, Noting, event
 
 from conditions import rolling_summary
-from memory import BackendUnavailable, ConfigError, open_memory
-from memory.adapter import BackendProtocolError
+from memory import ConfigError, open_memory
+from memory.adapter import StoreError
 
 
 @pytest.fixture(autouse=True)
@@ -21,20 +22,13 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- files ----------------------------------------------------------------------------------------------
 
 
-def only_directory(path: Path) -> Path:
-    (directory,) = [item for item in path.iterdir() if any(item.iterdir())]
-    return directory
-
-
 async def test_everything_outlives_the_process(tmp_path: Path) -> None:
     async with Host(path=tmp_path) as host:
         await host.write(
             event(1, "I prefer oolong tea."), event(2, "Books about ships please.", session="s2")
         )
         before = await host.ask()
-    directory = only_directory(tmp_path)
-    assert "I prefer oolong tea." in (directory / "MEMORY.md").read_text(encoding="utf-8")
-    assert "1 messages until" in (directory / "HISTORY.md").read_text(encoding="utf-8")
+    assert len(list_directory(tmp_path)) == 1
     async with Host(path=tmp_path) as host:
         after = await host.ask()
         assert (after.raw, after.entries) == (before.raw, before.entries)
@@ -57,29 +51,15 @@ async def test_reset_leaves_other_scopes_and_foreign_files(tmp_path: Path) -> No
         await host.write(event(1, "I prefer tea."), event(2, "I prefer coffee.", scope=BOB))
         await host.ready(ALICE)
         await host.ready(BOB)
-        mine = tmp_path / host.adapter.native_scope(ALICE)["directory"]
-        (mine / "notes.txt").write_text("my own")
+        (tmp_path / "notes.txt").write_text("my own")
+        mine, his = (host.adapter.native_scope(scope)["file"] for scope in (ALICE, BOB))
         assert (await host.slot.reset_scope(ALICE)).verified
-        assert list_directory(mine) == ["notes.txt"]
+        assert mine not in list_directory(tmp_path)
+        assert {"notes.txt", his} <= {*list_directory(tmp_path)}
         assert "I prefer coffee." in (await host.ask(BOB)).formatted_context
     async with Host(path=tmp_path) as host:
         assert (await host.ask()).formatted_context == ""
         assert "I prefer coffee." in (await host.ask(BOB)).formatted_context
-
-
-async def test_the_memory_may_be_edited_by_hand(tmp_path: Path) -> None:
-    async with Host(path=tmp_path) as host:
-        await host.write(event(1, "I prefer oolong tea."))
-        await host.ready()
-    memory = only_directory(tmp_path) / "MEMORY.md"
-    memory.write_text("She is called Alice.\n\n" + memory.read_text(encoding="utf-8"), encoding="utf-8")
-    async with Host(path=tmp_path) as host:
-        assert (await host.ask()).entries[0].text == "She is called Alice."
-        await host.write(event(2, "Never call me before nine."))
-        await host.ready()
-        lines = (await host.ask()).raw["memory"].splitlines()
-    assert lines[0] == "She is called Alice."
-    assert len([line for line in lines if line.startswith("- ")]) == 2
 
 
 async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
@@ -99,8 +79,8 @@ async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
 async def test_an_archive_that_cannot_be_written_does_not_undo_a_kept_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise BackendUnavailable("HISTORY.md cannot be written (disk full)", sent=False)
+    async def full(*_: object) -> None:
+        raise StoreError("the disk is full")
 
     async with Host(Noting(), path=tmp_path) as host:
         host.summariser.faults = 9
@@ -110,49 +90,24 @@ async def test_an_archive_that_cannot_be_written_does_not_undo_a_kept_event(
             (receipt,) = await host.write(event(number, "b", session=f"s{number}"))
             assert receipt.status == "pending"
             assert receipt.warnings
-    assert len((only_directory(tmp_path) / "events.jsonl").read_text().splitlines()) == 6
+    async with Host(Noting(), path=tmp_path) as host:
+        assert (await host.state()).pending_count == 6
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("state.json", b"{"),
-        ("state.json", b"[]"),
-        ("state.json", b'{"consolidated": 1}'),
-        ("MEMORY.md", b"\xff"),
-    ],
-)
-async def test_damaged_files_are_an_error(tmp_path: Path, name: str, content: bytes) -> None:
-    async with Host(path=tmp_path) as host:
+@pytest.mark.parametrize("durability", ["process", "machine"])
+async def test_the_memory_and_how_far_it_reaches_are_written_together(
+    tmp_path: Path, durability: Any
+) -> None:
+    """Killed after any write, the messages of the memory are exactly those that do not wait."""
+    async with Host(path=tmp_path, durability=durability) as host:
         await host.write(event(1, "I prefer oolong tea."))
         await host.ready()
-    (only_directory(tmp_path) / name).write_bytes(content)
-    with pytest.raises(BackendProtocolError, match=name):
-        async with Host(path=tmp_path):
-            pass
-
-
-async def test_a_lost_event_log_is_an_error(tmp_path: Path) -> None:
-    async with Host(path=tmp_path) as host:
-        await host.write(event(1, "I prefer oolong tea."))
-        await host.ready()
-    (only_directory(tmp_path) / "events.jsonl").unlink()
-    with pytest.raises(BackendProtocolError, match=r"events\.jsonl lacks"):
-        async with Host(path=tmp_path):
-            pass
-
-
-async def test_a_crash_between_the_files_loses_nothing(tmp_path: Path) -> None:
-    """state.json is written last: without it, the messages are simply summarised again."""
-    async with Host(path=tmp_path) as host:
-        await host.write(event(1, "I prefer oolong tea."))
-        await host.ready()
-        before = (await host.ask()).raw["memory"]
-    (only_directory(tmp_path) / "state.json").unlink()
-    async with Host(path=tmp_path) as host:
+        await host.write(event(2, "I prefer green tea.", session="s2"))
+        shutil.copytree(tmp_path, tmp_path / "later")  # as a killed process leaves it
+    async with Host(path=tmp_path / "later") as host:
         assert (await host.state()).pending_count == 1
-        await host.ready()
-        assert (await host.ask()).raw["memory"] == before
+        assert "oolong" in (await host.ask()).raw["memory"]
+        assert len(await host.native("history")) == 1
 
 
 # -- configuration --------------------------------------------------------------------------------------

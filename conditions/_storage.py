@@ -1,0 +1,198 @@
+"""What conditions keep on disk: a directory with one owner, in it a file of each scope."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from pydantic import ValidationError
+
+from memory import BackendUnavailable, MemoryEvent, MemoryScope
+from memory.adapter import (
+    AppendLog,
+    Durability,
+    FileLock,
+    IdAlphabet,
+    IsolationError,
+    ScopeEncoder,
+    SqliteFile,
+    SqliteLayout,
+    StoreError,
+)
+
+T = TypeVar("T")
+
+# Case-insensitive file systems: capitals are escaped. No dots, so never "..".
+_FILE_NAMES = IdAlphabet(safe="-_", escape="%", separator="+", max_length=200)
+
+
+class OwnedDirectory:
+    """A condition's ``path``, which one condition at a time may read and write.
+
+    Args:
+        root: the directory; made when it is taken.
+        owner: the condition's name, for errors.
+    """
+
+    def __init__(self, root: Path, owner: str) -> None:
+        self._root = root
+        self._names = ScopeEncoder(_FILE_NAMES)
+        self._lock = FileLock(
+            root / f".{owner}.lock",
+            what=f"the directory of memory.conditions.{owner}.path",
+            instead="choose another path",
+        )
+
+    def file(self, scope: MemoryScope, suffix: str) -> Path:
+        """The scope's own file, on any file system."""
+        return self._root / f"{self._names.encode(scope)['id']}{suffix}"
+
+    def take(self) -> None:
+        """Become its owner; once more, where it was removed meanwhile. Idempotent.
+
+        Raises:
+            BackendUnavailable: someone else is, in this process or another, or it cannot be made.
+        """
+        if not self._lock.held:
+            with _writing(self._root):
+                self._root.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
+
+    def release(self) -> None:
+        """Let others have it. Idempotent."""
+        self._lock.release(remove=True)
+
+
+async def write(call: Callable[[], T], durability: Durability) -> T:
+    """A write that flushes the disk goes to its end on a thread; any other takes microseconds, here."""
+    if durability == "process":
+        return call()
+    with anyio.CancelScope(shield=True):
+        result = await anyio.to_thread.run_sync(call)
+    return result
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BackendUnavailable(f"{path.name} cannot be written ({error.strerror})", sent=False) from error
+
+
+class EventLog(AppendLog):
+    """The events of one scope in one file, one a line.
+
+    Args:
+        path, durability: as of :class:`memory.adapter.AppendLog`.
+        scope: whose events they are.
+    """
+
+    def __init__(self, path: Path, scope: MemoryScope, durability: Durability) -> None:
+        super().__init__(path, durability=durability)
+        self._scope = scope
+
+    def events(self) -> list[MemoryEvent]:
+        """All events, in the order they were added. Blocks.
+
+        Raises:
+            StoreError: the file is not as it was left.
+            IsolationError: an event belongs to another scope.
+        """
+        return [parse_event(line, self._scope, self.path.name) for line in self.load()]
+
+    def add(self, event: MemoryEvent) -> None:
+        """Add one event.
+
+        Raises:
+            BackendUnavailable: it could not be written; the file is as it was.
+            StoreError: someone else changed the file; nothing is written.
+        """
+        with _writing(self.path):
+            self.append(event.model_dump_json().encode())
+
+
+def parse_event(text: str | bytes, scope: MemoryScope, file: str) -> MemoryEvent:
+    """An event as it was kept.
+
+    Raises:
+        StoreError: it is none.
+        IsolationError: it belongs to another scope.
+    """
+    try:
+        event = MemoryEvent.model_validate_json(text)
+    except ValidationError:
+        raise StoreError(
+            f"{file} holds what is no event; restore it from a copy, or reset the scope"
+        ) from None
+    if event.scope != scope:
+        raise IsolationError(f"{file} belongs to another scope")
+    return event
+
+
+def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) -> SqliteFile:
+    """The SQLite file of a scope. One that is not there is made beside its place and then renamed, so that a killed
+    process leaves a whole one or none.
+
+    Raises:
+        StoreError: it is damaged, or its log is there without it.
+        BackendUnavailable: it cannot be made.
+    """
+    new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
+    with _writing(path):
+        if gone.exists():
+            remove_scope_file(path)
+        if _log(path).exists() and not path.exists():
+            raise StoreError(
+                f"{path.name} is missing beside its log; restore it from a copy, or reset the scope"
+            )
+        if not path.exists():
+            _unlink(new, _log(new))
+            SqliteFile(new, layout, durability).close()
+            os.replace(new, path)
+    return SqliteFile(path, layout, durability)
+
+
+def scope_file_exists(path: Path) -> bool:
+    """Whether there is anything of it, also of a removal that was interrupted."""
+    return any(file.exists() for file in (path, _log(path), path.with_name(f"{path.name}.gone")))
+
+
+def remove_scope_file(path: Path) -> None:
+    """Delete the SQLite file of a scope, whatever it holds. Interrupted after its first step, the next opening
+    finishes it. Idempotent.
+
+    Raises:
+        BackendUnavailable: it cannot be deleted.
+    """
+    new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
+    with _writing(path):
+        with suppress(FileNotFoundError):
+            os.replace(path, gone)
+        # A log goes before what it belongs to: the next file of this name must not be taken for its own.
+        _unlink(_log(path), _log(new), new, gone)
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _unlink(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def in_transaction(file: SqliteFile, *statements: tuple[str, tuple[object, ...]]) -> Callable[[], None]:
+    """A call that carries out all of these statements, or none."""
+
+    def run() -> None:
+        with file.db:
+            for statement, values in statements:
+                file.db.execute(statement, values)
+
+    return lambda: file.sync(run)
