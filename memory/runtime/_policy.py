@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
-from memory.contract.errors import BackendTimeout, BackendUnavailable, InputError, MemslotError
+from memory.contract.errors import BackendTimeout, BackendUnavailable, InputError, JournalError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
@@ -96,6 +96,10 @@ class TurnMemory:
         policy: what the host grants it.
         on_trouble: called with ``recall`` or ``write``, and why it failed in words that hold no user text; in the
             memory's event loop, or in the thread of whoever called from elsewhere. It must return at once.
+        keep_unsent: write what could not be sent before the end to the host store, in ``memory.data_dir``.
+
+    An event is acknowledged once it is in the slot's journal. Without one it lies in the memory of this process
+    until it is sent, or until :meth:`aclose` leaves it in the host store for the next start.
 
     Use it as ``async with TurnMemory(slot) as memory:``, or call :meth:`aclose` yourself; no start is needed.
 
@@ -110,6 +114,7 @@ class TurnMemory:
         policy: TurnPolicy | None = None,
         *,
         on_trouble: Callable[[str, str], None] | None = None,
+        keep_unsent: bool = True,
     ) -> None:
         self.slot = slot
         self.policy = policy or TurnPolicy()
@@ -125,6 +130,7 @@ class TurnMemory:
             self._background,
             self.policy.queue_size,
             self.policy.queue_wait_s,
+            slot.host_file if keep_unsent else None,
             partial(self.note_trouble, "write"),
         )
         self._closing: anyio.Lock | None = None
@@ -137,6 +143,7 @@ class TurnMemory:
         return Circuit(f"{self.slot.backend_name}: {what}", self.policy.open_after, self.policy.pause_s)
 
     async def __aenter__(self) -> Self:
+        await self._writes.resume()
         return self
 
     async def __aexit__(
@@ -194,15 +201,26 @@ class TurnMemory:
         Raises:
             LifecycleError: this is closed.
             BackendUnavailable: no place became free in time, where ``on_failure`` is ``raise``.
+            JournalError: the journal cannot keep it, where ``on_failure`` is ``raise``.
         """
         try:
             return await self._writes.add(without_recalled_context(event))
         except InputError:
             return False
-        except BackendUnavailable:
+        except (BackendUnavailable, JournalError):
             if self.policy.on_failure == "raise":
                 raise
             return False
+
+    @property
+    def queued_in(self) -> Literal["journal", "memory"]:
+        """Where an event is once :meth:`record` has returned; the end of the process does not touch a journal."""
+        return "journal" if self.slot.has_journal and not self.slot.read_only else "memory"
+
+    @property
+    def lost(self) -> int:
+        """Acknowledged events that :meth:`aclose` could neither send nor keep for the next start."""
+        return self._writes.lost
 
     async def record_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
@@ -222,19 +240,18 @@ class TurnMemory:
         return False
 
     async def aclose(self) -> None:
-        """Send what waits, for at most ``drain_s`` seconds, even if cancelled. Idempotent. The slot stays open."""
+        """Send what waits, for at most ``drain_s`` seconds, even if cancelled. Idempotent. The slot stays open.
+
+        What is left then waits in the journal, or the host store, for the next start; see :attr:`lost`.
+        """
         with anyio.CancelScope(shield=True):
             self._closing = self._closing or anyio.Lock()
             async with self._closing:
                 if not self._closed:
                     with anyio.move_on_after(self.policy.drain_s):
                         await self._arrived()
-                    left = await self._writes.close(self.policy.drain_s)
+                    await self._writes.close(self.policy.drain_s)
                     self._closed = True
-                    if left:
-                        log.warning(
-                            "%s: closed with %d events not answered for", self.slot.backend_name, left
-                        )
 
     # -- how it goes ------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory.adapter._address import is_loopback
-from memory.contract.errors import ConfigError, PluginLoadError
+from memory.contract.errors import ConfigError, LifecycleError, PluginLoadError
 from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
@@ -146,7 +146,11 @@ async def answer(
     ready: Callable[[str], None],
     agent: tuple[AgentSettings, Provider] | None = None,
 ) -> None:
-    """Serve an open slot on a socket, as :func:`serve`; what waits is written when this returns."""
+    """Serve an open slot on a socket, as :func:`serve`; what waits is written, or kept, when this returns.
+
+    Raises:
+        LifecycleError: acknowledged events could neither be written nor kept for the next start.
+    """
     try:
         import uvicorn
 
@@ -155,7 +159,8 @@ async def answer(
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
-    async with TurnMemory(slot, TurnPolicy(**dict(settings.policy))) as memory, AsyncExitStack() as stack:
+    memory = TurnMemory(slot, TurnPolicy(**dict(settings.policy)), keep_unsent=settings.keep)
+    async with memory, AsyncExitStack() as stack:
         store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
         stack.callback(store.close)
         conversations = None
@@ -188,6 +193,11 @@ async def answer(
         stop_at_signals(running)
         ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
         await running.serve(sockets=[listener])
+    if memory.lost:
+        raise LifecycleError(
+            f"{memory.lost} acknowledged events are lost: they could not be written within policy.drain_s, "
+            "and there is no journal; set memory.journal: true"
+        )
 
 
 @asynccontextmanager

@@ -1,32 +1,41 @@
-"""Writes in the background: each scope in its own order, none waiting for another's, all of them bounded."""
+"""Writes in the background: each scope in its own order, none waiting for another's, all of them bounded.
+
+Where the slot has a journal an event is in it before it is handed over here, and the queue knows its scope alone.
+Where it has none, what could not be sent before the end goes into the host store, and the next start delivers it.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from memory.contract.errors import (
     BackendError,
     BackendRateLimited,
     BackendTimeout,
     BackendUnavailable,
+    JournalError,
     LifecycleError,
     MemslotError,
+    StoreError,
 )
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
+from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
+from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.runtime")
 
-_REMEMBERED = 10_000  # event ids; far more than can still be handed over twice
 _FIRST_PAUSE_S = 0.5
+_UNSENT = "unsent"
 
 
 @dataclass(slots=True)
@@ -34,10 +43,11 @@ class WriteCounts:
     """What became of the events handed over so far.
 
     Attributes:
-        recorded: with a receipt, whatever it says.
+        recorded: with a receipt, whatever it says; with a journal, those that are in it.
         unknown: of these, sent without an answer.
         skipped: of these, not sent because the slot is read-only.
-        not_recorded: refused, not taken in time, or still waiting when this was closed.
+        not_recorded: refused, not taken in time, or lost when this was closed.
+        left_for_next_start: not sent when this was closed, and kept in the host store.
         last_failure: of a write, in words that hold no user text.
     """
 
@@ -45,20 +55,14 @@ class WriteCounts:
     unknown: int = 0
     skipped: int = 0
     not_recorded: int = 0
+    left_for_next_start: int = 0
     last_failure: str | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    event: MemoryEvent
-    place: anyio.Event | None = None  # set when it has one; None where it had one at once
-    sent: bool = False
-
-
-@dataclass(slots=True)
-class _Lane:
-    queue: deque[_Waiting] = field(default_factory=deque)
-    stop: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pending:
+    event: MemoryEvent | None  # None: whatever of the scope waits in the journal
+    maybe_stored: bool = False  # an earlier process may have sent it
 
 
 class WriteBehind:
@@ -68,8 +72,9 @@ class WriteBehind:
         slot: where they go.
         circuit: of writes; while it is open events wait.
         background: runs the writers.
-        size: events that may wait over all scopes.
+        size: events that may wait over all scopes, without a journal.
         queue_timeout_s: seconds an event may wait for its place among them.
+        host_file: keeps what could not be sent before the end; None keeps nothing.
         on_failure: counts an event that is not recorded; called with why.
     """
 
@@ -80,58 +85,79 @@ class WriteBehind:
         background: Background,
         size: int,
         queue_timeout_s: float,
+        host_file: Path | None,
         on_failure: Callable[[str], None],
     ) -> None:
         self.counts = WriteCounts()
         self._on_failure = on_failure
+        self.lost = 0
         self._slot = slot
         self._circuit = circuit
         self._background = background
-        self._size = size
         self._queue_timeout_s = queue_timeout_s
-        self._lanes: dict[MemoryScope, _Lane] = {}
-        self._without_place: OrderedDict[_Waiting, None] = OrderedDict()
-        self._seen: OrderedDict[tuple[MemoryScope, str], None] = OrderedDict()
-        self._waiting = 0
-        self._changed: anyio.Event | None = None
-        self._hurry: anyio.Event | None = None
-        self._closing = False
+        self._host_file = host_file
+        self._queue: BoundedQueue[MemoryScope, _Pending] = BoundedQueue(size, self._start_lane)
+        self._seen: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
+        self._lanes: dict[MemoryScope, anyio.CancelScope] = {}
+        self._unsent: list[MemoryEvent] = []
+        self._closing: anyio.Event | None = None
+        self._resumed = False
 
     @property
     def waiting(self) -> int:
         """Events handed over and not yet answered for."""
-        return self._waiting
+        return self._slot.waiting_events() or len(self._queue)
+
+    async def resume(self) -> None:
+        """Take up what earlier processes left: events of the journal, and of the host store. Once."""
+        if self._resumed or self._queue.closed:
+            return
+        self._resumed = True
+        for scope in self._slot.waiting_scopes():
+            self._queue.offer(scope, _Pending(None), weight=0)
+        if self._host_file is not None and self._host_file.exists():
+            for event in await anyio.to_thread.run_sync(self._left_by_earlier):
+                if self._seen.add((event.scope, event.event_id)):
+                    self._queue.offer(event.scope, _Pending(event, maybe_stored=True), weight=0)
 
     async def add(self, event: MemoryEvent) -> bool:
-        """Hand an event over. Returns when it has a place, which is at once unless ``size`` events wait.
+        """Hand an event over: with a journal, once it is durable there; else when there is room for it.
 
-        Cancelled while it waits for a place, it is taken back.
+        Cancelled while it waits for room, it is taken back.
 
         Returns:
             False where an event of this id and scope was handed over before.
 
         Raises:
             LifecycleError: this is closed.
-            BackendUnavailable: no place became free in time; the event is not recorded.
+            JournalError: it could not be made durable; it is not recorded.
+            BackendUnavailable: there was no room in time; it is not recorded.
         """
-        if self._closing:
+        if self._queue.closed:
             raise LifecycleError("this memory is closed; the event was not recorded")
-        if (event.scope, event.event_id) in self._seen:
+        await self.resume()
+        key = (event.scope, event.event_id)
+        if not self._seen.add(key):
             return False
-        entry = self._enqueued(event)
-        if entry.place is None:
-            return True
         try:
+            kept = await self._slot.keep_event(event)
+            if kept is not None:
+                self.counts.recorded += kept
+                self._queue.offer(event.scope, _Pending(None), weight=0)
+                return kept
             # A queue that is full because nothing can be sent does not empty by waiting.
-            with anyio.move_on_after(self._queue_timeout_s if self._circuit.state == "closed" else 0):
-                await entry.place.wait()
-        except BaseException:
-            self._take_back(entry)
+            within_s = self._queue_timeout_s if self._circuit.state == "closed" else 0
+            taken = await self._queue.put(event.scope, _Pending(event), within_s)
+        except JournalError as error:
+            self._note_failure(event, str(error))
             raise
-        if self._take_back(entry):
-            self._note_failure(f"{self._size} writes wait already")
+        except BaseException:
+            self._seen.discard(key)
+            raise
+        if not taken:
+            self._note_failure(event, f"{self._queue.size} writes wait already")
             raise BackendUnavailable(
-                f"{self._slot.backend_name}: {self._size} writes wait already; the event was not recorded",
+                f"{self._slot.backend_name}: {self._queue.size} writes wait already; the event was not recorded",
                 backend_name=self._slot.backend_name,
                 operation="record_event",
                 sent=False,
@@ -139,126 +165,164 @@ class WriteBehind:
         return True
 
     async def drained(self, within_s: float) -> bool:
-        """Wait until nothing waits; whether that came true within so many seconds."""
-        with anyio.move_on_after(within_s):
-            while self._waiting:
-                self._changed = self._changed or anyio.Event()
-                await self._changed.wait()
-        return not self._waiting
+        """Wait until nothing waits here; whether that came true within so many seconds."""
+        return await self._queue.emptied(within_s)
 
     async def close(self, within_s: float) -> int:
-        """Take no more events, and send what waits; how many could not be sent within so many seconds."""
-        self._closing = True
-        if self._hurry is not None:
-            self._hurry.set()
+        """Take no more events, and send what waits, for so many seconds; how many events are lost all the same.
+
+        What is in a journal, or could be put into the host store, is not lost.
+        """
+        self._queue.close()
+        if self._closing is not None:
+            self._closing.set()
         await self.drained(within_s)
-        left = self._waiting
         for lane in list(self._lanes.values()):
-            lane.stop.cancel()
+            lane.cancel()
         await self.drained(within_s=1.0)
-        return left
+        left = [pending.event for pending in self._queue.withdraw() if pending.event is not None]
+        self._unsent += left
+        if self._unsent:
+            await anyio.to_thread.run_sync(self._keep_unsent)
+        return self.lost
 
-    # -- inside -----------------------------------------------------------------------------------------
+    # -- lanes ------------------------------------------------------------------------------------------
 
-    def _enqueued(self, event: MemoryEvent) -> _Waiting:
-        """Its place in the order is fixed now, whenever the queue has room for it."""
-        self._seen[(event.scope, event.event_id)] = None
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
-        entry = _Waiting(event)
-        if self._waiting - len(self._without_place) >= self._size:
-            entry.place = anyio.Event()
-            self._without_place[entry] = None
-        self._waiting += 1
-        lane = self._lanes.get(event.scope)
-        if lane is None:
-            lane = self._lanes[event.scope] = _Lane()
-            self._background.start(lambda: self._write(event.scope, lane))
-        lane.queue.append(entry)
-        return entry
+    def _start_lane(self, scope: MemoryScope) -> None:
+        if scope not in self._lanes:
+            lane = self._lanes[scope] = anyio.CancelScope()
+            self._background.start(lambda: self._work(scope, lane))
 
-    def _take_back(self, entry: _Waiting) -> bool:
-        """Forget an event that has no place yet; False where it has one, or is on its way."""
-        if entry not in self._without_place or entry.sent:
-            return False
-        self._lanes[entry.event.scope].queue.remove(entry)
-        self._leave(entry, stored=False)
-        return True
-
-    async def _write(self, scope: MemoryScope, lane: _Lane) -> None:
+    async def _work(self, scope: MemoryScope, lane: anyio.CancelScope) -> None:
+        lease: Lease[MemoryScope, _Pending] | None = None
         try:
-            with lane.stop:
-                while lane.queue:
-                    entry = lane.queue[0]
-                    entry.sent = True
-                    stored = await self._deliver(entry.event)
-                    lane.queue.popleft()
-                    self._leave(entry, stored)
+            with lane:
+                while lease := self._queue.lease(scope):
+                    await self._deliver(scope, lease.item)
+                    lease.end()
         finally:
-            self._lanes.pop(scope, None)
-            for entry in lane.queue:
-                self._note_failure("it was still waiting when this memory was closed")
-                self._leave(entry, stored=False)
+            del self._lanes[scope]
+            if lease is not None:  # cancelled over it, by close
+                if lease.item.event is not None:
+                    self._unsent.append(lease.item.event)
+                lease.end()
 
-    async def _deliver(self, event: MemoryEvent) -> bool:
+    async def _deliver(self, scope: MemoryScope, pending: _Pending) -> None:
+        event = pending.event
+        if event is None:
+            await self._deliver_kept(scope)
+            return
+        try:
+            recorded = await self._send(event, look_up=pending.maybe_stored)
+        except Exception as error:
+            self._note_failure(event, type(error).__name__)
+            recorded = False
+        if pending.maybe_stored and (recorded or not self._queue.closed):
+            await anyio.to_thread.run_sync(self._drop_unsent, event)
+
+    async def _deliver_kept(self, scope: MemoryScope) -> None:
+        """What waits for a scope in the journal; what the backend cannot take now stays there."""
+        before = -1
+        try:
+            while (left := self._slot.waiting_events(scope)) and left != before:
+                before = left
+                async with self._slot.leases.lease(scope):
+                    await self._slot.deliver_waiting(scope)
+        except MemslotError as error:
+            self.counts.last_failure = str(error)
+        except Exception as error:
+            self.counts.last_failure = type(error).__name__
+
+    async def _send(self, event: MemoryEvent, *, look_up: bool) -> bool:
         """Send an event, and again what certainly was not sent; False where it is not recorded."""
         pause_s = _FIRST_PAUSE_S
         while True:
-            last = self._closing
+            closing = self._queue.closed
             try:
                 with self._circuit.attempt():
                     async with self._slot.leases.lease(event.scope):
+                        if (
+                            look_up
+                            and self._slot.can_look_up
+                            and await self._slot.find_event(event) is not None
+                        ):
+                            return True
                         receipt = await self._slot.record_event(event)
-            except CircuitOpen as error:
-                if not last:
-                    await self._pause(max(self._circuit.left_s, 0.05))
-                    continue
-                self._note_failure(str(error))
-                return False
             except MemslotError as error:
-                if last or not _may_go_again(error):
-                    self._note_failure(str(error))
+                open_now = isinstance(error, CircuitOpen)
+                again = open_now or _may_go_again(error)
+                if again and closing:
+                    self._unsent.append(event)
+                    return False
+                if not again:
+                    self._note_failure(event, str(error))
                     return False
                 self.counts.last_failure = str(error)
+                if open_now:
+                    await self._pause(max(self._circuit.left_s, 0.05))
+                    continue
                 await self._pause(_asked_for(error) or pause_s)
                 pause_s = min(pause_s * 2, 30.0)
-            except Exception as error:
-                self._note_failure(type(error).__name__)
-                return False
             else:
                 self._count(receipt)
                 return True
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not while this is closing."""
-        if not self._closing:
-            self._hurry = self._hurry or anyio.Event()
+        if not self._queue.closed:
+            self._closing = self._closing or anyio.Event()
             with anyio.move_on_after(seconds):
-                await self._hurry.wait()
-
-    def _leave(self, entry: _Waiting, stored: bool) -> None:
-        self._waiting -= 1
-        if not stored:  # it may be handed over again
-            self._seen.pop((entry.event.scope, entry.event.event_id), None)
-        if self._without_place.pop(entry, self) is self and self._without_place:
-            # `entry` had a place, which the one that waits longest takes over.
-            heir, _ = self._without_place.popitem(last=False)
-            assert heir.place is not None
-            heir.place.set()
-        elif entry.place is not None:
-            entry.place.set()
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+                await self._closing.wait()
 
     def _count(self, receipt: WriteReceipt) -> None:
         self.counts.recorded += 1
         self.counts.unknown += receipt.status == "unknown"
         self.counts.skipped += receipt.status == "skipped_read_only"
 
-    def _note_failure(self, why: str) -> None:
-        log.warning("%s: an event was not recorded: %s", self._slot.backend_name, why)
+    def _note_failure(self, event: MemoryEvent, why: str) -> None:
+        self._seen.discard((event.scope, event.event_id))  # it may be handed over again
         self._on_failure(why)
+        log.warning("%s: an event was not recorded: %s", self._slot.backend_name, why)
+
+    # -- over the end of the process ------------------------------------------------------------------------
+
+    def _store(self) -> HostStore:
+        return HostStore(self._slot.backend_name, self._host_file)
+
+    def _left_by_earlier(self) -> list[MemoryEvent]:
+        try:
+            with self._store() as store:
+                return [MemoryEvent.model_validate(row) for row in reversed(store.all(_UNSENT))]
+        except StoreError as error:
+            log.error("%s: what an earlier start left cannot be read: %s", self._slot.backend_name, error)
+            return []
+
+    def _keep_unsent(self) -> None:
+        why = "there is no file for it"
+        if self._host_file is not None:
+            try:
+                with self._store() as store:
+                    for event in self._unsent:
+                        store.put(_UNSENT, event.scope, [(event.event_id, event.model_dump(mode="json"))])
+                self.counts.left_for_next_start = len(self._unsent)
+                log.warning(
+                    "%s: %d events could not be sent; the next start delivers them",
+                    self._slot.backend_name,
+                    len(self._unsent),
+                )
+                return
+            except StoreError as error:
+                why = str(error)
+        self.lost = len(self._unsent)
+        self.counts.not_recorded += self.lost
+        log.error("%s: %d events are lost: %s", self._slot.backend_name, self.lost, why)
+
+    def _drop_unsent(self, event: MemoryEvent) -> None:
+        try:
+            with self._store() as store:
+                store.drop(_UNSENT, event.scope, event.event_id)
+        except StoreError as error:
+            log.error("%s: a delivered event stays in the host store: %s", self._slot.backend_name, error)
 
 
 def _may_go_again(error: MemslotError) -> bool:

@@ -42,6 +42,14 @@ class Delivery:
         """Events kept and not delivered yet; always 0 without a journal."""
         return 0
 
+    def waiting_scopes(self) -> list[MemoryScope]:
+        """Scopes with events that are kept and not delivered yet; always none without a journal."""
+        return []
+
+    async def keep(self, event: MemoryEvent) -> bool | None:
+        """As :meth:`MemorySlot.keep_event`."""
+        return None
+
     def queued(self, scope: MemoryScope) -> int:
         """How many writes of a scope the backend has only queued so far."""
         return self._queued.get(scope, 0)

@@ -47,11 +47,25 @@ class DurableDelivery(Delivery):
         super().__init__(rules)
         self.journal = journal
         self._closed = False
+        self._never_sent: set[tuple[MemoryScope, str]] = (
+            set()
+        )  # kept by this process, and not looked up for nothing
         self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # until when, and how long the next one is
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
         """Events kept and not delivered yet, of one scope or of all."""
         return self.journal.backlog(scope)
+
+    def waiting_scopes(self) -> list[MemoryScope]:
+        """Scopes with events that are kept and not delivered yet."""
+        return self.journal.waiting_scopes()
+
+    async def keep(self, event: MemoryEvent) -> bool | None:
+        """As :meth:`MemorySlot.keep_event`."""
+        before = (await self.journal.append([event]))[0]
+        if before is None:
+            self._never_sent.add((event.scope, event.event_id))
+        return before is None or not before.delivered
 
     async def reset(
         self, span: Span, scope: MemoryScope, native: Callable[[], Awaitable[ResetReceipt]]
@@ -202,7 +216,9 @@ class DurableDelivery(Delivery):
         """Deliver one older event; why it still waits, or None."""
         event = entry.event
         # It may have been sent, by us or by a process that died over it.
-        found, absent = await self._look_up(span, event)
+        sent = (scope, event.event_id) not in self._never_sent
+        self._never_sent.discard((scope, event.event_id))
+        found, absent = await self._look_up(span, event) if sent else (None, True)
         if found is not None:
             await self.journal.record(scope, [found])
             return None

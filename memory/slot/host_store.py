@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
@@ -39,6 +39,7 @@ CREATE INDEX IF NOT EXISTS scopes ON kept (scope);
 """,
 )
 _PRUNED_EVERY = 256
+_OWNED, _OF_BACKEND = "owner = ?2", "substr(owner, 1, length(?2)) = ?2"
 
 
 class HostStore:
@@ -60,6 +61,12 @@ class HostStore:
         self._puts = 0
         self._file = SqliteFile(path, _LAYOUT)
         self._db = self._file.db
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def durable(self) -> bool:
@@ -89,10 +96,13 @@ class HostStore:
         row = self._do(lambda: self._db.execute(where, (kind, self._key(owner), name)).fetchone())
         return None if row is None else self._read(row[0])
 
-    def all(self, kind: str, owner: MemoryScope) -> list[dict[str, Any]]:
-        """Every object of an owner, newest first."""
-        where = "SELECT value FROM kept WHERE kind = ? AND owner = ? ORDER BY seq DESC"
-        rows = self._do(lambda: self._db.execute(where, (kind, self._key(owner))).fetchall())
+    def all(self, kind: str, owner: MemoryScope | None = None) -> list[dict[str, Any]]:
+        """Every object of an owner, or of all of this backend, newest first."""
+        begins = self._key(owner) if owner else f"{self._memory} "
+        where = (
+            f"SELECT value FROM kept WHERE kind = ?1 AND {_OWNED if owner else _OF_BACKEND} ORDER BY seq DESC"
+        )
+        rows = self._do(lambda: self._db.execute(where, (kind, begins)).fetchall())
         return [self._read(value) for (value,) in rows]
 
     def put(
@@ -125,9 +135,11 @@ class HostStore:
         if values:
             self._do(keep)
 
-    def drop(self, kind: str, owner: MemoryScope) -> None:
-        """Take out every object of an owner, and leave nothing of them on the disk. Flushes to it."""
-        self._erase("kind = ? AND owner = ?", kind, self._key(owner))
+    def drop(self, kind: str, owner: MemoryScope, name: str | None = None) -> None:
+        """Take out one object of an owner, or every one, and leave nothing of them on the disk. Flushes to it."""
+        names = () if name is None else (name,)
+        where = "kind = ? AND owner = ?" + (" AND id = ?" if names else "")
+        self._erase(where, kind, self._key(owner), *names)
 
     def reset(self, scope: MemoryScope) -> None:
         """The scope was reset: nothing that goes with it is kept any more, nor left on the disk."""

@@ -95,6 +95,10 @@ class Journal:
         """How many events wait for their delivery, of one scope or of all."""
         return sum(self._backlog.values()) if scope is None else self._backlog.get(scope_key(scope), 0)
 
+    def waiting_scopes(self) -> list[MemoryScope]:
+        """Scopes with events that wait for their delivery."""
+        return [MemoryScope(**json.loads(key)) for key, count in self._backlog.items() if count]
+
     async def append(self, events: Sequence[MemoryEvent]) -> list[JournalEntry | None]:
         """Make events durable before they are sent: all or none.
 

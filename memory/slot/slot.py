@@ -393,6 +393,40 @@ class MemorySlot(HostCalls):
 
     # -- for what is built on the slot -------------------------------------------------------------------
 
+    async def keep_event(self, event: MemoryEvent) -> bool | None:
+        """Make an event durable in the journal now; :meth:`deliver_waiting` sends it, or the next start.
+
+        Returns:
+            True where it is in the journal and waits, False where it was delivered before, and None where nothing
+            was kept: there is no journal, or the slot is read-only.
+
+        Raises:
+            JournalError: the journal cannot keep it.
+            InputError: nothing is left of it once recalled context is stripped, or its id has other messages.
+            ScopeError: the adapter cannot represent its scope.
+        """
+        if self.read_only or self.closed:
+            return None
+        self._adapter.native_scope(event.scope)
+        return await self._delivery.keep(without_recalled_context(event))
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether events are kept before they are sent."""
+        return isinstance(self._delivery, DurableDelivery)
+
+    def waiting_events(self, scope: MemoryScope | None = None) -> int:
+        """How many events of the journal wait for their delivery, of one scope or of all; 0 without a journal."""
+        return self._delivery.waiting(scope)
+
+    def waiting_scopes(self) -> list[MemoryScope]:
+        """Scopes with such events."""
+        return self._delivery.waiting_scopes()
+
+    async def deliver_waiting(self, scope: MemoryScope) -> None:
+        """Deliver what waits for a scope that is set up; what the backend cannot take now waits on."""
+        await self._delivery.deliver(scope)
+
     def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
         """A line in the trace for what was decided about the memory without a call of it.
 

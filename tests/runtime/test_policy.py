@@ -493,7 +493,7 @@ async def test_closing_ends_although_the_memory_hangs_and_says_what_was_left(
     with anyio.fail_after(60):
         await memory.aclose()
         await memory.aclose()
-    assert "closed with 3 events not answered for" in caplog.text
+    assert "3 events are lost" in caplog.text
     assert memory.status()["not_recorded"] == 3
     with pytest.raises(LifecycleError):
         await memory.record(event(9))

@@ -147,6 +147,7 @@ class SignetService:
             inject=recall.section,
             memory_count=count,
             engine=self.memory.slot.backend_name,
+            queued=self.memory.queued_in if kept else None,
             warnings=warnings,
         ).to_wire()
 
