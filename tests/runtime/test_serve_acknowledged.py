@@ -36,7 +36,8 @@ def serving(config: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
         line = process.stdout.readline()
         assert line.startswith("serving "), process.stderr.read()
