@@ -190,7 +190,8 @@ class _Running:
             from uvicorn.server import ServerState
         except ImportError as error:
             raise ConfigError("a server on the loopback needs uvicorn: pip install uvicorn") from error
-        connections = self._connections = {}
+        connections: dict[Any, asyncio.Transport] = {}
+        self._connections = connections
 
         class Protocol(H11Protocol):
             """Remembers its connections, so that the application can break them."""
@@ -229,7 +230,8 @@ class _Running:
     def stop_listening(self) -> None:
         """Refuse new connections; called on an answer's thread."""
         closed = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (self._listening.close(), closed.set()))
+        self._loop.call_soon_threadsafe(self._listening.close)
+        self._loop.call_soon_threadsafe(closed.set)
         closed.wait()
 
     def stop(self) -> None:

@@ -127,7 +127,7 @@ class _Client(FalkorDB):  # type: ignore[misc]
         self.execute_command = connection.execute_command
 
 
-class FalkorGraph(ScopeGraph, FalkorDriver):  # type: ignore[misc]
+class FalkorGraph(ScopeGraph, FalkorDriver):
     """One scope's graph, named by its group id.
 
     Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the

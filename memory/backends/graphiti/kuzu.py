@@ -110,7 +110,7 @@ class SharedDatabase:
         return await self._worker.run(lambda: call(self._database))
 
 
-class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
+class ScopeDriver(ScopeGraph, KuzuDriver):
     """A slot's view of a scope's database.
 
     Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed, and opened
@@ -214,8 +214,10 @@ class ScopeDriver(ScopeGraph, KuzuDriver):  # type: ignore[misc]
             await shared.leave()
 
 
-class Session(KuzuDriverSession):  # type: ignore[misc]
+class Session(KuzuDriverSession):
     """Graphiti's unit of saving: what it runs is collected, then saved in one go."""
+
+    driver: ScopeDriver
 
     def __init__(self, driver: ScopeDriver) -> None:
         super().__init__(driver)

@@ -20,7 +20,12 @@ from memory import ScopeError
 from memory.backends.graphiti.stores import ScopeGraph
 from memory.backends.graphiti.translate import event_id_of
 
-_OWNERS = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode, "sagas": SagaNode}
+_OWNERS: dict[str, Any] = {
+    "edges": EntityEdge,
+    "nodes": EntityNode,
+    "episodes": EpisodicNode,
+    "sagas": SagaNode,
+}
 _REMEMBERED_EPISODES = 10_000
 
 

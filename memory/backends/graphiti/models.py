@@ -29,10 +29,12 @@ from memory.backends.graphiti.write import Write
 _ATTEMPTS = 4  # Graphiti's own number for answers that are empty or no JSON
 
 
-class BoundedLlm(OpenAIGenericClient):  # type: ignore[misc]
+class BoundedLlm(OpenAIGenericClient):
     """Graphiti's generic client without its pauses of 5 to 120 s, which no deadline here outlives."""
 
-    async def _generate_response_with_retry(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    async def _generate_response_with_retry(  # type: ignore[override]  # Graphiti decorates its own
+        self, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 answer: dict[str, Any] = await Write.call(self._generate_response(*args, **kwargs))
@@ -43,7 +45,7 @@ class BoundedLlm(OpenAIGenericClient):  # type: ignore[misc]
         raise AssertionError("unreachable")
 
 
-class LexicalEmbedding(EmbedderClient):  # type: ignore[misc]
+class LexicalEmbedding(EmbedderClient):
     """memslot's zero-key embedder as Graphiti's."""
 
     def __init__(self, dimensions: int) -> None:
@@ -59,7 +61,7 @@ class LexicalEmbedding(EmbedderClient):  # type: ignore[misc]
         return [self.lexical.embed(text) for text in input_data_list]
 
 
-class LexicalRanking(CrossEncoderClient):  # type: ignore[misc]
+class LexicalRanking(CrossEncoderClient):
     """Cosine of lexical vectors, best first: a cross-encoder that calls nobody."""
 
     def __init__(self, dimensions: int) -> None:

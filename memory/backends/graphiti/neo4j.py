@@ -65,7 +65,7 @@ class Neo4jStore(Store):
             await client.close()
 
 
-class Neo4jGraph(ScopeGraph, Neo4jDriver):  # type: ignore[misc]
+class Neo4jGraph(ScopeGraph, Neo4jDriver):
     """One scope's view of the database.
 
     Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends with its scope

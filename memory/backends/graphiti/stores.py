@@ -12,10 +12,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.write import Write
+
+if TYPE_CHECKING:
+    from graphiti_core.driver.driver import GraphDriver as _Driver
+else:
+    _Driver = object
 
 STORES = {"kuzu": "KuzuStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
 """Driver, which is the name of a module beside this one that imports its SDK -> the class in it."""
@@ -32,7 +37,7 @@ def changes(cypher: str) -> bool:
     return _CHANGE.search(cypher) is not None
 
 
-class ScopeGraph:
+class ScopeGraph(_Driver):
     """What a scope's driver adds to Graphiti's own, in front of which it stands: here, that of a server.
 
     Saving has no transaction on one of the two servers, so a write that has begun to save goes to its end.

@@ -240,7 +240,7 @@ class HonchoAdapter(HonchoRecords):
     ) -> list[ContextEntry]:
         if self.options.supplement == "conclusions":
             view, farthest = home.user.conclusions.aio, self.options.search_max_distance
-            found = await view.query(text, top_k=limit, distance=farthest)
+            found: list[Any] = await view.query(text, top_k=limit, distance=farthest)
             raw["conclusions"] = native_json(found)
             return [conclusion_entry(conclusion) for conclusion in found]
         about = await home.unless_unknown(home.user.aio.context(**self._about(text, limit)))

@@ -100,7 +100,7 @@ class Connections:
         await self._http.aclose()
 
     def _client(self, workspace_id: str, transport: Transport) -> Any:
-        client = Honcho(
+        client: Any = Honcho(
             api_key="unused", base_url=self._base_url, workspace_id=workspace_id, http_client=self._unused
         )
         client._async_http = transport

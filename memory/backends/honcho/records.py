@@ -176,7 +176,7 @@ async def _chat(user: Any, native_id: str | None, query: str, reasoning_level: A
 
 async def _mutate(home: HonchoScope, request: NativeMutationRequest) -> Any:
     given: dict[str, Any] = request.arguments
-    view = home.user.conclusions.aio
+    view: Any = home.user.conclusions.aio
     if request.operation == "delete":
         return await view.delete(request.native_id)
     if request.operation == "create":

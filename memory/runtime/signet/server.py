@@ -202,7 +202,7 @@ class RuntimeAdapterServer:
             self._route(app, method, path, handler)
         app.add_api_route("/health", self._health, methods=["GET"])
         app.add_api_route("/health/ready", self._ready, methods=["GET"])
-        app.add_exception_handler(HTTPException, _not_here)
+        app.exception_handler(HTTPException)(_not_here)
         return app
 
     def _route(
