@@ -39,6 +39,20 @@ _HOSTS = (
         lines=_PLAIN,
     ),
     Host(
+        name="crewai",
+        title="CrewAI",
+        distribution="crewai",
+        tested=("1.15", "2"),
+        shown="a section as the last message, in every model call of a task",
+        recorded="when a task has ended; its description and its output",
+        cannot={
+            "streams": "a crew that streams runs its tasks as one that does not",
+            "a_cancelled_turn_leaves_no_answer": "a crew runs in a thread, which goes on without its caller",
+            "picture": "a task's description is text",
+        },
+        lines=_PLAIN,
+    ),
+    Host(
         name="strands",
         title="Strands Agents",
         distribution="strands-agents",

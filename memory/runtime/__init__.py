@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         SessionStartParams,
         SessionStartResult,
     )
+    from memory.slot.host_store import HostStore
     from memory.slot.turns import event_from_turn
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "CompletionOptions",
     "CompletionResult",
     "Conversations",
+    "HostStore",
     "HostTurns",
     "HttpChannel",
     "Item",
@@ -147,6 +149,7 @@ _LATE = _by_name(
         "runtime.signet.types": "CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult "
         "PromptSubmitParams PromptSubmitResult SessionEndParams SessionEndResult SessionStartParams "
         "SessionStartResult",
+        "slot.host_store": "HostStore",
         "slot.turns": "event_from_turn",
     }
 )

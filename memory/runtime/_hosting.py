@@ -36,7 +36,7 @@ T = TypeVar("T")
 Config = str | Path | Mapping[str, Any] | MemslotConfig
 
 _MAX_OPEN_TURNS = 1000
-_BEGIN_S = 0.25  # a loop that has not begun a call by then is blocked by whoever waits for the call
+_BEGIN_S = 1.0  # a loop that has not begun a call by then is blocked, by whoever waits for the call
 
 
 class HostTurns:
@@ -76,12 +76,7 @@ class HostTurns:
         """
         work = partial(self._recall, turn, user, session_id, scope or self.scope, fields)
         try:
-            if self._is_here():
-                return await work()
-            sent, begun = self._send(work)
-            if not await anyio.to_thread.run_sync(begun.wait, _BEGIN_S):
-                raise _blocked(sent)
-            return await asyncio.wrap_future(sent)
+            return await self.call(work)
         except LifecycleError as error:
             return self._not_recalled(error)
 
@@ -97,15 +92,7 @@ class HostTurns:
         """As :meth:`recall`, for hosts that do not await."""
         work = partial(self._recall, turn, user, session_id, scope or self.scope, fields)
         try:
-            if self._is_here():
-                raise LifecycleError(
-                    "the agent was called without await in the event loop of its memory; await it, or open the "
-                    "memory with open_turn_memory_sync"
-                )
-            sent, begun = self._send(work)
-            if not begun.wait(_BEGIN_S):
-                raise _blocked(sent)
-            return sent.result()
+            return self.call_blocking(work)
         except LifecycleError as error:
             return self._not_recalled(error)
 
@@ -139,6 +126,35 @@ class HostTurns:
             return self._is_here() or not begun.wait(_BEGIN_S) or sent.result()
         except MemslotError as error:
             return self._not_recorded(error)
+
+    async def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run ``work`` in the memory's event loop.
+
+        Raises:
+            LifecycleError: that loop does not run, or is blocked.
+        """
+        if self._is_here():
+            return await work()
+        sent, begun = self._send(work)
+        if not await anyio.to_thread.run_sync(begun.wait, _BEGIN_S):
+            raise _blocked(sent)
+        return await asyncio.wrap_future(sent)
+
+    def call_blocking(self, work: Callable[[], Awaitable[T]]) -> T:
+        """As :meth:`call`, for hosts that do not await.
+
+        Raises:
+            LifecycleError: as there, and where this is the thread of the memory's event loop.
+        """
+        if self._is_here():
+            raise LifecycleError(
+                "the agent was called without await in the event loop of its memory; await it, or open the memory "
+                "with open_turn_memory_sync"
+            )
+        sent, begun = self._send(work)
+        if not begun.wait(_BEGIN_S):
+            raise _blocked(sent)
+        return sent.result()
 
     def end(self, session_id: str, scope: MemoryScope | None = None) -> None:
         """Let the recalls of a session go, for a host that does not say which turn it records."""

@@ -29,16 +29,17 @@ _TEXTS = ("memory", "text", "content", "fact", "value")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One memory. ``id`` is None where the backend names none; ``score`` and ``timestamp`` as in ContextEntry."""
+    """One memory. ``id`` is None where the backend names none; the rest as in ContextEntry."""
 
     id: str | None
     content: str
     score: float | None = None
     timestamp: datetime | None = None
+    event_ids: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, entry: ContextEntry) -> Item:
-        return cls(entry.native_id, entry.text, entry.score, entry.timestamp)
+        return cls(entry.native_id, entry.text, entry.score, entry.timestamp, entry.event_ids)
 
 
 class MemoryItems:

@@ -7,6 +7,9 @@ from importlib.util import find_spec
 _NEEDS = {
     "with_nanobot/*": "nanobot",
     "with_sdks/test_langchain.py": "langchain",
+    "with_sdks/test_langgraph_store.py": "langgraph",
+    "with_sdks/test_crewai.py": "crewai",
+    "with_sdks/test_hermes.py": "hermes_cli",
     "with_sdks/test_openai_agents.py": "agents",
     "with_sdks/test_llama_index.py": "llama_index.core",
     "with_sdks/test_strands.py": "strands",

@@ -1,0 +1,105 @@
+"""CrewAI: a memory as LLM hooks and task callback of a crew.
+
+CrewAI's own ``Memory`` extracts and embeds by itself and takes a store of vectors, which a memory is not.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from memory import MemoryScope
+from memory.adapter import strip_context
+from memory.hosts._registry import bind, tested, unbind
+from memory.runtime import HostTurns, TurnMemory
+
+with tested("crewai"):
+    from crewai.hooks import (
+        register_after_llm_call_hook,
+        register_before_llm_call_hook,
+        unregister_after_llm_call_hook,
+        unregister_before_llm_call_hook,
+    )
+
+
+class CrewMemory:
+    """A memory at work in a crew: each task is a turn.
+
+        with open_turn_memory_sync("memslot.yaml") as memory, CrewMemory(crew, memory, session_id="chat-1"):
+            crew.kickoff(inputs={"question": "Which tea do I like?"})
+
+    The section is the last of an agent's messages for as long as its model is called, and gone before CrewAI keeps
+    them. What was asked is the task's description, what was answered its output.
+
+    Args:
+        crew: a ``Crew``, used by one kickoff at a time.
+        memory: whoever opened it closes it, after this; best opened by ``open_turn_memory_sync``, because CrewAI
+            calls hooks without awaiting.
+        session_id: the conversation.
+        scope: in place of the slot's own.
+
+    Raises:
+        ScopeError: there is no scope.
+        ConfigError: the crew has a memory already.
+    """
+
+    def __init__(
+        self, crew: Any, memory: TurnMemory, *, session_id: str, scope: MemoryScope | None = None
+    ) -> None:
+        self._turns = HostTurns(memory, "crewai", memory.slot.scope_or_default(scope))
+        bind(crew, "CrewAI")
+        self._crew = crew
+        self._session_id = session_id
+        self._inner: Callable[[Any], Any] | None = crew.task_callback
+        crew.task_callback = self._record
+        register_before_llm_call_hook(self._before)
+        register_after_llm_call_hook(self._after)
+
+    def __enter__(self) -> CrewMemory:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.detach()
+
+    def detach(self) -> None:
+        """Leave the crew as it was. Idempotent."""
+        if self._crew is not None:
+            unregister_before_llm_call_hook(self._before)
+            unregister_after_llm_call_hook(self._after)
+            self._crew.task_callback = self._inner
+            unbind(self._crew)
+            self._crew = None
+
+    def _before(self, context: Any) -> None:
+        if context.task is None or context.crew is not self._crew:
+            return
+        _take_out(context.messages)
+        said, turn = str(context.task.description), str(context.task.id)
+        section = self._turns.recall_blocking(turn, said, session_id=self._session_id).section
+        if section:
+            context.messages.append({"role": "user", "content": section})
+
+    def _after(self, context: Any) -> None:
+        if context.crew is self._crew:
+            _take_out(context.messages)
+
+    def _record(self, output: Any) -> Any:
+        self._turns.end(self._session_id)
+        if str(output.description).strip():
+            self._turns.record_blocking(
+                uuid.uuid4().hex,
+                session_id=self._session_id,
+                user=str(output.description),
+                assistant=str(output.raw or ""),
+            )
+        return self._inner(output) if self._inner is not None else None
+
+
+def _take_out(messages: list[Any]) -> None:
+    """Remove what is nothing but a section. CrewAI shares the list with its executor, so it is changed in place."""
+    messages[:] = [message for message in messages if not _is_section(message.get("content"))]
+
+
+def _is_section(content: Any) -> bool:
+    return isinstance(content, str) and bool(content.strip()) and not strip_context(content).strip()

@@ -1,0 +1,106 @@
+"""A slot in a real crew, by its LLM hooks and task callback, with a scripted model."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any, ClassVar
+
+import pytest
+from host_support import Hosted
+
+from memory.hosts._table import HOSTS
+from memory.testing import TOOL_RESULT, HostModel, HostUnderTest, person
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from crewai import Agent, Crew, Task
+    from crewai.llms.base_llm import BaseLLM
+    from crewai.tools import tool
+
+    from memory.hosts.crewai import CrewMemory
+
+
+class Scripted(BaseLLM):
+    """The suite's model as a model of CrewAI."""
+
+    script: Any = None
+
+    def call(self, messages: Any, tools: Any = None, callbacks: Any = None, **kwargs: Any) -> Any:
+        prompt = json.dumps(messages, default=str)
+        turn = self.script.call(prompt, after_tool=TOOL_RESULT in prompt)
+        if turn.calls_tool:
+            return f"Thought: {turn.thought}\nAction: clock\nAction Input: {{}}\n"
+        return f"Thought: {turn.thought}\nFinal Answer: {turn.text}"
+
+    async def acall(self, messages: Any, tools: Any = None, callbacks: Any = None, **kwargs: Any) -> Any:
+        return self.call(messages, tools, callbacks, **kwargs)
+
+    def supports_function_calling(self) -> bool:
+        return False
+
+
+@tool("clock")
+def clock() -> str:
+    """Tell the time."""
+    return TOOL_RESULT
+
+
+class Crews(HostUnderTest):
+    """A crew of one agent for each person's conversation."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory, self._model = memory, model
+        self._crews: dict[tuple[str, str], tuple[Crew, CrewMemory]] = {}
+        self._kept: dict[str, list[str]] = {}
+
+    def crew(self, conversation: str, who: str) -> Crew:
+        if (conversation, who) not in self._crews:
+            llm = Scripted(model="scripted", script=self._model)
+            agent = Agent(role="Helper", goal="Help.", backstory="Kind.", llm=llm, tools=[clock])
+            task = Task(description="{said}", expected_output="An answer.", agent=agent)
+            crew = Crew(agents=[agent], tasks=[task], tracing=False)
+            bound = CrewMemory(crew, self._memory, session_id=conversation, scope=person(who))
+            self._crews[conversation, who] = crew, bound
+        return self._crews[conversation, who][0]
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        output = await self.crew(conversation, who).kickoff_async(inputs={"said": said})
+        return self._keep(conversation, output)
+
+    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
+        return self._keep(conversation, self.crew(conversation, "ada").kickoff(inputs={"said": said}))
+
+    def _keep(self, conversation: str, output: Any) -> str:
+        self._kept.setdefault(conversation, []).append(str(output.model_dump()))
+        return str(output.raw)
+
+    async def kept(self, conversation: str) -> str:
+        return "".join(self._kept[conversation])
+
+    async def bind_again(self) -> None:
+        CrewMemory(self.crew("one", "ada"), self._memory, session_id="two")
+
+    async def aclose(self) -> None:
+        for _, bound in self._crews.values():
+            bound.detach()
+
+
+class TestCrewAI(Hosted):
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
+        pytest.mark.anyio,
+        pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
+    ]
+    cannot = HOSTS["crewai"].cannot
+
+    @pytest.fixture(autouse=True)
+    def _home(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("CREWAI_DISABLE_TELEMETRY", "true")
+        monkeypatch.setenv("CREWAI_TRACING_ENABLED", "false")
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+
+    def host(self, memory: Any, model: HostModel) -> Crews:
+        return Crews(memory, model)

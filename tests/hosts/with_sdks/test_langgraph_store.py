@@ -1,0 +1,221 @@
+"""A slot as LangGraph's store: its own tests where they are at hand, langmem, and what a memory adds to a store.
+
+``MEMSLOT_LANGGRAPH_TESTS`` names a copy of ``libs/checkpoint/tests/test_store.py`` of LangGraph's repository; its
+tests of stores without an index run on ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from langgraph.store.base import InvalidNamespaceError, PutOp
+
+from memory import CapabilityNotSupported, InputError, MemoryScope, MemorySlot
+from memory.hosts.langgraph_store import SlotStore
+from memory.runtime import TurnMemory, open_turn_memory_sync
+from memory.testing import FakeBackend, FakeNativeStore
+
+THEIRS = os.environ.get("MEMSLOT_LANGGRAPH_TESTS")
+
+
+@pytest.fixture
+def native() -> FakeNativeStore:
+    return FakeNativeStore()
+
+
+@pytest.fixture
+async def store(native: FakeNativeStore) -> AsyncIterator[SlotStore]:
+    scope = MemoryScope(run_id="app", persona_id="ada")
+    async with MemorySlot(FakeBackend(native), scope=scope) as slot, TurnMemory(slot) as memory:
+        made = SlotStore(memory)
+        yield made
+        made.close()
+
+
+async def test_items_are_kept_as_they_are_and_found_by_what_they_say(store: SlotStore) -> None:
+    value = {"kind": "Memory", "content": {"content": "Ada likes oolong tea."}, "rating": 5}
+    await store.aput(("memories", "ada"), "tea", value)
+    await store.aput(("memories", "ada"), "car", {"content": "Ada drives a small car."})
+    item = await store.aget(("memories", "ada"), "tea")
+    assert item is not None
+    assert item.value == value
+    found = await store.asearch(("memories",), query="Which tea does Ada like?")
+    assert found[0].key == "tea"
+    assert found[0].score is not None
+    assert [
+        hit.key for hit in await store.asearch(("memories",), query="tea", filter={"rating": {"$gte": 5}})
+    ] == ["tea"]
+    assert await store.asearch(("memories",), query="tea", filter={"rating": {"$gt": 5}}) == []
+    assert [hit.key for hit in await store.asearch(("memories", "ada"))] == ["tea", "car"]
+    assert [hit.key for hit in await store.asearch(("memories", "ada"), limit=1, offset=1)] == ["car"]
+    with pytest.raises(InputError, match="unknown"):
+        await store.asearch(("memories",), filter={"rating": {"$like": 5}})
+
+
+async def test_an_item_that_is_put_again_is_found_by_its_new_words_alone(
+    store: SlotStore, native: FakeNativeStore
+) -> None:
+    await store.aput(("ada",), "drink", {"text": "She likes oolong."})
+    first = await store.aget(("ada",), "drink")
+    await store.aput(("ada",), "drink", {"text": "She likes coffee."})
+    second = await store.aget(("ada",), "drink")
+    assert first is not None
+    assert second is not None
+    assert second.created_at == first.created_at < second.updated_at
+    assert await store.asearch(("ada",), query="oolong") == []
+    assert [row.text for row in native.rows.values()] == ["She likes coffee."]
+    await store.adelete(("ada",), "drink")
+    assert await store.aget(("ada",), "drink") is None
+    assert not native.rows
+    assert await store.alist_namespaces() == []
+
+
+async def test_namespaces_are_walls_whose_labels_never_meet(
+    store: SlotStore, native: FakeNativeStore
+) -> None:
+    for namespace in (("a", "b"), ("a_b",), ("ab",), ("A", "b"), ("a",)):
+        await store.aput(namespace, "k", {"text": f"tea of {namespace}"})
+    assert len({row.space for row in native.rows.values()}) == 5
+    assert [hit.namespace for hit in await store.asearch(("a_b",), query="tea")] == [("a_b",)]
+    assert {hit.namespace for hit in await store.asearch(("a",), query="tea")} == {("a",), ("a", "b")}
+    assert len(await store.asearch((), query="tea")) == 5
+
+
+async def test_what_the_backend_derived_is_found_too(store: SlotStore, native: FakeNativeStore) -> None:
+    await store.aput(("ada",), "tea", {"text": "She likes oolong."})
+    when = "2026-01-01T00:00:00+00:00"
+    (space,) = {row.space for row in native.rows.values()}
+    labels = {"event_id": None, "session_id": "x"}
+    await native.insert(
+        space,
+        [{"text": "Ada is a friend of oolong.", "kind": "message", "created_at": when, "labels": labels}],
+    )
+    found = await store.asearch(("ada",), query="oolong")
+    assert {tuple(hit.value.items()) for hit in found} == {
+        (("text", "She likes oolong."),),
+        (("text", "Ada is a friend of oolong."),),
+    }
+    assert [
+        hit.key for hit in await store.asearch(("ada",), query="oolong", filter={"text": "She likes oolong."})
+    ] == ["tea"]
+
+
+async def test_a_time_to_live_and_bad_namespaces_are_refused_before_anything_is_written(
+    store: SlotStore, native: FakeNativeStore
+) -> None:
+    with pytest.raises(NotImplementedError, match="TTL"):
+        await store.aput(("ada",), "k", {"text": "x"}, ttl=5)
+    with pytest.raises(NotImplementedError, match="leave ttl out"):
+        await store.abatch(
+            [PutOp(("ada",), "a", {"text": "x"}), PutOp(("ada",), "b", {"text": "x"}, ttl=5.0)]
+        )
+    with pytest.raises(InvalidNamespaceError):
+        await store.abatch([PutOp(("a.b",), "k", {"text": "x"})])
+    assert not native.rows
+
+
+async def test_a_failed_memory_is_raised_and_nothing_is_kept(
+    store: SlotStore, native: FakeNativeStore
+) -> None:
+    native.faults.add("500", times=None)
+    with pytest.raises(Exception, match=r"did not say|failed|500"):
+        await store.aput(("ada",), "k", {"text": "x"})
+    with pytest.raises(Exception, match=r"did not say|failed|500"):
+        await store.asearch(("ada",), query="x") or await store.aput(("ada",), "k", {"text": "x"})
+    native.faults.clear()
+    assert await store.aget(("ada",), "k") is None
+
+
+def test_it_survives_a_restart_and_says_what_a_backend_cannot(tmp_path: Path) -> None:
+    config = {
+        "memory": {
+            "backend": "full_history",
+            "scope": {"run_id": "a", "persona_id": "b"},
+            "data_dir": str(tmp_path),
+        }
+    }
+    with open_turn_memory_sync(config) as memory:
+        store = SlotStore(memory)
+        store.put(("ada",), "tea", {"text": "She likes oolong."})
+        store.put(("ada",), "note", {"text": "not for the memory"}, index=False)
+        store.close()
+    with open_turn_memory_sync(config) as memory:
+        store = SlotStore(memory)
+        assert [hit.key for hit in store.search(("ada",), query="What does she like?")] == ["tea"]
+        assert {hit.key for hit in store.search(("ada",))} == {"tea", "note"}
+        store.delete(("ada",), "note")
+        with pytest.raises(CapabilityNotSupported, match="cannot delete a single memory"):
+            store.delete(("ada",), "tea")
+        assert store.get(("ada",), "tea") is not None
+        store.close()
+
+
+async def test_langmem_stores_and_searches_by_its_own_tools(store: SlotStore) -> None:
+    langmem = pytest.importorskip("langmem")
+    manage = langmem.create_manage_memory_tool(namespace=("memories", "ada"), store=store)
+    search = langmem.create_search_memory_tool(namespace=("memories", "ada"), store=store)
+    await manage.ainvoke({"content": "Ada likes oolong tea.", "action": "create"})
+    assert "oolong" in str(await search.ainvoke({"query": "Which tea does Ada like?"}))
+
+
+# -- LangGraph's own tests ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _over_a_fake() -> AsyncIterator[TurnMemory]:
+    scope = MemoryScope(run_id="app", persona_id="ada")
+    async with MemorySlot(FakeBackend(), scope=scope) as slot, TurnMemory(slot) as memory:
+        yield memory
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Their module, in which every store is one of ours."""
+    support = types.ModuleType("tests.embed_test_utils")
+    support.CharacterEmbeddings = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tests.embed_test_utils", support)
+    mock = types.ModuleType("pytest_mock")
+    mock.MockerFixture = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pytest_mock", mock)
+    module = types.ModuleType("their_store_tests")
+    exec(compile(Path(str(THEIRS)).read_text("utf-8"), str(THEIRS), "exec"), module.__dict__)
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal())
+
+        class InMemoryStore(SlotStore):
+            __slots__ = ()
+
+            def __init__(self) -> None:
+                super().__init__(stack.enter_context(portal.wrap_async_context_manager(_over_a_fake())))
+                stack.callback(self.close)
+
+        module.InMemoryStore = InMemoryStore  # type: ignore[attr-defined]
+        yield module
+
+
+@pytest.mark.skipif(not THEIRS, reason="MEMSLOT_LANGGRAPH_TESTS names no copy of LangGraph's tests")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_list_namespaces_basic",
+        "test_list_namespaces_with_wildcards",
+        "test_list_namespaces_pagination",
+        "test_list_namespaces_max_depth",
+        "test_list_namespaces_no_conditions",
+        "test_list_namespaces_empty_store",
+        "test_cannot_put_empty_namespace",
+        "test_async_batch_store_resilience",
+    ],
+)
+async def test_their_own_tests_pass(name: str, theirs: Any) -> None:
+    done = getattr(theirs, name)()
+    if done is not None:
+        await done
