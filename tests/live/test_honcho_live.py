@@ -4,6 +4,10 @@
 
 ``HONCHO_API_KEY`` is the admin key, where the server's auth is on. The server needs models, its worker, and
 ``DERIVER_FLUSH_ENABLED=true``, or it holds short sessions back for half an hour. Scopes are reset; workspaces stay.
+
+``MODEL_CONTROL`` names the switch of its scripted model, for the tests in which that fails: it takes a POST of
+``{"do": "fail", "kind": "500"}`` and of ``{"do": "ok"}``. ``RESTART`` is a command that kills the server's API and
+worker and starts them again.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import anyio
 import pytest
 
 from memory import (
     AdapterMode,
+    BackendReadiness,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -32,6 +38,8 @@ from memory.testing import MemoryContract
 
 URL = os.environ.get("HONCHO_URL")
 KEY = os.environ.get("HONCHO_API_KEY")
+CONTROL = os.environ.get("MODEL_CONTROL")
+RESTART = os.environ.get("RESTART")
 
 pytestmark = pytest.mark.skipif(not URL, reason="HONCHO_URL names no live Honcho server")
 
@@ -133,6 +141,51 @@ async def test_limits_are_met_without_loss(scope: MemoryScope) -> None:
         await memory.reset_scope(scope)
 
 
+@pytest.mark.skipif(not CONTROL, reason="MODEL_CONTROL names no switch of a scripted model")
+@pytest.mark.parametrize("kind", ["500", "401", "empty"])
+async def test_turns_that_the_model_lost_are_never_ready(scope: MemoryScope, kind: str) -> None:
+    """Five turns while the model fails, then a good one; asked by the writer, and afresh after a restart."""
+    async with open_memory(_config(), scope=scope) as memory:
+        await memory.after_turn(session_id="1", user="I own 0 boats.", assistant="Noted.")
+        await _ready(memory, scope)
+        _order(do="fail", kind=kind, endpoint="chat/completions")
+        try:
+            for number in range(1, 6):
+                await memory.after_turn(session_id="1", user=f"I own {number} boats.", assistant="Noted.")
+            await _ready(memory, scope, "unknown", timeout_s=300.0)
+        finally:
+            _order(do="ok")
+        await memory.after_turn(session_id="1", user="I own 6 boats.", assistant="Noted.")
+        await _ready(memory, scope, "unknown")
+        answer = await _readiness(memory, scope)
+        assert "from 5 of 7 messages" in answer.detail
+    if RESTART:
+        await anyio.run_process(RESTART)
+    async with open_memory(_config(), scope=scope) as fresh:
+        await _ready(fresh, scope, "unknown")
+        await fresh.after_turn(session_id="2", user="I own 7 boats.", assistant="Noted.")
+        await _ready(fresh, scope, "unknown")
+        assert (await fresh.reset_scope(scope)).verified
+
+
+async def test_many_turns_are_ready_also_to_a_fresh_process(scope: MemoryScope) -> None:
+    async with open_memory(_config(), scope=scope) as memory:
+        for number in range(24):
+            session = f"s{number // 12}"
+            await memory.after_turn(session_id=session, user=f"I own {number} boats.", assistant="Noted.")
+        await _ready(memory, scope)
+    async with open_memory(_config(), scope=scope) as fresh:
+        await _ready(fresh, scope)
+        await fresh.reset_scope(scope)
+
+
+def _order(**order: str) -> None:
+    assert CONTROL is not None
+    request = urllib.request.Request(CONTROL, json.dumps(order).encode(), method="POST")
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+        assert answer.status == 200
+
+
 def _part(entry: Any) -> int:
     return int(dict(entry.labels).get("part", "1/1").partition("/")[0])
 
@@ -145,10 +198,14 @@ async def _ask(memory: MemorySlot, scope: MemoryScope, query: str, event_id: str
     return result.model_copy(update={"entries": kept})
 
 
-async def _ready(memory: MemorySlot, scope: MemoryScope, *states: str) -> None:
+async def _readiness(memory: MemorySlot, scope: MemoryScope, timeout_s: float = 60.0) -> BackendReadiness:
     readiness = memory.capability(SupportsReadiness)
     assert readiness is not None
-    answer = await readiness.wait_until_ready(scope, 60.0)
+    return await readiness.wait_until_ready(scope, timeout_s)
+
+
+async def _ready(memory: MemorySlot, scope: MemoryScope, *states: str, timeout_s: float = 60.0) -> None:
+    answer = await _readiness(memory, scope, timeout_s)
     assert answer.state in (states or ("ready",)), answer.detail
 
 

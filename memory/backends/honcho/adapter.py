@@ -86,24 +86,24 @@ class HonchoAdapter(HonchoRecords):
         self._connections = Connections(settings.options, settings.name)
         self._open_to_us: HonchoScope | None = None
         self._ids = HonchoIds(settings.options, settings.where)
-        self._homes: dict[MemoryScope, HonchoScope] = {}
+        self._workspaces: dict[MemoryScope, HonchoScope] = {}
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """``workspace_id``, and in it the user's ``peer_id``."""
         return self._ids.native_scope(scope)
 
-    def home(self, scope: MemoryScope) -> HonchoScope:
+    def workspace(self, scope: MemoryScope) -> HonchoScope:
         """The scope's workspace, as this adapter knows it; nothing is sent for it."""
-        if scope not in self._homes:
+        if scope not in self._workspaces:
             native = self.native_scope(scope)
-            self._homes[scope] = HonchoScope(scope, native, self.options, self._connections)
-        return self._homes[scope]
+            self._workspaces[scope] = HonchoScope(scope, native, self.options, self._connections)
+        return self._workspaces[scope]
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Ask the server for the workspace's queue, which makes nothing: the first write makes the workspace."""
-        home = self.home(scope)
-        await home.answers()
-        self._open_to_us = home
+        workspace = self.workspace(scope)
+        await workspace.check_access()
+        self._open_to_us = workspace
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``session.add_messages``, a message for each of the event's."""
@@ -118,36 +118,36 @@ class HonchoAdapter(HonchoRecords):
         if not events:
             return []
         said = {event.event_id: event_parts(event) for event in events}
-        home = self.home(events[0].scope)
-        doubtful = home.uncertain & said.keys()
+        workspace = self.workspace(events[0].scope)
+        uncertain = workspace.uncertain & said.keys()
         # A caller may give up at any time, and send again what is stored meanwhile without its knowing.
-        home.uncertain |= said.keys()
+        workspace.uncertain |= said.keys()
         try:
             receipts = await self.shielded.run(
-                home.workspace_id, lambda: self._write(home, events, said, doubtful)
+                workspace.workspace_id, lambda: self._write(workspace, events, said, uncertain)
             )
         except BackendError as error:
-            home.uncertain -= {receipt.event_id for receipt in error.receipts}
+            workspace.uncertain -= {receipt.event_id for receipt in error.receipts}
             if not error.ambiguous:
-                home.uncertain -= said.keys() - doubtful
+                workspace.uncertain -= said.keys() - uncertain
             raise
-        home.uncertain -= said.keys()
+        workspace.uncertain -= said.keys()
         return receipts
 
     async def _write(
         self,
-        home: HonchoScope,
+        workspace: HonchoScope,
         events: Sequence[MemoryEvent],
         said: Mapping[str, list[Part]],
-        doubtful: Collection[str],
+        uncertain: Collection[str],
     ) -> list[WriteReceipt]:
         stored: dict[str, dict[tuple[int, int], str]] = {event.event_id: {} for event in events}
         for event in events:
-            if event.event_id in doubtful:
-                stored[event.event_id] = await home.stored(event.session_id, event.event_id)
+            if event.event_id in uncertain:
+                stored[event.event_id] = await workspace.stored(event.session_id, event.event_id)
         for batch in _batches(said, stored):
             try:
-                ids = await home.add(batch)
+                ids = await workspace.add(batch)
             except Exception as error:
                 failure = normalise_error(
                     error, backend_name=self.backend_name, operation="Session.add_messages"
@@ -168,41 +168,41 @@ class HonchoAdapter(HonchoRecords):
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's messages if all are stored."""
-        home = self.home(event.scope)
-        stored = await home.stored(event.session_id, event.event_id)
+        workspace = self.workspace(event.scope)
+        stored = await workspace.stored(event.session_id, event.event_id)
         if len(stored) < len(event_parts(event)):
             return None
-        home.uncertain.discard(event.event_id)
+        workspace.uncertain.discard(event.event_id)
         return tuple(native_id for _, native_id in sorted(stored.items()))
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``session.context`` or ``search``, and the supplement, if one is configured, at the same time."""
-        home, options = self.home(request.scope), self.options
+        workspace, options = self.workspace(request.scope), self.options
         limit = min(request.budget.max_items or options.top_k, MAX_ROWS)
         text, shortened = search_text(request, with_cs=not self.traits.filter_operators)
-        raw: dict[str, Any] = {"workspace_id": home.workspace_id, "peer_id": home.peer_id}
+        raw: dict[str, Any] = {"workspace_id": workspace.workspace_id, "peer_id": workspace.peer_id}
         ask = self._context if options.retrieval == "context" else self._search
-        async with home.reading():
+        async with workspace.reading():
             if options.supplement == "none":
-                found = await ask(home, request, text, limit, raw)
+                found = await ask(workspace, request, text, limit, raw)
             else:
                 found = await _both(
-                    lambda: self._supplement(home, text, limit, raw),
-                    lambda: ask(home, request, text, limit, raw),
+                    lambda: self._supplement(workspace, text, limit, raw),
+                    lambda: ask(workspace, request, text, limit, raw),
                 )
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
         trace = self.trace(
             request.scope,
             "Session.context" if options.retrieval == "context" else "Honcho.search",
             native_ids=tuple(dict.fromkeys(entry.native_id for entry in found if entry.native_id)),
-            consistency="committed" if home.watch.settled else "pending",
-            last_derived_at=home.watch.derived_at,
+            consistency="committed" if workspace.watch.derived else "pending",
+            last_derived_at=workspace.watch.derived_at,
             warnings=warnings,
         )
         return RetrieveResult(request=request, raw=raw, entries=tuple(found), trace=trace)
 
     async def _context(
-        self, home: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
+        self, workspace: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
         options = self.options
         asked: dict[str, Any] = {
@@ -210,18 +210,18 @@ class HonchoAdapter(HonchoRecords):
             "tokens": min(request.budget.max_tokens or options.context_tokens, MAX_TOKENS),
         }
         if options.supplement == "none":
-            asked |= {"peer_target": home.peer_id, **self._about(text, limit)}
+            asked |= {"peer_target": workspace.peer_id, **self._about(text, limit)}
             asked["limit_to_session"] = options.limit_to_session
         # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
-        context = await home.unless_unknown(home.session(request.session_id).aio.context(**asked))
+        context = await workspace.unless_unknown(workspace.session(request.session_id).aio.context(**asked))
         raw["context"] = native_json(context)
-        return [] if context is None else list(_context_entries(context, home.peer_id))
+        return [] if context is None else list(_context_entries(context, workspace.peer_id))
 
     async def _search(
-        self, home: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
+        self, workspace: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
         filters = native_filters(request) if self.traits.filter_operators else None
-        messages = await home.reader.aio.search(text, filters=filters, limit=limit)
+        messages = await workspace.reader.aio.search(text, filters=filters, limit=limit)
         raw["messages"] = native_json(messages)
         return [message_entry(message) for message in messages]
 
@@ -236,23 +236,23 @@ class HonchoAdapter(HonchoRecords):
         }
 
     async def _supplement(
-        self, home: HonchoScope, text: str, limit: int, raw: dict[str, Any]
+        self, workspace: HonchoScope, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
         if self.options.supplement == "conclusions":
-            view, farthest = home.user.conclusions.aio, self.options.search_max_distance
+            view, farthest = workspace.user.conclusions.aio, self.options.search_max_distance
             found: list[Any] = await view.query(text, top_k=limit, distance=farthest)
             raw["conclusions"] = native_json(found)
             return [conclusion_entry(conclusion) for conclusion in found]
-        about = await home.unless_unknown(home.user.aio.context(**self._about(text, limit)))
+        about = await workspace.unless_unknown(workspace.user.aio.context(**self._about(text, limit)))
         raw["peer_context"] = native_json(about)
         if about is None:
             return []
-        prose = prose_entries(about.representation, home.peer_id)
-        return [*prose, *card_entries(about.peer_card, home.peer_id)]
+        prose = prose_entries(about.representation, workspace.peer_id)
+        return [*prose, *card_entries(about.peer_card, workspace.peer_id)]
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """The queue now; an idle queue alone is ``pending``, because rows enter it after a write was answered."""
-        return await self.home(scope).watch.look()
+        return await self.workspace(scope).watch.look()
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Delete sessions, conclusions and cards, and wait until Honcho's worker has really done so.
@@ -260,14 +260,14 @@ class HonchoAdapter(HonchoRecords):
         The workspace stays, and so do its peers, which Honcho cannot delete. ``verified`` is False where the
         worker was not done by nine tenths of the deadline.
         """
-        home = self.home(scope)
-        await self.shielded.idle(home.workspace_id)
+        workspace = self.workspace(scope)
+        await self.shielded.idle(workspace.workspace_id)
         options = self.options
         began = anyio.current_time()
-        await wait_until_idle(home, self._reset_s * 0.6, options.poll_s)
-        async with home.alone():
+        await wait_until_idle(workspace, self._reset_s * 0.6, options.poll_s)
+        async with workspace.alone():
             rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
-            removed, verified = await clear(home, rest_s, options.poll_s)
+            removed, verified = await clear(workspace, rest_s, options.poll_s)
         left = ["the workspace and its peers, empty"] if removed else []
         if not verified:
             left = ["what Honcho's worker has not deleted, for it does not run or has failed"]
@@ -280,14 +280,15 @@ class HonchoAdapter(HonchoRecords):
         A key for one workspace alone may not list workspaces; so then the scope that was set up last is looked at.
         """
         reads = self._connections.reads
-        await reads.get("/health")
+        if (await reads.get("/health")).get("status") != "ok":
+            raise BackendProtocolError("GET /health: expected status ok in the answer")
         try:
             await reads.post("/v3/workspaces/list", body={"filters": {"id": "memslot"}}, query={"size": 1})
             narrow: tuple[str, ...] = ()
         except BackendAuthError:
             if self._open_to_us is None:
                 raise
-            await self._open_to_us.answers()
+            await self._open_to_us.check_access()
             narrow = (_NARROW,)
         options = self.options
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))

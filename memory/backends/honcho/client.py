@@ -16,10 +16,12 @@ import anyio
 import httpx
 from honcho import Honcho
 
-from memory.adapter import JsonHttp, bearer, warnings_only
+from memory.adapter import JsonHttp, bearer, expect, warnings_only
 from memory.backends.honcho.options import HonchoOptions
 
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
+_LISTS = frozenset({"messages", "search", "conclusions", "query"})
+"""Last parts of the routes that answer with a bare list of records."""
 
 
 @dataclass(frozen=True, repr=False)  # headers hold the key
@@ -43,10 +45,11 @@ class Transport:
         """One request: the answer's JSON. ``timeout``, in seconds, is the SDK's and counts where it is given.
 
         Raises:
-            BackendError: see :meth:`JsonHttp.request`.
+            BackendError: see :meth:`JsonHttp.request`; BackendProtocolError where the answer is nothing, or not of
+                the route's shape, which the SDK's objects would fail on without saying where.
         """
         with anyio.fail_after(timeout):
-            return await self.http.request(
+            answer = await self.http.request(
                 method,
                 path,
                 params=query,
@@ -55,6 +58,7 @@ class Transport:
                 operation=_named(method, path),
                 retry_pause_s=self.retry_pause_s,
             )
+        return answer if method == "DELETE" else _shaped(method, path, answer)
 
     get = partialmethod(request, "GET")
     post = partialmethod(request, "POST")
@@ -109,6 +113,17 @@ class Connections:
 
 def _refuse(request: httpx.Request) -> httpx.Response:
     raise RuntimeError("the synchronous half of the SDK is not used")
+
+
+def _shaped(method: str, path: str, answer: Any) -> Any:
+    """An answer that is a list of records, a page of them, or a record."""
+    where = _named(method, path)
+    if method == "POST" and path.rpartition("/")[2] in _LISTS:
+        return [expect(dict, row, where) for row in expect(list, answer, where)]
+    if path.endswith("/list"):
+        for row in expect(list, expect(dict, answer, where).get("items"), where):
+            expect(dict, row, where)
+    return expect(dict, answer, where)
 
 
 def _named(method: str, path: str) -> str:

@@ -20,8 +20,9 @@ from memory.adapter import (
 )
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS
+from memory.backends.honcho.reading import all_rows
 from memory.backends.honcho.translate import METADATA_PREFIX, native_json
-from memory.backends.honcho.workspace import HonchoScope, all_rows
+from memory.backends.honcho.workspace import HonchoScope
 
 _PAGE = {"page": PositiveInt, "size": PositiveInt}
 _SESSION = {"session_id": NotBlank}
@@ -43,14 +44,14 @@ MUTATIONS = {
     "set_card": Operation(required={"peer_card": list[str]}),
     "update": Operation(required={**_SESSION, "metadata": dict[str, Any]}, native_id=True),
 }
-_MOST = 1000
+_MAX_RECORDS = 1000
 
 
 class HonchoRecords(BaseAdapter):
     """The part of the adapter that deals with records, not with memory as a whole."""
 
     shielded: ShieldedCalls
-    home: Callable[[MemoryScope], HonchoScope]
+    workspace: Callable[[MemoryScope], HonchoScope]
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """A message with its event; a conclusion, or all the user's, with what the user said in those sessions.
@@ -61,40 +62,44 @@ class HonchoRecords(BaseAdapter):
         Raises:
             ScopeError: the scope has no such record.
         """
-        home = self.home(request.scope)
-        async with home.reading():
+        workspace = self.workspace(request.scope)
+        async with workspace.reading():
             if request.native_id is None:
                 times = {"gte": request.since, "lte": request.until}
-                told = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
-                found = await _conclusions(home, {"created_at": told} if told else None)
+                bounds = {name: moment.isoformat() for name, moment in times.items() if moment is not None}
+                found = await _conclusions(workspace, {"created_at": bounds} if bounds else None)
                 raw: dict[str, Any] = {"conclusions": found}
-            elif request.native_id in home.observed:
-                raw = await self._of_peer(home, request.native_id)
+            elif request.native_id in workspace.observed:
+                raw = await self._of_peer(workspace, request.native_id)
             else:
-                raw = await self._of_record(home, request.native_id)
+                raw = await self._of_record(workspace, request.native_id)
         said = [raw["message"]] if "message" in raw else []
-        ids = [one["id"] for one in (*said, *raw.get("conclusions", ()))]
-        events = [one["metadata"].get("event_id") for one in said]
+        ids = [record["id"] for record in (*said, *raw.get("conclusions", ()))]
+        events = [record["metadata"].get("event_id") for record in said]
         return ProvenanceResult(
             raw=raw,
             native_ids=tuple(ids),
-            event_ids=tuple(one for one in events if isinstance(one, str)),
+            event_ids=tuple(event_id for event_id in events if isinstance(event_id, str)),
             trace=self.trace(request.scope, "Conclusions.list", native_ids=tuple(ids)),
         )
 
-    async def _of_peer(self, home: HonchoScope, peer_id: str) -> dict[str, Any]:
-        found = await _conclusions(home, {"observed_id": peer_id})
-        sessions = dict.fromkeys(one["session_id"] for one in found if one["session_id"])
-        said = [row for native_id in sessions for row in await _said(home, native_id, peer_id)]
+    async def _of_peer(self, workspace: HonchoScope, peer_id: str) -> dict[str, Any]:
+        found = await _conclusions(workspace, {"observed_id": peer_id})
+        sessions = dict.fromkeys(record["session_id"] for record in found if record["session_id"])
+        said = [row for native_id in sessions for row in await _said(workspace, native_id, peer_id)]
         return {"peer_id": peer_id, "conclusions": found, "said_in_those_sessions": said}
 
-    async def _of_record(self, home: HonchoScope, native_id: str) -> dict[str, Any]:
-        found = await _conclusions(home, {"id": native_id})
+    async def _of_record(self, workspace: HonchoScope, native_id: str) -> dict[str, Any]:
+        found = await _conclusions(workspace, {"id": native_id})
         if found:
-            one = found[0]
-            said = await _said(home, one["session_id"], one["observed_id"]) if one["session_id"] else []
+            record = found[0]
+            said = (
+                await _said(workspace, record["session_id"], record["observed_id"])
+                if record["session_id"]
+                else []
+            )
             return {"conclusions": found, "said_in_that_session": said}
-        for session in await all_rows(await home.reader.aio.sessions(size=MAX_ROWS)):
+        for session in await workspace.sessions():
             message = await none_if_404(session.aio.get_message(native_id))
             if message is not None:
                 return {"message": native_json(message)}
@@ -102,9 +107,9 @@ class HonchoRecords(BaseAdapter):
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """One call of the SDK, by its own name. ``chat`` asks the server's model."""
-        home = self.home(request.scope)
-        async with home.reading():
-            raw = native_json(await _query(home, request.operation, dict(request.arguments)))
+        workspace = self.workspace(request.scope)
+        async with workspace.reading():
+            raw = native_json(await _query(workspace, request.operation, dict(request.arguments)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
@@ -114,32 +119,32 @@ class HonchoRecords(BaseAdapter):
         Raises:
             BackendRejected: the scope has no such record.
         """
-        home = self.home(request.scope)
-        changed = await self.shielded.run(home.workspace_id, lambda: _mutate(home, request))
+        workspace = self.workspace(request.scope)
+        changed = await self.shielded.run(workspace.workspace_id, lambda: _mutate(workspace, request))
         created = changed if request.operation == "create" else ()
-        ids = tuple(one.id for one in created) or ((request.native_id,) if request.native_id else ())
+        ids = tuple(record.id for record in created) or ((request.native_id,) if request.native_id else ())
         trace = self.trace(request.scope, request.operation, native_ids=ids)
         return NativeMutationReceipt(
             status="committed", native_ids=ids, raw=native_json(changed), trace=trace
         )
 
 
-async def _conclusions(home: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
+async def _conclusions(workspace: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
     """The newest conclusions, at most a thousand."""
-    page = await home.reader.aio.conclusions.list(size=MAX_ROWS, filters=filters)
-    return [native_json(one) for one in await all_rows(page, _MOST)]
+    page = await workspace.reader.aio.conclusions.list(size=MAX_ROWS, filters=filters)
+    return [native_json(record) for record in await all_rows(page, _MAX_RECORDS)]
 
 
-async def _said(home: HonchoScope, native_id: str, peer_id: str) -> list[dict[str, Any]]:
+async def _said(workspace: HonchoScope, native_id: str, peer_id: str) -> list[dict[str, Any]]:
     """What a peer said in a session, at most the first thousand messages."""
-    page = await home.native_session(native_id).aio.messages(filters={"peer_id": peer_id}, size=MAX_ROWS)
-    return [native_json(one) for one in await all_rows(page, _MOST)]
+    page = await workspace.native_session(native_id).aio.messages(filters={"peer_id": peer_id}, size=MAX_ROWS)
+    return [native_json(record) for record in await all_rows(page, _MAX_RECORDS)]
 
 
-async def _query(home: HonchoScope, operation: str, given: dict[str, Any]) -> Any:
-    reader, user = home.reader.aio, home.user.aio
+async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) -> Any:
+    reader, user = workspace.reader.aio, workspace.user.aio
     native_id = _native(given.pop("session_id", None))
-    session: Any = home.native_session(native_id).aio if native_id else None
+    session: Any = workspace.native_session(native_id).aio if native_id else None
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "card": user.get_card,
         "chat": lambda: _chat(user, native_id, **given),
@@ -159,7 +164,7 @@ def _native(session_id: str | None) -> str | None:
 
 async def _page(call: Awaitable[Any]) -> dict[str, Any]:
     page = await call
-    return {"items": [_row(one) for one in page.items], "total": page.total, "page": page.page}
+    return {"items": [_row(record) for record in page.items], "total": page.total, "page": page.page}
 
 
 def _row(record: Any) -> Any:
@@ -174,17 +179,17 @@ async def _chat(user: Any, native_id: str | None, query: str, reasoning_level: A
     return {"content": await user.chat(query, session=native_id, reasoning_level=reasoning_level)}
 
 
-async def _mutate(home: HonchoScope, request: NativeMutationRequest) -> Any:
+async def _mutate(workspace: HonchoScope, request: NativeMutationRequest) -> Any:
     given: dict[str, Any] = request.arguments
-    view: Any = home.user.conclusions.aio
+    view: Any = workspace.user.conclusions.aio
     if request.operation == "delete":
         return await view.delete(request.native_id)
     if request.operation == "create":
         session = _native(given.get("session_id"))
         return await view.create([{"content": given["content"], "session_id": session}])
     if request.operation == "set_card":
-        return await home.user.aio.set_card(given["peer_card"])
-    said_in = home.session(given["session_id"]).aio
+        return await workspace.user.aio.set_card(given["peer_card"])
+    said_in = workspace.session(given["session_id"]).aio
     message = await said_in.get_message(request.native_id)
     ours = {METADATA_PREFIX + key: value for key, value in given["metadata"].items()}
     return await said_in.update_message(request.native_id, {**message.metadata, **ours})

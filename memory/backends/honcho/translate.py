@@ -81,10 +81,10 @@ def _said(message: Message) -> dict[str, Any]:
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:
-    most = _MAX_KEYS - _OWN_KEYS
-    if len(metadata) > most:
-        most -= sum(not key.startswith(METADATA_PREFIX) for key in metadata)
-        raise InputError(f"MemoryEvent.metadata: has too many keys for Honcho; it keeps at most {most} here")
+    limit = _MAX_KEYS - _OWN_KEYS
+    if len(metadata) > limit:
+        limit -= sum(not key.startswith(METADATA_PREFIX) for key in metadata)
+        raise InputError(f"MemoryEvent.metadata: has too many keys for Honcho; it keeps at most {limit} here")
     if _depth(metadata) > _MAX_DEPTH:
         raise InputError(
             f"MemoryEvent.metadata: is nested too deeply for Honcho; at most {_MAX_DEPTH} levels are kept"
@@ -95,7 +95,7 @@ def _depth(value: Any) -> int:
     """Levels as the server counts them: objects in objects; it does not look into lists."""
     if not isinstance(value, Mapping):
         return 0
-    return 1 + max((_depth(one) for one in value.values()), default=0)
+    return 1 + max(map(_depth, value.values()), default=0)
 
 
 def split_text(text: str, where: str = "content") -> list[str]:
@@ -160,7 +160,7 @@ def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
         return {"NOT": [_clause(field, {"ne": "eq", "nin": "in"}[operator], value)]}
     if operator == "in":
         # Honcho compares as text, where JSON's booleans are in small letters.
-        value = [str(one).lower() if isinstance(one, bool) else one for one in value]
+        value = [str(item).lower() if isinstance(item, bool) else item for item in value]
     if operator in ("in", "icontains"):
         return {"metadata": {field: {operator: value}}}
     return {"metadata": {"contains": {field: value}}}

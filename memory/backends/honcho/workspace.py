@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
-from honcho import Peer, Session
+from honcho import Peer
 from honcho.api_types import PeerConfig
 
 from memory import MemoryScope
-from memory.adapter import BackendProtocolError, BackendRejected, none_if_404, without_nul
+from memory.adapter import BackendProtocolError, BackendRejected, none_if_404
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.readiness import Watch
+from memory.backends.honcho.reading import WorkspaceReader
 from memory.backends.honcho.translate import Part
 
-T = TypeVar("T")
 _DELETION_S = 5.0
 _LOOKS = 2
 _HELD_S = 45.0
 """Seconds after which work that waits is held back: an idle worker looks into its queue more often than that."""
 
 
-async def all_rows(page: Any, most: int | None = None) -> list[Any]:
-    """The rows of a page and of those after it, at most so many.
-
-    Not by ``async for``: left half-way, the SDK's generator is a warning on trio.
-    """
-    rows: list[Any] = []
-    while page is not None:
-        rows.extend(page.items)
-        if most is not None and len(rows) >= most:
-            return rows[:most]
-        page = await page.get_next_page()
-    return rows
-
-
-class HonchoScope:
-    """A scope's workspace; ``peer_id`` is the user's, and so is ``user``, a peer to read by.
+class HonchoScope(WorkspaceReader):
+    """A scope's workspace.
 
     Attributes:
-        observed: peers of whom Honcho derives what it concludes.
-        reader: an SDK client that makes nothing.
         watch: what was written and may still be under way.
         uncertain: events of which a part may be stored already.
     """
@@ -53,12 +36,8 @@ class HonchoScope:
     def __init__(
         self, scope: MemoryScope, native: Mapping[str, str], options: HonchoOptions, connections: Connections
     ) -> None:
+        super().__init__(native, options, connections)
         self.scope = scope
-        self.workspace_id = native["workspace_id"]
-        self.peer_id = native["peer_id"]
-        self.observed = (self.peer_id, *((options.assistant_peer,) if options.observe_assistant else ()))
-        self.reader = connections.reader(self.workspace_id)
-        self.user = Peer(self.peer_id, self.reader)
         self.watch = Watch(self, options.quiet_period_s)
         self.uncertain: set[str] = set()
         self._options = options
@@ -68,14 +47,6 @@ class HonchoScope:
         self._reading = 0
         self._cleared: anyio.Event | None = None
         self._idle = anyio.Event()
-
-    def session(self, session_id: str) -> Any:
-        """A session, by our id, for reading."""
-        return self.native_session(IDS.encode(session_id))
-
-    def native_session(self, native_id: str) -> Any:
-        """A session, by Honcho's id, for reading and deleting."""
-        return Session(native_id, self.reader)
 
     def peer_of(self, role: str) -> str:
         """Who speaks in a role."""
@@ -91,9 +62,9 @@ class HonchoScope:
             peers[part.role].message(part.content, metadata=part.metadata, created_at=part.event.timestamp)
             for part in batch
         ]
-        seen = sum(self.peer_of(role) in self.observed for role in roles)
+        observed = sum(self.peer_of(role) in self.observed for role in roles)
         try:
-            with self.watch.writing(IDS.encode(session_id), seen):
+            with self.watch.writing(observed):
                 stored: list[Any] = await session.aio.add_messages(messages)
         except BackendRejected as error:
             if error.status == 404:
@@ -101,6 +72,9 @@ class HonchoScope:
             raise
         if len(stored) != len(batch):
             raise BackendProtocolError(f"{len(batch)} messages were sent, {len(stored)} answered")
+        answered_for = {(message.workspace_id, message.session_id) for message in stored}
+        if answered_for != {(self.workspace_id, session.id)}:
+            raise BackendProtocolError("the answer is about messages of another workspace or session")
         return [message.id for message in stored]
 
     async def _peer(self, peer_id: str) -> Any:
@@ -138,67 +112,6 @@ class HonchoScope:
         self._sessions.clear()
         self._writer._workspace_ensured = False
 
-    async def stored(self, session_id: str, event_id: str) -> dict[tuple[int, int], str]:
-        """The parts of an event that are stored, by their key: ``session.messages`` by metadata."""
-        filters = {"metadata": {"event_id": without_nul(event_id)}}
-        page = await self.session(session_id).aio.messages(filters=filters, size=MAX_ROWS)
-        return {_key(message.metadata): message.id for message in await all_rows(page)}
-
-    async def answers(self) -> None:
-        """Ask for the queue, which needs nothing to be there: whether this is a Honcho that lets us in."""
-        await self.reader.aio.queue_status()
-
-    async def rows(self) -> tuple[int, int, int]:
-        """Queue rows of the observed peers: all that Honcho still lists, waiting, in progress."""
-        statuses = [await self.reader.aio.queue_status(sender=peer_id) for peer_id in self.observed]
-        return (
-            sum(status.total_work_units for status in statuses),
-            sum(status.pending_work_units for status in statuses),
-            sum(status.in_progress_work_units for status in statuses),
-        )
-
-    async def under_way(self) -> tuple[int, int]:
-        """Queue rows, whosever, that wait or are in progress."""
-        status = await self.reader.aio.queue_status()
-        return status.pending_work_units, status.in_progress_work_units
-
-    async def empty(self) -> bool:
-        """Whether there is no session."""
-        return not (await self.reader.aio.sessions(size=1)).items
-
-    async def concluded(
-        self, since: datetime | None, sessions: Collection[str]
-    ) -> tuple[datetime | None, set[str]]:
-        """When the newest conclusion was derived, by the server's clock; and which of these sessions, by native id,
-        have one newer than ``since``."""
-        found: set[str] = set()
-        page = await self.reader.aio.conclusions.list(size=MAX_ROWS if sessions else 1)
-        newest = page.items[0].created_at if page.items else None
-        while page is not None and len(found) < len(sessions):
-            newer = [one for one in page.items if since is None or one.created_at > since]
-            found.update(one.session_id for one in newer if one.session_id in sessions)
-            page = await page.get_next_page() if len(newer) == len(page.items) else None
-        return newest, found
-
-    async def said(self) -> dict[str, int]:
-        """How many messages of the observed peers each session holds; sessions without any are left out."""
-        of_observed, counts = {"peer_id": {"in": list(self.observed)}}, {}
-        for session in await all_rows(await self.reader.aio.sessions(size=MAX_ROWS)):
-            page = await self.native_session(session.id).aio.messages(filters=of_observed, size=1)
-            if page.total:
-                counts[session.id] = page.total
-        return counts
-
-    async def unless_unknown(self, call: Awaitable[T]) -> T | None:
-        """The answer, or None where Honcho has not met the user yet, which it says with 404.
-
-        So does an address that is not Honcho's: the queue, which needs no user, must answer.
-        """
-        answer = await none_if_404(call)
-        if answer is None:
-            await self.answers()
-        return answer
-
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
         """While sessions are deleted nobody reads them: Honcho would keep them in its cache as deleted."""
@@ -226,14 +139,7 @@ class HonchoScope:
             self._cleared = None
 
 
-def _key(metadata: Mapping[str, Any]) -> tuple[int, int]:
-    part = metadata.get("part")
-    number = int(part.partition("/")[0]) - 1 if isinstance(part, str) else 0
-    position = metadata.get("message")
-    return (position if isinstance(position, int) else -1, number)
-
-
-async def wait_until_idle(home: HonchoScope, timeout_s: float, poll_s: float) -> None:
+async def wait_until_idle(workspace: HonchoScope, timeout_s: float, poll_s: float) -> None:
     """Wait until the worker is done with the workspace, at most ``timeout_s`` seconds; not for what it holds back.
 
     While something is derived from a session Honcho fails to delete it, and it stays: not to be used, not to be
@@ -241,8 +147,8 @@ async def wait_until_idle(home: HonchoScope, timeout_s: float, poll_s: float) ->
     """
     seen, since = -1, anyio.current_time()
     with anyio.move_on_after(timeout_s):
-        while (await home.watch.look()).state == "pending":
-            waiting, running = await home.under_way()
+        while (await workspace.watch.look()).state == "pending":
+            waiting, running = await workspace.under_way()
             if running or waiting != seen:
                 seen, since = waiting, anyio.current_time()
             elif anyio.current_time() - since > _HELD_S:
@@ -250,7 +156,7 @@ async def wait_until_idle(home: HonchoScope, timeout_s: float, poll_s: float) ->
             await anyio.sleep(poll_s)
 
 
-async def clear(home: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int, bool]:
+async def clear(workspace: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int, bool]:
     """Delete what a workspace holds.
 
     Returns:
@@ -261,50 +167,46 @@ async def clear(home: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int
     with anyio.move_on_after(timeout_s):
         deleted: dict[str, int] = {}
         while empty < _LOOKS:
-            more = await _delete_sessions(home)
+            more = await _delete_sessions(workspace)
             removed += sum(more.values())
-            deleted = {one: 0 for one in {**deleted, **more} if await _messages(home, one)}
+            listed = {**deleted, **more}
+            deleted = {native_id: 0 for native_id in listed if await workspace.count_messages(native_id)}
             # Those of a session go with it.
-            rest = [] if deleted else (await home.reader.aio.conclusions.list(size=MAX_ROWS)).items
+            rest = [] if deleted else (await workspace.reader.aio.conclusions.list(size=MAX_ROWS)).items
             for conclusion in rest:
-                await none_if_404(home.user.conclusions.aio.delete(conclusion.id))
+                await none_if_404(workspace.user.conclusions.aio.delete(conclusion.id))
             removed += len(rest)
-            waiting = sum(await home.under_way())
-            cards = await _clear_cards(home)
+            waiting = sum(await workspace.under_way())
+            cards = await _clear_cards(workspace)
             removed += cards
             found = more or deleted or rest or waiting or cards
             empty = 0 if found else empty + 1
             if empty < _LOOKS:
                 await anyio.sleep(poll_s)
-    home.forget()
-    home.uncertain.clear()
-    home.watch.cleared()
+    workspace.forget()
+    workspace.uncertain.clear()
+    workspace.watch.cleared()
     return removed, empty >= _LOOKS
 
 
-async def _delete_sessions(home: HonchoScope) -> dict[str, int]:
+async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
     """Delete every session that is listed; how many messages each had."""
     deleted: dict[str, int] = {}
     while True:
-        page = await home.reader.aio.sessions(size=MAX_ROWS)
+        page = await workspace.reader.aio.sessions(size=MAX_ROWS)
         fresh = [session for session in page.items if session.id not in deleted]
         if not fresh:
             return deleted
         for session in fresh:
-            deleted[session.id] = await _messages(home, session.id)
+            deleted[session.id] = await workspace.count_messages(session.id)
             await none_if_404(session.aio.delete())
 
 
-async def _messages(home: HonchoScope, native_id: str) -> int:
-    page = await home.native_session(native_id).aio.messages(size=1)
-    return page.total or 0
-
-
-async def _clear_cards(home: HonchoScope) -> int:
+async def _clear_cards(workspace: HonchoScope) -> int:
     """Empty the cards; only those with lines, because setting one would make a workspace that is not there."""
     lines = 0
-    for peer_id in home.observed:
-        peer = Peer(peer_id, home.reader)
+    for peer_id in workspace.observed:
+        peer = Peer(peer_id, workspace.reader)
         card = await none_if_404(peer.aio.get_card())
         if card:
             lines += len(card)

@@ -11,7 +11,7 @@ from honcho_routing import Failed, check_filters, check_peer, check_query, inval
 from memory.testing._loopback import LoopbackAnswer, LoopbackRequest
 
 _COLUMNS = frozenset(
-    {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level"}
+    {"id", "session_id", "workspace_id", "observer_id", "observed_id", "created_at", "level", "metadata"}
 )
 
 # -- what is derived ------------------------------------------------------------------------------------
@@ -136,9 +136,10 @@ def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id:
 
 def filtered(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> list[dict[str, Any]]:
     filters = check_filters((request.json or {}).get("filters"))
-    rows = [one.row() for one in model.looked_at(workspace_id).conclusions]
-    rows.sort(key=lambda row: row["created_at"], reverse=True)
-    return [row for row in rows if matches(row, filters, _COLUMNS)]
+    found = sorted(model.looked_at(workspace_id).conclusions, key=lambda one: one.created_at, reverse=True)
+    sources = ({"message_ids": list(one.message_ids)} for one in found)
+    rows = [({**one.row(), "metadata": metadata}, one) for one, metadata in zip(found, sources, strict=True)]
+    return [one.row() for row, one in rows if matches(row, filters, _COLUMNS)]
 
 
 @route("POST", "/{}/conclusions/list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 _OPERATORS = frozenset({"gte", "lte", "gt", "lt", "ne", "in", "contains", "icontains"})
@@ -76,11 +77,15 @@ def _contains(stored: Any, wanted: Any) -> bool:
         return isinstance(stored, dict) and all(
             name in stored and _contains(stored[name], value) for name, value in wanted.items()
         )
+    if isinstance(wanted, list):
+        return isinstance(stored, list) and all(
+            any(_contains(one, part) for one in stored) for part in wanted
+        )
     return type(stored) is type(wanted) and bool(stored == wanted)
 
 
 def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def without_nul(value: Any) -> Any:

@@ -38,18 +38,20 @@ class SessionRow:
 
 @dataclass
 class QueueRow:
-    """Work for the worker; ``state`` is pending, running or done."""
+    """Work for the worker; ``state`` is pending, running or done. No route shows ``error``."""
 
     session: SessionRow
     message: dict[str, Any]
     observed: str | None
     due: float
     state: str = "pending"
+    error: str | None = None
 
 
 @dataclass
 class Conclusion:
-    """``said_at`` is the time prose shows; ``created_at`` the server's clock."""
+    """``said_at`` is the time prose shows; ``created_at`` the server's clock. ``message_ids`` are the inner numbers
+    of the messages it was drawn from: filters see them under ``metadata``, answers do not show them."""
 
     id: str
     content: str
@@ -57,6 +59,7 @@ class Conclusion:
     session_id: str | None
     created_at: str
     said_at: str
+    message_ids: tuple[int, ...] = ()
 
     def row(self) -> dict[str, Any]:
         return {
@@ -98,7 +101,9 @@ class HonchoModel:
     Attributes:
         dying: the API ends after each answer to a write, before the rows of its messages enter the queue.
         only_for: the one workspace that the key is for; None: all.
-        failing: the models behind it are down: rows are done, nothing is derived, and searches fail.
+        failing: the models behind it are down: rows end with an error, nothing is derived, and searches fail.
+        mute: the model answers with nothing: rows are done, and nothing is derived.
+        numbers: the inner number of each message, by its id; no answer shows them.
     """
 
     def __init__(
@@ -111,7 +116,8 @@ class HonchoModel:
     ) -> None:
         self.enqueue_s, self.derive_s, self.delete_s = enqueue_s, derive_s, delete_s
         self.batch_tokens, self.summarise_s = batch_tokens, summarise_s
-        self.failing = self.dying = False
+        self.failing = self.mute = self.dying = False
+        self.numbers: dict[str, int] = {}
         self.only_for: str | None = None
         self.workspaces: dict[str, Workspace] = {}
         self._later: list[tuple[float, Callable[[], None]]] = []
@@ -176,6 +182,8 @@ class HonchoModel:
                     "token_count": tokens(content),
                 }
             )
+        for message in stored:
+            self.numbers[message["id"]] = len(self.numbers) + 1
         first = len(session.messages) + 1
         session.messages.extend(stored)
         if not self.dying:
@@ -240,11 +248,20 @@ class HonchoModel:
             for row in [one for one in kind if one.state == "pending" and not held(workspace, one)]:
                 row.state = "running"
                 row.due = time.monotonic() + self.summarise_s if summaries else row.due
-            for row in workspace.queue:
-                if row.state == "running" and row.due <= moment:
-                    row.state = "done"
-                    if not self.failing:
-                        self._derive(workspace, row)
+            due = [row for row in kind if row.state == "running" and row.due <= moment]
+            for unit in {(row.session.nano, row.observed): None for row in due}:
+                self._process(workspace, [row for row in due if (row.session.nano, row.observed) == unit])
+
+    def _process(self, workspace: Workspace, rows: list[QueueRow]) -> None:
+        """A work unit: as seen, one call of the model for all its rows, and an error ends them one by one."""
+        for row in rows:
+            row.state, row.error = "done", "LLMError: 500" if self.failing else None
+        if self.failing or self.mute:
+            return
+        if rows[0].observed is None:
+            self._summarise(rows[-1].session, rows[-1].message)
+        else:
+            self._derive(workspace, rows)
 
     def _awaits(self, workspace: Workspace, row: QueueRow) -> bool:
         return any(
@@ -262,27 +279,25 @@ class HonchoModel:
         ]
         return sum(one.message["token_count"] for one in batch) < self.batch_tokens
 
-    def _derive(self, workspace: Workspace, row: QueueRow) -> None:
-        message = row.message
-        if row.observed is None:
-            self._summarise(row.session, message)
-            return
-        derived_at = now()
-        own = {one.content for one in workspace.conclusions if one.session_id == row.session.id}
-        for content in concluded(row.observed, message["content"]):
-            if content in own:  # as seen, a session's conclusions are told apart from those of others
-                continue
-            own.add(content)
-            workspace.conclusions.append(
-                Conclusion(
-                    self.new_id("doc"),
-                    content,
-                    row.observed,
-                    row.session.id,
-                    derived_at,
-                    message["created_at"],
-                )
-            )
+    def _derive(self, workspace: Workspace, rows: list[QueueRow]) -> None:
+        """From the first row's message to the last one's; the message before it goes along if another peer said it.
+
+        As seen, the conclusions of a call name all messages of the observed peer that went along.
+        """
+        session, observed = rows[0].session, rows[0].observed
+        first, last = (session.messages.index(row.message) for row in (rows[0], rows[-1]))
+        assert observed is not None
+        window = [one for one in session.messages[first : last + 1] if one["peer_id"] == observed]
+        names = tuple(self.numbers[one["id"]] for one in window)
+        derived_at, said_at = now(), rows[-1].message["created_at"]
+        own = {one.content for one in workspace.conclusions if one.session_id == session.id}
+        for message in window:
+            for content in concluded(observed, message["content"]):
+                if content in own:  # as seen, a session's conclusions are told apart from those of others
+                    continue
+                own.add(content)
+                made = (self.new_id("doc"), content, observed, session.id, derived_at, said_at, names)
+                workspace.conclusions.append(Conclusion(*made))
 
     def _summarise(self, session: SessionRow, upto: dict[str, Any]) -> None:
         covered = session.messages[: session.messages.index(upto) + 1]

@@ -1,0 +1,131 @@
+"""Readiness message by message: a conclusion speaks for the messages it was drawn from, and for no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from both_loops import anyio_backend as anyio_backend
+from honcho_double import HonchoDouble
+from honcho_support import ADA, event, sent, slot_on
+
+from memory import BackendReadiness, MemorySlot, Message, SupportsReadiness
+
+NOTED = Message(role="assistant", content="Noted.")
+
+
+async def _wait(slot: MemorySlot, timeout_s: float = 60.0) -> BackendReadiness:
+    readiness = slot.capability(SupportsReadiness)
+    assert readiness is not None
+    return await readiness.wait_until_ready(ADA, timeout_s)
+
+
+def _fail(double: HonchoDouble, kind: str, fails: bool) -> None:
+    setattr(double.model, kind, fails)
+
+
+async def _say(slot: MemorySlot, *numbers: int, **fields: Any) -> None:
+    for number in numbers:
+        await slot.record_event(event(number, f"I own {number} boats.", NOTED, **fields))
+
+
+@pytest.mark.parametrize("kind", ["failing", "mute", "dying"])
+async def test_one_good_turn_does_not_vouch_for_five_lost_ones(double: HonchoDouble, kind: str) -> None:
+    async with slot_on(double) as slot:
+        _fail(double, kind, True)
+        await _say(slot, 1, 2, 3, 4, 5)
+        if kind != "dying":
+            double.model.advance(to_the_end=True)
+        _fail(double, kind, False)
+        await _say(slot, 6)
+        for _ in range(2):
+            answer = await _wait(slot, 25.0)
+            assert (answer.state, "from 5 of 6 messages" in answer.detail) == ("unknown", True), answer
+    async with slot_on(double) as slot:  # a fresh process knows no more, and says no more
+        answer = await _wait(slot)
+        assert (answer.state, "from 5 of 6 messages" in answer.detail) == ("unknown", True), answer
+
+
+@pytest.mark.parametrize("lost", [(1,), (3,), (6,), (1, 2, 3, 4, 5), (2, 4, 6)])
+async def test_lost_turns_are_counted_wherever_they_stand(
+    double: HonchoDouble, lost: tuple[int, ...]
+) -> None:
+    async with slot_on(double) as slot:
+        for number in range(1, 7):
+            double.model.failing = number in lost
+            await _say(slot, number)
+            double.model.advance(to_the_end=True)
+        double.model.failing = False
+        answer = await _wait(slot)
+        assert (answer.state, f"from {len(lost)} of 6 messages" in answer.detail) == ("unknown", True)
+
+
+async def test_totals_that_compensate_prove_nothing(double: HonchoDouble) -> None:
+    """Rows are purged from the queue, and another client's rows come in their place."""
+    async with slot_on(double) as slot, slot_on(double) as another:
+        await _say(slot, 1)
+        assert (await _wait(slot)).state == "ready"
+        double.model.dying = True
+        await _say(slot, 2)  # stored, and never in the queue
+        double.model.dying = False
+        await _say(another, 3)
+        answer = await _wait(slot)
+        assert (answer.state, "from 1 of 3 messages" in answer.detail) == ("unknown", True)
+
+
+async def test_another_clients_message_is_accounted_for_too(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot, slot_on(double) as another:
+        await _say(slot, 1)
+        assert (await _wait(slot)).state == "ready"
+        double.model.mute = True
+        await _say(another, 2, session_id="s9")
+        double.model.advance(to_the_end=True)
+        double.model.mute = False
+        await _say(slot, 3)
+        answer = await _wait(slot)
+        assert (answer.state, "from 1 of 3 messages" in answer.detail) == ("unknown", True)
+
+
+async def test_everything_derived_is_ready_also_to_a_fresh_process(double: HonchoDouble) -> None:
+    """In one call of the model or in many, with another workspace's messages between, in several sessions."""
+    async with slot_on(double) as slot, slot_on(double) as another:
+        await _say(slot, *range(12))
+        await _say(slot, *range(20, 23), session_id="s2")
+        for number in range(30, 36):
+            await _say(slot, number, session_id="s3")
+            await _say(another, number, session_id="s4")
+            double.model.advance(to_the_end=True)
+        assert (await _wait(slot)).state == "ready"
+    async with slot_on(double) as slot:
+        assert (await _wait(slot)).state == "ready"
+
+
+async def test_a_long_session_costs_few_requests_more_for_each_new_message(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await _say(slot, *range(40))
+        assert (await _wait(slot)).state == "ready"
+        await _say(slot, 41)
+        double.model.advance(to_the_end=True)
+        before = len(double.requests)
+        assert (await _wait(slot)).state == "ready"
+        assert sum(one.startswith("POST conclusions") for one in sent(double, before)) < 12
+
+
+async def test_purged_rows_take_nothing_from_what_is_derived(
+    double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.backends.honcho.readiness._LATE_S", 0.1)
+    async with slot_on(double) as slot:
+        await _say(slot, 1)
+        double.model.advance(to_the_end=True)
+        double.model.purge()
+        assert (await _wait(slot)).state == "ready"
+
+
+async def test_a_server_whose_conclusions_name_nothing_is_unknown(double: HonchoDouble) -> None:
+    async with slot_on(double) as slot:
+        await _say(slot, 1, 2)
+        double.model.advance(to_the_end=True)
+        for conclusion in double.model.workspaces["r_xada"].conclusions:
+            conclusion.message_ids = ()
+        assert (await _wait(slot)).state == "unknown"
