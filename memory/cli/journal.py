@@ -81,12 +81,13 @@ def list_(
                 "persona": entry.event.scope.persona_id,
                 "run": entry.event.scope.run_id,
                 "event": entry.event.event_id,
+                "destination": entry.destination,
                 "said_at": entry.event.timestamp.isoformat(),
                 "status": entry.status,
                 "attempts": entry.attempts,
                 "error": entry.error,
             }
-            for entry in journal.entries(reset=not waiting)
+            for entry in journal.entries(everything=True)
             if persona in (None, entry.event.scope.persona_id)
             and (not waiting or entry.status in ("waiting", "unknown"))
         ]
@@ -231,7 +232,11 @@ def export(
     with journal_of(config) as journal:
         lines = (
             json.dumps(
-                {"event": entry.event.model_dump(mode="json", exclude_none=True), "status": entry.status},
+                {
+                    "event": entry.event.model_dump(mode="json", exclude_none=True),
+                    "status": entry.status,
+                    "destination": entry.destination,
+                },
                 ensure_ascii=False,
             )
             for entry in journal.entries()
@@ -285,7 +290,7 @@ def import_(
         say(f"{new} events taken over, {known} known before")
 
 
-def _read(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus]]:
+def _read(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus, str]]:
     from memory.contract.events import MemoryEvent
 
     if not file.stat().st_size:
@@ -311,7 +316,10 @@ def _read(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus]]:
                 raise InputError(f"{where}: event: {error}") from error
             if event is None:
                 raise InputError(f"{where}: event: is missing; give it as 'memslot journal export' does")
-            yield event, status
+            destination = row.get("destination")
+            if not isinstance(destination, str) or not destination:
+                raise InputError(f"{where}: destination: give the one that 'memslot journal export' writes")
+            yield event, status, destination
 
 
 @commands.command()
@@ -333,7 +341,8 @@ def forget(
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
     with journal_of(config) as journal:
-        theirs = [scope for scope, _ in journal.scopes() if scope.persona_id == persona]
+        theirs = {entry.event.scope for entry in journal.entries(everything=True)}
+        theirs = {scope for scope in theirs if scope.persona_id == persona}
         left: list[str] = []
 
         async def reset() -> None:
@@ -348,10 +357,13 @@ def forget(
         if theirs and not keep_memory:
             anyio.run(reset)  # first, so that a backend that is down leaves the list of what to reset
         gone = journal.forget(persona)
+        backend = load_config(config).provider
+        others = sorted({key.destination for key in gone if key.destination.split(":")[0] != backend})
+        left += [f"what was delivered to {other}; run forget with its configuration" for other in others]
     if as_json:
-        print_json({"persona": persona, "scopes": len(gone), "left": left})
+        print_json({"persona": persona, "scopes": len(theirs), "left": left})
         return
     say(
-        (f"forgot {persona}: {len(gone)} scopes" if gone else f"nothing was recorded of {persona!r}")
+        (f"forgot {persona}: {len(theirs)} scopes" if gone else f"nothing was recorded of {persona!r}")
         + (f"; left in the backend: {'; '.join(left)}" if left else "")
     )

@@ -61,7 +61,7 @@ class AdapterTraits:
         recalls_writes: False for conditions whose context does not come from what was written.
         max_concurrency: native calls at a time over all scopes, whatever their kind; None is unlimited. A call that
             waits for a place has no deadline yet; one that looks again and again gives its place back in between
-            by :func:`memory.adapter.pause`.
+            by :func:`memory.adapter.yield_turn`.
         max_scope_concurrency: native calls at a time within one scope. Writes of a scope are always one at a
             time and in order.
         write_retries: how often a write may be sent again after an ambiguous failure. Above 0 only where the
@@ -78,6 +78,9 @@ class AdapterTraits:
         fallback_components: what works, without a model, where this backend is known for one: ``lexical embedder``.
         native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
             words; None where it names none. Query modes are by default the names of ``native_queries``.
+        store: what tells this store from another of the same backend: an address without credentials, or a path
+            that the configuration gives; "" for the place that follows from ``memory.data_dir``. The journal knows
+            an event by a hash of it.
         packages: distributions that do the work, whose versions health tells where they are installed.
         native_queries, native_mutations: the operations by name, with their arguments; the slot refuses all others.
             None leaves it to the adapter to refuse what it does not know.
@@ -101,6 +104,7 @@ class AdapterTraits:
     native_memory_types: tuple[str, ...] | None = None
     native_ingest_modes: tuple[str, ...] | None = None
     native_query_modes: tuple[str, ...] | None = None
+    store: str = ""
     packages: tuple[str, ...] = ()
     native_queries: Mapping[str, Operation] | None = None
     native_mutations: Mapping[str, Operation] | None = None
@@ -257,7 +261,10 @@ class SupportsEventLookup(Protocol):
     """Not a capability for hosts: lets the slot reconcile an ambiguous write by looking for its event id."""
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Native ids the event is stored under, or None if it is certainly not stored.
+        """Native ids the event is stored under, or None if it is certainly not stored, or not all of it.
+
+        Of an event that is stored in several parts, one part says nothing of the others. Where it is sent again,
+        the adapter sends the parts that are missing.
 
         Asked once writes of the scope that were given up have ended, as far as they run on
         :class:`memory.adapter.ShieldedCalls` or :class:`memory.adapter.NativeWorker`.

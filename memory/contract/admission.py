@@ -7,14 +7,12 @@ waits for one says so by :func:`awaiting_turn`; what merely sleeps gives its pla
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
 
 import anyio
 
-T = TypeVar("T")
 _current: ContextVar[Admission | None] = ContextVar("memslot_admission", default=None)
 
 
@@ -87,11 +85,12 @@ class Admission:
             limit.release()
         return held > 0
 
-    async def run(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make the call as this one."""
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """The call is made in the body."""
         token = _current.set(self)
         try:
-            return await call()
+            yield
         finally:
             _current.reset(token)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
-from typing import TypeVar
 
 _current: ContextVar[LlmUse | None] = ContextVar("memslot_llm_use", default=None)
 _lock = Lock()
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -20,11 +19,12 @@ class LlmUse:
     calls: int = 0
     tokens: int | None = 0
 
-    async def counted(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call, and count what is called within, in tasks and threads begun there included."""
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what is called in the body, in tasks and threads begun there included."""
         token = _current.set(self)
         try:
-            return await call()
+            yield
         finally:
             _current.reset(token)
 

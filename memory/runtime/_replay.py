@@ -149,9 +149,9 @@ class _Replay:
         journal, scope = self._journal, self._scope
         position = 0 if anew else journal.position(self._target, scope)
         earlier = journal.count(scope, until=position)
-        uncertain = journal.doubts(self._target, scope)
+        uncertain = journal.unanswered(self._target, scope)
         if anew:
-            journal.doubt(self._target, scope, uncertain, settled=True)
+            journal.note_answered(self._target, scope, uncertain)
         elif uncertain and (retry_unknown or self._slot.can_look_up):
             await self._resolve(uncertain)
         self._progress(scope.label, earlier, self._count)
@@ -165,7 +165,7 @@ class _Replay:
             began = time.monotonic()
             found, unknown = await self._write([entry.event for entry in piece], look_up=resumed)
             self._found, self._written = self._found + found, self._written + len(piece)
-            journal.doubt(self._target, scope, unknown)
+            journal.note_unanswered(self._target, scope, unknown)
             journal.replayed(self._target, scope, piece[-1].seq)
             self._progress(scope.label, earlier + self._written, self._count)
             resumed = False
@@ -186,7 +186,7 @@ class _Replay:
             earlier,
             self._written,
             self._found,
-            journal.doubts(self._target, scope),
+            journal.unanswered(self._target, scope),
             self._resolved,
             state,
             asked,
@@ -196,10 +196,10 @@ class _Replay:
     async def _resolve(self, uncertain: tuple[str, ...]) -> None:
         """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
         for event_id in uncertain:
-            entry = await self._journal.find(self._scope, event_id)
+            entry = await self._journal.recorded(self._scope, event_id)
             if entry is not None and (await self._write([entry.event], look_up=True))[1]:
                 continue
-            self._journal.doubt(self._target, self._scope, [event_id], settled=True)
+            self._journal.note_answered(self._target, self._scope, [event_id])
             self._resolved += 1
 
     async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:

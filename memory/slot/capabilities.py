@@ -57,6 +57,7 @@ class _View:
         rules = self._rules
         with rules.span(operation, scope) as span:
             rules.check_scope(scope)
+            self._delivery.check_readable(scope)
             return rules.traced(span, await rules.call(span, rules.deadlines.query_s, native, answer))
 
 
@@ -72,6 +73,7 @@ class _Changes(_View):
         rules = self._rules
 
         async def perform() -> ReceiptT:
+            self._delivery.check_readable(scope)
             try:
                 return await rules.call(span, rules.deadlines.write_s, native, type(receipt))
             except BackendError as error:
@@ -139,7 +141,7 @@ class _BulkIngest(_View):
             return await self._rules.write(
                 span,
                 scope,
-                lambda: self._delivery.many(span, events),
+                lambda: self._delivery.write_all(span, events),
                 lambda: [
                     WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events
                 ],
@@ -156,7 +158,7 @@ class _Readiness(_View):
 
     def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
         if answer.state == "ready":
-            self._delivery.settled(scope, queued)
+            self._delivery.note_derived(scope, queued)
         return self._undelivered(scope) or answer
 
     def _undelivered(self, scope: MemoryScope) -> BackendReadiness | None:
@@ -212,6 +214,7 @@ class _NativeQuery(_View):
         rules = self._rules
         with rules.span("native_query", request.scope) as span:
             rules.check_scope(request.scope)
+            self._delivery.check_readable(request.scope)
             check_operation(rules.adapter, request)
             answer = await rules.call(
                 span, rules.deadlines.query_s, lambda: self._adapter.native_query(request), NativeQueryResult

@@ -20,6 +20,7 @@ from memory.slot.rules import Rules, Span
 
 _RETRY_PAUSE_S = 0.2
 Consistency = Literal["committed", "queued", "pending"]
+CarryOutReset = Callable[[Span, MemoryScope], Awaitable[ResetReceipt]]
 
 
 class Delivery:
@@ -27,24 +28,33 @@ class Delivery:
 
     Args:
         rules: the slot's.
+        carry_out_reset: resets a scope in the backend, and what the slot keeps beside it.
 
     Attributes:
         last_write_at: when the backend last confirmed a write; None before the first.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, carry_out_reset: CarryOutReset) -> None:
         self._rules = rules
+        self._carry_out_reset = carry_out_reset
         self.last_write_at: datetime | None = None
         self._queued: dict[MemoryScope, int] = {}  # writes the backend took in without storing them at once
-        self._settled: dict[MemoryScope, int] = {}  # of these, how many were retrievable when it last said so
+        self._derived: dict[MemoryScope, int] = {}  # of these, how many were retrievable when it last said so
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
         """Events kept and not delivered yet; always 0 without a journal."""
         return 0
 
     def waiting_scopes(self) -> list[MemoryScope]:
-        """Scopes with events that are kept and not delivered yet; always none without a journal."""
+        """Scopes of which something waits; none without a journal."""
         return []
+
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health."""
+        return []
+
+    def check_readable(self, scope: MemoryScope) -> None:
+        """Refuse to read what a reset may have left; without a journal nothing is known of one."""
 
     async def keep(self, event: MemoryEvent) -> bool | None:
         """As :meth:`MemorySlot.keep_event`."""
@@ -54,32 +64,32 @@ class Delivery:
         """How many writes of a scope the backend has only queued so far."""
         return self._queued.get(scope, 0)
 
-    def settled(self, scope: MemoryScope, queued: int) -> None:
+    def note_derived(self, scope: MemoryScope, queued: int) -> None:
         """The first ``queued`` of a scope's queued writes are retrievable, or gone."""
         if queued:
-            self._settled[scope] = max(queued, self._settled.get(scope, 0))
+            self._derived[scope] = max(queued, self._derived.get(scope, 0))
 
-    def read(self, scope: MemoryScope, told: Consistency | None, *, waited: int) -> Consistency | None:
-        """The state of what was read: as the adapter ``told``, unless events waited here before it or wait now."""
+    def consistency(
+        self, scope: MemoryScope, of_adapter: Consistency | None, *, waited: int
+    ) -> Consistency | None:
+        """The state of what was read: as the adapter says, unless events waited here before it or wait now."""
         if waited or self.waiting(scope):
             return "pending"
-        return told or ("pending" if self.queued(scope) > self._settled.get(scope, 0) else None)
+        return of_adapter or ("pending" if self.queued(scope) > self._derived.get(scope, 0) else None)
 
     async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> None:
         """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing."""
 
-    async def reset(
-        self, span: Span, scope: MemoryScope, native: Callable[[], Awaitable[ResetReceipt]]
-    ) -> ResetReceipt:
-        """Reset a scope by ``native``: what waits for it is not delivered any more."""
-        receipt = await native()
-        self.settled(scope, self.queued(scope))
+    async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
+        """Reset a scope: what waits for it is not delivered any more."""
+        receipt = await self._carry_out_reset(span, scope)
+        self.note_derived(scope, self.queued(scope))
         return receipt
 
     def close(self) -> None:
         """The slot is closed. Idempotent."""
 
-    async def one(self, span: Span, event: MemoryEvent) -> WriteReceipt:
+    async def write(self, span: Span, event: MemoryEvent) -> WriteReceipt:
         """Send an event; again only where a look-up or the backend's own deduplication makes it safe.
 
         Returns:
@@ -92,7 +102,13 @@ class Delivery:
         lost: MemslotError | None = None  # an ambiguous attempt: whatever later ones say, it may be stored
         while True:
             try:
-                (receipt,) = await self._attempt(span, [event], rules.deadlines.write_s, self._single)
+                receipt = await rules.call(
+                    span,
+                    rules.deadlines.write_s,
+                    lambda: rules.adapter.record_event(event),
+                    WriteReceipt,
+                    check=lambda receipt: _check_receipts([receipt], [event]),
+                )
                 break
             except MemslotError as error:
                 if lost is None and not ambiguous(error):
@@ -105,10 +121,10 @@ class Delivery:
                 break
             await anyio.sleep(_RETRY_PAUSE_S * attempt)
             span.attempts = attempt = attempt + 1
-        self._confirmed(event.scope, [receipt])
+        self._note(event.scope, [receipt])
         return receipt
 
-    async def many(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+    async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
 
         Every call has a place and a deadline of its own, so others have their turn between two. A call without an
@@ -125,40 +141,22 @@ class Delivery:
             batch = events[start : start + size]
             deadline_s = min(rules.deadlines.write_s * len(batch), rules.deadlines.bulk_s)
             try:
-                written = await self._attempt(span, batch, deadline_s, adapter.record_events)
+                written = await rules.call(
+                    span,
+                    deadline_s,
+                    lambda: adapter.record_events(batch),  # noqa: B023
+                    check=lambda receipts: _check_receipts(receipts, batch),  # noqa: B023
+                )
             except MemslotError as error:
                 written = await self._stored(span, batch, error)
                 if len(written) < len(batch):
                     rules.unknown_writes += len(batch) - len(written) if ambiguous(error) else 0
-                    self._confirmed(events[0].scope, written)
+                    self._note(events[0].scope, written)
                     error.receipts = (*receipts, *written)
                     raise
-            self._confirmed(events[0].scope, written)
+            self._note(events[0].scope, written)
             receipts.extend(written)
         return receipts
-
-    async def _single(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        return [await self._rules.adapter.record_event(event) for event in events]
-
-    async def _attempt(
-        self,
-        span: Span,
-        events: Sequence[MemoryEvent],
-        deadline_s: float,
-        write: Callable[[Sequence[MemoryEvent]], Awaitable[list[WriteReceipt]]],
-    ) -> list[WriteReceipt]:
-        async def send() -> list[WriteReceipt]:
-            receipts: list[Any] = list(await write(events))
-            for told in receipts:
-                if not isinstance(told, WriteReceipt):
-                    raise BackendProtocolError(f"a write returned {type(told).__name__}, not WriteReceipt")
-            if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
-                raise BackendProtocolError(
-                    "a write did not return one receipt per event, in order and by its id"
-                )
-            return receipts
-
-        return await self._rules.call(span, deadline_s, send)
 
     async def _stored(
         self, span: Span, batch: Sequence[MemoryEvent], error: MemslotError
@@ -190,7 +188,7 @@ class Delivery:
             return None, False
         return receipt, False
 
-    def _confirmed(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
+    def _note(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
         for receipt in receipts:
             if receipt.status == "unknown":
                 self._rules.unknown_writes += 1
@@ -198,6 +196,14 @@ class Delivery:
                 self.last_write_at = datetime.now(UTC)
             if receipt.status in ("queued", "pending"):
                 self._queued[scope] = self.queued(scope) + 1
+
+
+def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> None:
+    for receipt in receipts:
+        if not isinstance(receipt, WriteReceipt):
+            raise BackendProtocolError(f"a write returned {type(receipt).__name__}, not WriteReceipt")
+    if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
+        raise BackendProtocolError("a write did not return one receipt per event, in order and by its id")
 
 
 def ambiguous(error: BaseException) -> bool:

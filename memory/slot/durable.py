@@ -2,17 +2,22 @@
 
 Later means: before the next write of its scope, when its scope is set up, when writing is allowed again, and when
 readiness is asked for. Order within a scope is kept: while an older event waits, newer ones wait behind it.
+
+A reset is noted before it begins and after it ended. One of which the end was not noted (no answer, or the process
+died) is carried out again before anything else happens to its scope.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Sequence, Set
+from functools import lru_cache
 
 import anyio
 
 from memory.contract.errors import (
     BackendRejected,
+    BackendUnavailable,
     CapabilityNotSupported,
     InputError,
     JournalError,
@@ -22,14 +27,14 @@ from memory.contract.errors import (
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.delivery import Delivery, ambiguous
+from memory.slot.delivery import CarryOutReset, Delivery, ambiguous
 from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalEntry
+from memory.slot.journal_file import JournalEntry, JournalKey
 from memory.slot.rules import Rules, Span
 
 _PAGE = 100
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
-_MOST_UNANSWERED = 5
+_MAX_UNANSWERED = 5
 _NO_ANSWER = "NoAnswer"
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 """What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module."""
@@ -40,53 +45,98 @@ class DurableDelivery(Delivery):
 
     Args:
         rules: the slot's.
+        carry_out_reset: as for :class:`Delivery`.
         journal: keeps the events; closed with the slot.
     """
 
-    def __init__(self, rules: Rules, journal: Journal) -> None:
-        super().__init__(rules)
+    def __init__(self, rules: Rules, carry_out_reset: CarryOutReset, journal: Journal) -> None:
+        super().__init__(rules, carry_out_reset)
         self.journal = journal
         self._closed = False
-        self._never_sent: set[tuple[MemoryScope, str]] = (
-            set()
-        )  # kept by this process, and not looked up for nothing
         self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # until when, and how long the next one is
+        self._key = lru_cache(maxsize=4096)(self._key_of)
+
+    def _key_of(self, scope: MemoryScope) -> JournalKey:
+        adapter = self._rules.adapter
+        return JournalKey.of(
+            self._rules.backend_name, self._rules.traits.store, scope, adapter.native_scope(scope)
+        )
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
-        """Events kept and not delivered yet, of one scope or of all."""
-        return self.journal.backlog(scope)
+        """Events kept for this backend and not delivered yet, of one scope or of all."""
+        if scope is not None:
+            return self.journal.backlog(self._key(scope))
+        return sum(self.waiting(scope) for scope in self.waiting_scopes())
 
     def waiting_scopes(self) -> list[MemoryScope]:
-        """Scopes with events that are kept and not delivered yet."""
-        return self.journal.waiting_scopes()
+        """Scopes of which something waits for this backend."""
+        return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
-    async def keep(self, event: MemoryEvent) -> bool | None:
-        """As :meth:`MemorySlot.keep_event`."""
-        before = (await self.journal.append([event]))[0]
-        if before is None:
-            self._never_sent.add((event.scope, event.event_id))
-        return before is None or not before.delivered
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health."""
+        others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
+        waiting = [f"{others} events in the journal wait for another backend, or another store of this one"]
+        return [*self.journal.warnings(), *(waiting if others else [])]
 
-    async def reset(
-        self, span: Span, scope: MemoryScope, native: Callable[[], Awaitable[ResetReceipt]]
-    ) -> ResetReceipt:
-        """What was before a reset is neither delivered nor replayed any more. Its words stay.
-
-        What waits is withheld before the backend is asked, and for good unless it surely reset nothing: whoever
-        dies over it, or gets no answer, must not deliver to a memory that was cleared.
-        """
-        withheld = await self.journal.suspend(scope)
+    def _is_ours(self, key: JournalKey) -> bool:
         try:
-            receipt = await super().reset(span, scope, native)
+            return self._key(key.scope) == key
+        except MemslotError:  # a scope that this backend cannot represent
+            return False
+
+    # -- resets -------------------------------------------------------------------------------------------
+
+    def check_readable(self, scope: MemoryScope) -> None:
+        """Refuse to read what a reset may have left.
+
+        Raises:
+            BackendUnavailable: a reset of the scope has begun, and its end is not known.
+        """
+        if self.journal.resetting(self._key(scope)):
+            raise BackendUnavailable(
+                f"a reset of scope {scope.label} was begun and its end is not known, so nothing of it is shown; "
+                "set the scope up again, or call reset_scope, to have it finished",
+                sent=False,
+            )
+
+    async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
+        """As :meth:`Delivery.reset`. What was before a reset is neither delivered nor replayed any more.
+
+        That is noted before the backend is asked, and for good unless it certainly reset nothing: whoever dies over
+        it, or gets no answer, must not deliver to a memory that was cleared.
+        """
+        key = self._key(scope)
+        repeated = self.journal.resetting(key)
+        await self.journal.begin_reset(key)
+        try:
+            return await self._reset_begun(span, key)
         except BaseException as error:
-            if not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error)):
+            nothing_done = not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))
+            if nothing_done and not repeated:
                 with anyio.CancelScope(shield=True):
-                    await self.journal.restore(scope, withheld)
+                    await self.journal.cancel_reset(key)
             raise
-        if not await self.journal.reset(scope):
+
+    async def _reset_begun(self, span: Span, key: JournalKey) -> ResetReceipt:
+        receipt = await super().reset(span, key.scope)
+        if not await self.journal.end_reset(key):
             return receipt
         left = "its events in the journal, until they are forgotten"
         return receipt.model_copy(update={"left": (*receipt.left, left)})
+
+    async def _finish_reset(self, span: Span, scope: MemoryScope) -> None:
+        """Carry out again what was begun, where its end is not known; what was recorded since stays."""
+        if self.journal.resetting(self._key(scope)):
+            try:
+                await self._reset_begun(span, self._key(scope))
+            except MemslotError as error:
+                raise BackendUnavailable(
+                    f"a reset of scope {scope.label} was begun and could not be finished ({error}); until then "
+                    "nothing of it is read or delivered",
+                    backend_name=self._rules.backend_name,
+                    operation="reset_scope",
+                    sent=False,
+                ) from error
 
     def close(self) -> None:
         """Give the journal back. Idempotent."""
@@ -94,17 +144,24 @@ class DurableDelivery(Delivery):
             self._closed = True
             self.journal.close()
 
-    async def one(self, span: Span, event: MemoryEvent) -> WriteReceipt:
+    # -- events -------------------------------------------------------------------------------------------
+
+    async def keep(self, event: MemoryEvent) -> bool | None:
+        """As :meth:`MemorySlot.keep_event`."""
+        [before] = await self.journal.append(self._key(event.scope), [event], sent=False)
+        return before is None or not before.delivered
+
+    async def write(self, span: Span, event: MemoryEvent) -> WriteReceipt:
         """Keep an event and send it; ``queued`` where the backend cannot take it now.
 
         Raises:
             JournalError: it could not be kept; nothing was sent.
             BackendRejected: the backend refused this event for good.
         """
-        return (await self.many(span, [event]))[0]
+        return (await self.write_all(span, [event]))[0]
 
-    async def many(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """As :meth:`one`, for events of one scope.
+    async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """As :meth:`write`, for events of one scope.
 
         Raises:
             JournalError: they could not be kept; nothing was sent.
@@ -112,10 +169,10 @@ class DurableDelivery(Delivery):
         """
         if not events:
             return []
-        before = await self.journal.append(events)
+        scope = events[0].scope
+        before = await self.journal.append(self._key(scope), events)
         known = {entry.event.event_id: _earlier(entry) for entry in before if entry and entry.delivered}
         first = [event for event, entry in zip(events, before, strict=True) if entry is None]
-        scope = events[0].scope
         # An event that was handed over before and not confirmed is an older one: it goes first, and is looked up.
         held = await self.catch_up(span, scope, {event.event_id for event in first})
         for entry in before:
@@ -124,48 +181,51 @@ class DurableDelivery(Delivery):
         if first and held:
             known.update({event.event_id: _kept(event.event_id, held) for event in first})
         elif first:
-            known.update({receipt.event_id: receipt for receipt in await self._sent(span, scope, first)})
+            try:
+                sent, _ = await self._send(span, scope, first)
+            except (
+                JournalError
+            ) as error:  # it cannot keep the receipts: that costs a warning, not what was written
+                if not error.receipts:
+                    raise
+                warning = f"{error}; what was written may be asked for and sent again"
+                sent = [
+                    receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
+                    for receipt in error.receipts
+                ]
+            known.update({receipt.event_id: receipt for receipt in sent})
         return [known[event.event_id] for event in events]
-
-    async def _sent(
-        self, span: Span, scope: MemoryScope, events: Sequence[MemoryEvent]
-    ) -> list[WriteReceipt]:
-        """Send events; a journal that cannot keep the receipts costs a warning, not what was written."""
-        try:
-            return (await self._send(span, scope, events))[0]
-        except JournalError as error:
-            if not error.receipts:
-                raise
-            warning = f"{error}; what was written may be asked for and sent again"
-            return [
-                receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
-                for receipt in error.receipts
-            ]
 
     async def _state_of(self, scope: MemoryScope, event_id: str, held: str | None) -> WriteReceipt:
         """What became of an event that was handed over before."""
-        entry = await self.journal.find(scope, event_id)
-        if entry is not None and entry.error == _NO_ANSWER:
+        entry = await self.journal.find(self._key(scope), event_id)
+        if entry is None:  # the oldest go first where there is no room
+            return _kept(event_id, "its turn will come")
+        if entry.error == _NO_ANSWER:
             warning = f"no answer in {entry.attempts} attempts; it may be stored, and is not sent again"
             return WriteReceipt(event_id=event_id, status="unknown", warnings=(warning,))
-        if entry is not None and entry.status == "rejected":
+        if entry.status == "rejected":
             raise BackendRejected(
                 f"{self._rules.backend_name}: event {event_id!r} was refused for good ({entry.error})",
                 backend_name=self._rules.backend_name,
                 operation="record_event",
             )
-        if entry is not None and entry.receipt is not None:
-            return entry.receipt
-        return _kept(event_id, held or "it waits for its turn")
+        return entry.receipt or _kept(event_id, held or "its turn will come")
 
     async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> None:
-        """Deliver what waits for a scope, in its place in the order of writes; still down is no error here."""
+        """Finish a reset of which the end is not known, then deliver what waits for a scope, in its place in the
+        order of writes; a backend that is still down is no error of a delivery.
+
+        Raises:
+            BackendUnavailable: the reset could not be finished.
+        """
 
         async def perform() -> list[WriteReceipt]:
+            await self._finish_reset(span, scope)
             await self.catch_up(span, scope, queue_timeout_s=queue_timeout_s)
             return []
 
-        if self.waiting(scope):
+        if self.waiting(scope) or self.journal.resetting(self._key(scope)):
             with self._rules.span("deliver", scope) as span:
                 await self._rules.write(span, scope, perform, list)
 
@@ -188,7 +248,13 @@ class DurableDelivery(Delivery):
         Returns:
             None where nothing older waits any more, else why it still does.
         """
-        if self.journal.backlog(scope) <= len(but):
+        key = self._key(scope)
+        if self.journal.resetting(key):
+            try:
+                await self._finish_reset(span, scope)
+            except BackendUnavailable as error:
+                return str(error)
+        if self.journal.backlog(key) <= len(but):
             return None
         until, _ = self._pauses.get(scope, (0.0, 0.0))
         if time.monotonic() < until:
@@ -199,7 +265,7 @@ class DurableDelivery(Delivery):
         while True:
             page = [
                 entry
-                for entry in await self.journal.waiting(scope, _PAGE + len(but))
+                for entry in await self.journal.waiting(key, _PAGE + len(but))
                 if entry.event.event_id not in but
             ]
             if not page:
@@ -208,30 +274,30 @@ class DurableDelivery(Delivery):
             for entry in page:
                 if time.monotonic() >= ends:
                     return "older events are still being delivered"
-                held = await self._again(span, scope, entry)
+                held = await self._send_older(span, key, entry)
                 if held is not None:
                     return held
 
-    async def _again(self, span: Span, scope: MemoryScope, entry: JournalEntry) -> str | None:
+    async def _send_older(self, span: Span, key: JournalKey, entry: JournalEntry) -> str | None:
         """Deliver one older event; why it still waits, or None."""
-        event = entry.event
-        # It may have been sent, by us or by a process that died over it.
-        sent = (scope, event.event_id) not in self._never_sent
-        self._never_sent.discard((scope, event.event_id))
-        found, absent = await self._look_up(span, event) if sent else (None, True)
-        if found is not None:
-            await self.journal.record(scope, [found])
-            return None
-        if not absent:
-            return self._pause(scope, "the backend could not be asked for an older event")
+        event, scope = entry.event, key.scope
+        if entry.sent:  # perhaps: by us, or by a process that died over it
+            found, absent = await self._look_up(span, event)
+            if found is not None:
+                await self.journal.record(key, [found])
+                return None
+            if not absent:
+                return self._pause(scope, "the backend could not be asked for an older event")
+        else:
+            await self.journal.mark_sent(key, event.event_id)
         try:
             receipts, held = await self._send(span, scope, [event])
         except MemslotError:
             return None  # refused for good and recorded so; it holds nothing up
         if receipts[0].status != "unknown":
             return held
-        if entry.attempts + 1 >= _MOST_UNANSWERED:
-            await self.journal.failed(scope, [event.event_id], _NO_ANSWER, final=True)
+        if entry.attempts + 1 >= _MAX_UNANSWERED:
+            await self.journal.failed(key, [event.event_id], _NO_ANSWER, final=True)
             return None
         return self._pause(scope, "an older event got no answer")
 
@@ -241,13 +307,13 @@ class DurableDelivery(Delivery):
         """Receipts, and why some of the events wait; what the backend refused for good is raised."""
         try:
             if len(events) == 1:
-                receipts = [await super().one(span, events[0])]
+                receipts = [await super().write(span, events[0])]
             else:
-                receipts = await super().many(span, events)
+                receipts = await super().write_all(span, events)
         except MemslotError as error:
             return await self._kept_back(scope, events, error)
         try:
-            await self.journal.record(scope, receipts)
+            await self.journal.record(self._key(scope), receipts)
         except JournalError as error:
             error.receipts = tuple(receipts)
             raise
@@ -262,14 +328,15 @@ class DurableDelivery(Delivery):
         Raises:
             MemslotError: ``error`` itself, where sending again would not help.
         """
+        key = self._key(scope)
         stored = {receipt.event_id: receipt for receipt in error.receipts}
-        await self.journal.record(scope, list(stored.values()))
+        await self.journal.record(key, list(stored.values()))
         left = [event.event_id for event in events if event.event_id not in stored]
         final = isinstance(error, _FINAL)
         # Of a batch, only the first event without a receipt is known to be the one refused.
         refused, later = (left[:1], left[1:]) if final else ([], left)
-        await self.journal.failed(scope, refused, type(error).__name__, final=True)
-        await self.journal.failed(scope, later, type(error).__name__, final=False)
+        await self.journal.failed(key, refused, type(error).__name__, final=True)
+        await self.journal.failed(key, later, type(error).__name__, final=False)
         if final:
             raise error
         held = self._pause(scope, str(error))
@@ -282,9 +349,12 @@ class DurableDelivery(Delivery):
 
 
 def _earlier(entry: JournalEntry) -> WriteReceipt:
-    assert entry.receipt is not None
     warning = "recorded before; it was not sent again"
-    return entry.receipt.model_copy(update={"warnings": (*entry.receipt.warnings, warning)})
+    # One that was taken over from an export has no receipt.
+    receipt = entry.receipt or WriteReceipt.model_validate(
+        {"event_id": entry.event.event_id, "status": entry.status}
+    )
+    return receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
 
 
 def _kept(event_id: str, why: str) -> WriteReceipt:

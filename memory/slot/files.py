@@ -91,6 +91,51 @@ def flush(path: Path) -> None:
         os.close(file)
 
 
+class Losses:
+    """Acknowledged things that are gone from a file, noted in ``<name>.lost`` until somebody acknowledges that.
+
+    Args:
+        path: the file they are gone from.
+        what: they are, such as ``records``.
+
+    Attributes:
+        count: how many.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = beside(path, "lost")
+        self._store = path.name
+        self._what = what
+        self.count = 0
+        self.read()
+
+    def read(self) -> None:
+        """Take over what is noted."""
+        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        self.count = sum(int(line.split()[0]) for line in lines)
+
+    def add(self, gone: int, known: int) -> None:
+        """``gone`` of ``known`` are gone. Repeated, as by a process that died over it, it counts once."""
+        note = b"%d of %d\n" % (gone, known)
+        if not self.path.exists() or not self.path.read_bytes().endswith(note):
+            append_bytes(self.path, note, "machine")
+        self.read()
+
+    def acknowledge(self) -> None:
+        """Go on without them."""
+        self.path.unlink(missing_ok=True)
+        self.count = 0
+
+    def warnings(self) -> list[str]:
+        """One sentence where something is gone."""
+        if not self.count:
+            return []
+        return [
+            f"{self._store}: {self.count} acknowledged {self._what} are gone with its torn end; restore it from a "
+            f"copy, or remove {self.path.name} to go on without them"
+        ]
+
+
 class AppendLog:
     """Records, each one line of a file of a single owner, appended and never changed.
 
@@ -104,7 +149,7 @@ class AppendLog:
 
     Attributes:
         torn: whether :meth:`load` dropped a record at the end that was not whole.
-        lost: acknowledged records that were dropped at some time and not acknowledged as lost since.
+        losses: acknowledged records that were dropped at some time.
         uncounted: whole records that :meth:`load` found behind the last one counted; they are read and counted.
     """
 
@@ -112,10 +157,10 @@ class AppendLog:
         self.path = path
         self.durability = durability
         self.torn = False
-        self.lost = self.uncounted = 0
+        self.uncounted = 0
+        self.losses = Losses(path, "records")
         self._counted = counted
         self._count_file = beside(path, "count")
-        self._lost_file = beside(path, "lost")
         self._gone = beside(path, "gone")
         self._digest = b""
         self._left_as: tuple[int, ...] | None = None
@@ -154,7 +199,7 @@ class AppendLog:
             self.uncounted = len(missing) // _DIGEST_BYTES
             os.truncate(self._count_file, len(known) * _DIGEST_BYTES)
             append_bytes(self._count_file, missing, self.durability)
-        self.lost = self._read_lost()
+        self.losses.read()
         self._digest = digests[-1] if digests else b""
         self._left_as = self._is_now()
         return records
@@ -196,23 +241,13 @@ class AppendLog:
 
     def warnings(self) -> list[str]:
         """What is not as it should be, for health; ``degraded`` as long as there is one."""
-        name = self.path.name
         found = [problem] if (problem := self.problem()) else []
-        if self.lost:
-            found.append(
-                f"{name}: {self.lost} acknowledged records are gone with its torn end; restore it from a copy, or "
-                f"remove {self._lost_file.name} to go on without them"
-            )
-        elif self.torn:
+        if self.torn and not self.losses.count:
+            name = self.path.name
             found.append(
                 f"the last record of {name} was not whole and was dropped; it was never acknowledged"
             )
-        return found
-
-    def acknowledge(self) -> None:
-        """Go on without the records that are lost."""
-        self._lost_file.unlink(missing_ok=True)
-        self.lost = 0
+        return [*found, *self.losses.warnings()]
 
     def remove(self) -> None:
         """Delete the log and what belongs to it. Interrupted, it is finished by the next :meth:`load`. Idempotent.
@@ -228,8 +263,8 @@ class AppendLog:
             self._count_file.unlink(missing_ok=True)
         self._finish_removal()
         beside(self.path, "new").unlink(missing_ok=True)
-        self._lost_file.unlink(missing_ok=True)
-        self.torn, self.lost, self.uncounted = False, 0, 0
+        self.losses.acknowledge()
+        self.torn, self.uncounted = False, 0
         self._digest, self._left_as = b"", None
 
     # -- inside -------------------------------------------------------------------------------------------
@@ -262,18 +297,11 @@ class AppendLog:
 
     def _drop_tail(self, end: int, kept: int, gone: int, counted: int) -> None:
         if gone:
-            note = b"%d of %d\n" % (gone, counted)
-            if not self._lost_file.exists() or not self._lost_file.read_bytes().endswith(note):
-                append_bytes(self._lost_file, note, "machine")
+            self.losses.add(gone, counted)
             # Before the log: a count that knows more than a log with a whole end is damage.
             os.truncate(self._count_file, kept * _DIGEST_BYTES)
         os.truncate(self.path, end)
         self.torn = True
-
-    def _read_lost(self) -> int:
-        if not self._lost_file.exists():
-            return 0
-        return sum(int(line.split()[0]) for line in self._lost_file.read_bytes().splitlines())
 
     def _is_now(self) -> tuple[int, ...] | None:
         try:

@@ -119,7 +119,7 @@ class HostStore:
         values = [(kind, key, name, home, json.dumps(value, ensure_ascii=False)) for name, value in rows]
 
         def keep() -> None:
-            with self._db:
+            with self._file.transaction():
                 self._db.executemany(
                     "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, ?, ?, ?, ?) "
                     "ON CONFLICT (kind, owner, id) DO UPDATE SET scope = excluded.scope, value = excluded.value",
@@ -150,7 +150,7 @@ class HostStore:
 
     def _erase(self, where: str, *values: str) -> None:
         def erase() -> None:
-            with self._db:
+            with self._file.transaction():
                 self._db.execute(f"DELETE FROM kept WHERE {where}", values)
             # A log keeps what was there before.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

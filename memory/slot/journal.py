@@ -4,6 +4,8 @@ It is a durable outbox (what the backend has not confirmed is delivered later, a
 memory in a form that can be moved to another backend. Its duplicate windows are those of any outbox: a process that
 dies between the native write and the receipt, and a write without an answer, where the backend offers no look-up.
 
+What was delivered to one backend says nothing of another: an event is known by its destination, scope and id.
+
 One process owns a journal at a time.
 """
 
@@ -11,9 +13,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,16 +24,20 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.files import Durability
-from memory.slot.journal_file import COLUMNS, JournalEntry, JournalFile, JournalStatus, entry_of
+from memory.slot.journal_file import JournalEntry, JournalKey, JournalStatus, digest_of
+from memory.slot.journal_past import JournalPast
 from memory.slot.sqlite_file import scope_key
 
 _SHARING = threading.Lock()
 _SHARED: dict[Path, Journal] = {}
 _OPEN = "status IN ('waiting', 'unknown')"
-_THIS = "scope = ? AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
+_OF = "destination = ? AND scope = ?"
+_THIS = f"{_OF} AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
+# There is an index of persons, and none of what a reset has marked.
+_MARKED = "persona = ? AND scope = ? AND before_reset IS NOT NULL"
 
 
-class Journal:
+class Journal(JournalPast):
     """The journal of one file.
 
     Args:
@@ -46,13 +52,13 @@ class Journal:
     """
 
     def __init__(self, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> None:
-        self.path = path
+        super().__init__(path, durability)
         self._users = 1
         self._max_mb = max_mb
-        self._file = JournalFile(path, durability)
-        self._db = self._file.db
-        self._backlog: dict[str, int] = {}
+        self._backlog: dict[tuple[str, str], int] = {}
         self._count()
+        rows = self._file.sync(lambda: self._db.execute("SELECT destination, scope FROM resets").fetchall())
+        self._resets: set[tuple[str, str]] = set(rows)
 
     def __enter__(self) -> Self:
         return self
@@ -89,18 +95,33 @@ class Journal:
                 _SHARED.pop(self.path, None)
                 self._file.close()
 
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health."""
+        return self._file.warnings()
+
     # -- the way of an event ------------------------------------------------------------------------------
 
-    def backlog(self, scope: MemoryScope | None = None) -> int:
-        """How many events wait for their delivery, of one scope or of all."""
-        return sum(self._backlog.values()) if scope is None else self._backlog.get(scope_key(scope), 0)
+    def backlog(self, key: JournalKey) -> int:
+        """How many events wait for their delivery."""
+        return self._backlog.get(key.columns, 0)
 
-    def waiting_scopes(self) -> list[MemoryScope]:
-        """Scopes with events that wait for their delivery."""
-        return [MemoryScope(**json.loads(key)) for key, count in self._backlog.items() if count]
+    def undelivered(self) -> list[tuple[JournalKey, int]]:
+        """Wherever events wait for their delivery, and how many."""
+        found = [
+            (JournalKey(destination, MemoryScope(**json.loads(scope))), count)
+            for (destination, scope), count in self._backlog.items()
+        ]
+        return [(key, count) for key, count in found if count]
 
-    async def append(self, events: Sequence[MemoryEvent]) -> list[JournalEntry | None]:
-        """Make events durable before they are sent: all or none.
+    async def append(
+        self, key: JournalKey, events: Sequence[MemoryEvent], *, sent: bool = True
+    ) -> list[JournalEntry | None]:
+        """Make events of a scope durable before they are sent: all or none.
+
+        Args:
+            key: where they go.
+            events: of its scope.
+            sent: they are about to be sent; else they are only accepted, see :meth:`mark_sent`.
 
         Returns:
             For each event None, or what the journal has of it already: it is not to be sent again if delivered.
@@ -109,191 +130,126 @@ class Journal:
             InputError: an event id was used for other messages before.
             JournalError: the disk or ``max_mb`` is full; nothing is kept, and nothing may be sent.
         """
-        return await self._file.run(lambda: self._append(events))
+        return await self._file.run(lambda: self._append(key.columns, events, "waiting", sent))
 
-    async def record(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
-        """Keep what the backend said of events of a scope."""
+    async def mark_sent(self, key: JournalKey, event_id: str) -> None:
+        """An accepted event is about to be sent: from now on it may be stored."""
+        await self._change(key, f"UPDATE events SET sent = 1 WHERE {_THIS}", [(*key.columns, event_id)])
+
+    async def record(self, key: JournalKey, receipts: Sequence[WriteReceipt]) -> None:
+        """Keep what the backend said of events."""
         rows = [
-            (receipt.status, receipt.model_copy(update={"trace": None}).model_dump_json(), receipt.event_id)
+            (
+                receipt.status,
+                receipt.model_copy(update={"trace": None}).model_dump_json(),
+                receipt.status == "unknown",
+                *key.columns,
+                receipt.event_id,
+            )
             for receipt in receipts
         ]
-        await self._file.run(lambda: self._record(scope_key(scope), rows))
+        await self._change(
+            key,
+            "UPDATE events SET status = ?, receipt = ?, attempts = attempts + ? "
+            f"WHERE {_THIS} AND (status = 'rejected' OR {_OPEN})",
+            rows,
+        )
 
-    async def failed(self, scope: MemoryScope, event_ids: Sequence[str], error: str, *, final: bool) -> None:
+    async def failed(self, key: JournalKey, event_ids: Sequence[str], error: str, *, final: bool) -> None:
         """A delivery failed and the events are not stored; ``final`` where the backend refused them for good."""
         status = "rejected" if final else "waiting"
-        await self._file.run(lambda: self._failed(scope_key(scope), event_ids, error, status))
+        await self._change(
+            key,
+            f"UPDATE events SET attempts = attempts + 1, error = ?, status = ? WHERE {_THIS} AND {_OPEN}",
+            [(error, status, *key.columns, event_id) for event_id in event_ids],
+        )
 
-    async def waiting(self, scope: MemoryScope, limit: int = 100) -> list[JournalEntry]:
-        """The events of a scope that wait for their delivery, oldest first."""
-        where = f"scope = ? AND {_OPEN} ORDER BY seq LIMIT ?"
-        return await self._file.run(lambda: self._read(where, (scope_key(scope), limit)))
+    async def waiting(self, key: JournalKey, limit: int = 100) -> list[JournalEntry]:
+        """The events that wait for their delivery, oldest first."""
+        where = f"{_OF} AND {_OPEN} ORDER BY seq LIMIT ?"
+        return await self._file.run(lambda: self._read(where, (*key.columns, limit)))
 
-    async def find(self, scope: MemoryScope, event_id: str) -> JournalEntry | None:
-        """The event of a scope by its id."""
-        found = await self._file.run(lambda: self._read(_THIS, (scope_key(scope), event_id)))
+    async def find(self, key: JournalKey, event_id: str) -> JournalEntry | None:
+        """An event by its id."""
+        found = await self._file.run(lambda: self._read(_THIS, (*key.columns, event_id)))
         return found[0] if found else None
 
-    async def suspend(self, scope: MemoryScope) -> list[tuple[str, int]]:
-        """Before a scope is reset: what waits for it is delivered no more. Returns what :meth:`restore` takes."""
-        key = scope_key(scope)
+    # -- resets -------------------------------------------------------------------------------------------
 
-        def mark() -> list[tuple[str, int]]:
-            where = f"WHERE scope = ? AND {_OPEN}"
-            with self._db:
-                waiting = self._db.execute(f"SELECT status, seq FROM events {where}", (key,)).fetchall()
-                self._db.execute(f"UPDATE events SET status = 'reset' {where}", (key,))
-            self._backlog.pop(key, None)
-            return waiting
+    def resetting(self, key: JournalKey) -> bool:
+        """Whether a reset has begun of which the end was not noted."""
+        return key.columns in self._resets
 
-        return await self._file.run(mark) if self.backlog(scope) else []
-
-    async def restore(self, scope: MemoryScope, withheld: Sequence[tuple[str, int]]) -> None:
-        """The scope was not reset: what was withheld waits on."""
+    async def begin_reset(self, key: JournalKey) -> None:
+        """A scope is about to be reset: from now on nothing of before is delivered, found or replayed."""
+        persona, columns = key.scope.persona_id, key.columns
 
         def mark() -> None:
-            with self._db:
-                self._db.executemany("UPDATE OR IGNORE events SET status = ? WHERE seq = ?", withheld)
-            self._count(scope_key(scope))
+            with self._file.transaction():
+                self._db.execute("INSERT OR IGNORE INTO resets (destination, scope) VALUES (?, ?)", columns)
+                self._db.execute(
+                    "UPDATE events SET before_reset = status, erased = 1, "
+                    "status = CASE destination WHEN ? THEN 'reset' ELSE status END "
+                    "WHERE persona = ? AND scope = ? AND erased = 0",
+                    (columns[0], persona, columns[1]),
+                )
+            self._resets.add(columns)
+            self._backlog.pop(columns, None)
 
-        if withheld:
-            await self._file.run(mark)
+        await self._file.run(mark)
 
-    async def reset(self, scope: MemoryScope) -> bool:
-        """The scope was reset: nothing of before is delivered or replayed any more. Whether anything is kept."""
-        key = scope_key(scope)
+    async def cancel_reset(self, key: JournalKey) -> None:
+        """The backend has certainly reset nothing: everything is as before."""
+        persona, columns = key.scope.persona_id, key.columns
+
+        def mark() -> None:
+            with self._file.transaction():
+                self._db.execute(
+                    "UPDATE OR IGNORE events SET before_reset = NULL, erased = 0, "
+                    "status = CASE destination WHEN ? THEN before_reset ELSE status END "
+                    f"WHERE {_MARKED}",
+                    (columns[0], persona, columns[1]),
+                )
+                self._db.execute(f"DELETE FROM resets WHERE {_OF}", columns)
+            self._resets.discard(columns)
+            self._count(columns)
+
+        await self._file.run(mark)
+
+    async def end_reset(self, key: JournalKey) -> bool:
+        """The scope was reset. Whether words of it are kept here."""
+        persona, columns = key.scope.persona_id, key.columns
 
         def mark() -> bool:
-            with self._db:
+            with self._file.transaction():
                 self._db.execute(
-                    "UPDATE events SET status = 'reset' WHERE scope = ? AND status != 'reset'", (key,)
+                    f"UPDATE events SET before_reset = NULL WHERE {_MARKED}", (persona, columns[1])
                 )
-                for table in ("replays", "doubts"):
-                    self._db.execute(f"DELETE FROM {table} WHERE scope = ?", (key,))
-            self._backlog.pop(key, None)
-            one = (
-                "SELECT 1 FROM events WHERE persona = ? AND scope = ? LIMIT 1"  # there is an index of persons
-            )
-            return self._db.execute(one, (scope.persona_id, key)).fetchone() is not None
+                for table in ("replays", "unanswered"):
+                    self._db.execute(f"DELETE FROM {table} WHERE scope = ?", (columns[1],))
+                self._db.execute(f"DELETE FROM resets WHERE {_OF}", columns)
+            self._resets.discard(columns)
+            words = "SELECT 1 FROM events WHERE persona = ? AND scope = ? AND status = 'reset' LIMIT 1"
+            return self._db.execute(words, (persona, columns[1])).fetchone() is not None
 
         return await self._file.run(mark)
 
-    # -- the past -----------------------------------------------------------------------------------------
+    # -- taking over and forgetting -----------------------------------------------------------------------
 
-    def scopes(self) -> list[tuple[MemoryScope, int]]:
-        """Every scope with an event that was not reset, and how many, in order of first appearance."""
-        found = self._file.sync(
-            lambda: self._db.execute(
-                "SELECT scope, count(*) FROM events WHERE status != 'reset' GROUP BY scope ORDER BY min(seq)"
-            ).fetchall()
-        )
-        return [(MemoryScope(**json.loads(key)), count) for key, count in found]
-
-    def counts(self) -> dict[str, int]:
-        """Events by status."""
-        return dict(
-            self._file.sync(
-                lambda: self._db.execute("SELECT status, count(*) FROM events GROUP BY status").fetchall()
-            )
-        )
-
-    def entries(
-        self, scope: MemoryScope | None = None, *, after: int = 0, size: int = 200, reset: bool = False
-    ) -> Iterator[JournalEntry]:
-        """The past in the order of recording, read ``size`` at a time; what was reset only where asked for."""
-        where = "seq > ?" + ("" if reset else " AND status != 'reset'") + (" AND scope = ?" if scope else "")
-        more: tuple[Any, ...] = (scope_key(scope),) if scope else ()
-        while True:
-            position = after
-            page = self._file.sync(
-                lambda: self._read(f"{where} ORDER BY seq LIMIT ?", (position, *more, size))  # noqa: B023
-            )
-            yield from page
-            if len(page) < size:
-                return
-            after = page[-1].seq
-
-    def count(self, scope: MemoryScope, *, until: int) -> int:
-        """How many events of a scope stand at or before a ``seq``, without what was reset."""
-        where = "SELECT count(*) FROM events WHERE scope = ? AND seq <= ? AND status != 'reset'"
-        found: int = self._file.sync(lambda: self._db.execute(where, (scope_key(scope), until)).fetchone()[0])
-        return found
-
-    def sample(self, scope: MemoryScope, size: int) -> list[JournalEntry]:
-        """At most ``size`` events of a scope, spread evenly over its past."""
-        seqs = self._file.sync(
-            lambda: self._db.execute(
-                "SELECT seq FROM events WHERE scope = ? AND status != 'reset' ORDER BY seq",
-                (scope_key(scope),),
-            ).fetchall()
-        )
-        chosen = [seq for (seq,) in seqs[:: max(1, -(-len(seqs) // size))]]
-        marks = ", ".join("?" * len(chosen))
-        return self._file.sync(lambda: self._read(f"seq IN ({marks}) ORDER BY seq", tuple(chosen)))
-
-    def position(self, target: str, scope: MemoryScope) -> int:
-        """How far the replay of a scope to ``target`` has come, as a ``seq``; 0 before its first event."""
-        row = self._file.sync(
-            lambda: self._db.execute(
-                "SELECT seq FROM replays WHERE target = ? AND scope = ?", (target, scope_key(scope))
-            ).fetchone()
-        )
-        return row[0] if row else 0
-
-    def begin(self, target: str, scope: MemoryScope) -> bool:
-        """Note that the replay of a scope to ``target`` begins; whether one had begun before."""
-
-        def note() -> bool:
-            with self._db:
-                row = (target, scope_key(scope))
-                added = self._db.execute("INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", row).rowcount
-            return not added
-
-        return self._file.sync(note)
-
-    def replayed(self, target: str, scope: MemoryScope, seq: int) -> None:
-        """The replay to ``target`` has come to ``seq``; an interrupted one goes on behind it."""
-
-        def keep() -> None:
-            with self._db:
-                self._db.execute(
-                    "INSERT OR REPLACE INTO replays VALUES (?, ?, ?)", (target, scope_key(scope), seq)
-                )
-
-        self._file.sync(keep)
-
-    def doubts(self, target: str, scope: MemoryScope) -> tuple[str, ...]:
-        """Ids of the events that a replay to ``target`` sent without an answer."""
-        where = "SELECT event_id FROM doubts WHERE target = ? AND scope = ?"
-        rows = self._file.sync(lambda: self._db.execute(where, (target, scope_key(scope))).fetchall())
-        return tuple(event_id for (event_id,) in rows)
-
-    def doubt(
-        self, target: str, scope: MemoryScope, event_ids: Iterable[str], *, settled: bool = False
-    ) -> None:
-        """Note that a replay has no answer for events; or, ``settled``, that it is known what became of them."""
-        rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
-        statement = (
-            "DELETE FROM doubts WHERE target = ? AND scope = ? AND event_id = ?"
-            if settled
-            else "INSERT OR IGNORE INTO doubts VALUES (?, ?, ?)"
-        )
-
-        def note() -> None:
-            with self._db:
-                self._db.executemany(statement, rows)
-
-        if rows:
-            self._file.sync(note)
-
-    def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus]]) -> tuple[int, int]:
-        """Take over events of an export, keeping their order: (new, known before)."""
+    def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus, str]]) -> tuple[int, int]:
+        """Take over events of an export with status and destination, keeping their order: (new, known before)."""
         new = known = 0
 
-        def take(page: list[tuple[MemoryEvent, JournalStatus]]) -> None:
+        def take(page: list[tuple[MemoryEvent, JournalStatus, str]]) -> None:
             nonlocal new, known
-            kept = [entry for entry in self._append(*zip(*page, strict=True)) if entry is not None]
-            known, new = known + len(kept), new + len(page) - len(kept)
+            self._file.check()
+            self._make_room()
+            with self._file.transaction():
+                kept = [
+                    self._insert((destination, scope_key(event.scope)), event, status, sent=True)
+                    for event, status, destination in page
+                ]
+            known, new = known + len(kept) - kept.count(None), new + kept.count(None)
             self._count()
 
         source = iter(events)
@@ -301,92 +257,86 @@ class Journal:
             self._file.sync(partial(take, page))
         return new, known
 
-    def forget(self, persona_id: str) -> list[MemoryScope]:
+    def forget(self, persona_id: str) -> list[JournalKey]:
         """Remove a person's events from the disk for good: overwritten, and no free page or log left of them.
 
         Returns:
-            The scopes that were theirs, to be reset where they were delivered.
+            Where they were delivered or on their way to, to be reset there.
         """
 
-        def erase() -> list[MemoryScope]:
+        def erase() -> list[JournalKey]:
             found = self._db.execute(
-                "SELECT DISTINCT scope FROM events WHERE persona = ?", (persona_id,)
+                "SELECT destination, scope FROM events WHERE persona = ? GROUP BY destination, scope "
+                "ORDER BY min(seq)",
+                (persona_id,),
             ).fetchall()
-            scopes = [MemoryScope(**json.loads(key)) for (key,) in found]
-            with self._db:
+            with self._file.transaction():
                 self._db.execute("DELETE FROM events WHERE persona = ?", (persona_id,))
-                for table in ("replays", "doubts"):
-                    self._db.executemany(f"DELETE FROM {table} WHERE scope = ?", found)
+                for table in ("replays", "unanswered"):
+                    self._db.executemany(
+                        f"DELETE FROM {table} WHERE scope = ?", [(scope,) for _, scope in found]
+                    )
             self._file.rewrite()
             self._count()
-            return scopes
+            return [JournalKey(place, MemoryScope(**json.loads(scope))) for place, scope in found]
 
         return self._file.sync(erase)
 
     # -- inside -------------------------------------------------------------------------------------------
 
     def _append(
-        self, events: Sequence[MemoryEvent], statuses: Sequence[JournalStatus] = ()
+        self, columns: tuple[str, str], events: Sequence[MemoryEvent], status: JournalStatus, sent: bool
     ) -> list[JournalEntry | None]:
         self._file.check()
         self._make_room()
-        before: list[JournalEntry | None] = []
-        new: dict[str, int] = {}
-        with self._db:
-            for event, status in zip(events, statuses or repeat("waiting"), strict=False):
-                key = scope_key(event.scope)
-                known = self._read(_THIS, (key, event.event_id))
-                if known and known[0].event.messages != event.messages:
-                    raise InputError(
-                        f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
-                    )
-                before.append(known[0] if known else None)
-                if known:
-                    continue
-                self._db.execute(
-                    "INSERT INTO events (scope, persona, event_id, event, status) VALUES (?, ?, ?, ?, ?)",
-                    (key, event.scope.persona_id, event.event_id, event.model_dump_json(), status),
-                )
-                new[key] = new.get(key, 0) + 1
-        for key, count in new.items():
-            self._backlog[key] = self._backlog.get(key, 0) + count
+        with self._file.transaction():
+            before = [self._insert(columns, event, status, sent) for event in events]
+        self._backlog[columns] = self._backlog.get(columns, 0) + before.count(None)
         return before
 
-    def _record(self, key: str, rows: Sequence[tuple[str, str, str]]) -> None:
-        with self._db:
-            self._db.executemany(
-                "UPDATE events SET status = ?, receipt = ?, attempts = attempts + ? "
-                "WHERE scope = ? AND event_id = ? AND status != 'reset' "
-                f"AND (status = 'rejected' OR {_OPEN})",
-                [(status, receipt, status == "unknown", key, event_id) for status, receipt, event_id in rows],
+    def _insert(
+        self, columns: tuple[str, str], event: MemoryEvent, status: JournalStatus, sent: bool
+    ) -> JournalEntry | None:
+        """Keep one event; what is kept of it already, or None."""
+        where = "scope = ? AND event_id = ? AND status != 'reset'"
+        known = {entry.destination: entry for entry in self._read(where, (columns[1], event.event_id))}
+        if any(entry.event.messages != event.messages for entry in known.values()):
+            raise InputError(
+                f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
             )
-        self._count(key)
+        if columns[0] in known:
+            return known[columns[0]]
+        text = event.model_dump_json()
+        self._db.execute(
+            "INSERT INTO events (destination, scope, persona, event_id, event, digest, status, sent) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*columns, event.scope.persona_id, event.event_id, text, digest_of(text), status, sent),
+        )
+        return None
 
-    def _failed(self, key: str, event_ids: Sequence[str], error: str, status: str) -> None:
-        with self._db:
-            self._db.executemany(
-                f"UPDATE events SET attempts = attempts + 1, error = ?, status = ? WHERE {_THIS} AND {_OPEN}",
-                [(error, status, key, event_id) for event_id in event_ids],
+    async def _change(self, key: JournalKey, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        def change() -> None:
+            with self._file.transaction():
+                self._db.executemany(statement, rows)
+            self._count(key.columns)
+
+        if rows:
+            await self._file.run(change)
+
+    def _count(self, columns: tuple[str, str] | None = None) -> None:
+        if columns is None:
+            found = self._db.execute(
+                f"SELECT destination, scope, count(*) FROM events WHERE {_OPEN} GROUP BY destination, scope"
             )
-        self._count(key)
-
-    def _count(self, key: str | None = None) -> None:
-        if key is None:
-            found = self._db.execute(f"SELECT scope, count(*) FROM events WHERE {_OPEN} GROUP BY scope")
-            self._backlog = dict(found.fetchall())
+            self._backlog = {(place, scope): count for place, scope, count in found.fetchall()}
             return
-        where = f"SELECT count(*) FROM events WHERE scope = ? AND {_OPEN}"
-        self._backlog[key] = self._db.execute(where, (key,)).fetchone()[0]
-
-    def _read(self, where: str, values: tuple[Any, ...]) -> list[JournalEntry]:
-        return [
-            entry_of(row) for row in self._db.execute(f"SELECT {COLUMNS} FROM events WHERE {where}", values)
-        ]
+        where = f"SELECT count(*) FROM events WHERE {_OF} AND {_OPEN}"
+        self._backlog[columns] = self._db.execute(where, columns).fetchone()[0]
 
     def _make_room(self) -> None:
         if self._max_mb is None or not self._file.reaches(self._max_mb):
             return
-        with self._db:
+        with self._file.transaction():
             gone = self._db.execute(
                 f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE NOT {_OPEN} ORDER BY seq "
                 "LIMIT (SELECT max(1, count(*) / 10) FROM events))"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -14,8 +15,9 @@ import anyio.to_thread
 from memory.contract.errors import JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
 from memory.slot.files import Durability
-from memory.slot.sqlite_file import SqliteFile, SqliteLayout
+from memory.slot.sqlite_file import SqliteFile, SqliteLayout, scope_key
 
 T = TypeVar("T")
 
@@ -24,53 +26,91 @@ JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", 
 for good. ``reset``: its scope was reset after it. The others as in :class:`~memory.contract.receipts.WriteReceipt`.
 """
 
-COLUMNS = "seq, event, status, attempts, error, receipt, recorded_at"
+COLUMNS = "seq, destination, event, digest, status, sent, attempts, error, receipt, recorded_at"
 """Of the table ``events``, as :func:`entry_of` takes them."""
 
 _CHECKPOINT_AFTER = 1000
 _TABLES = """
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    destination TEXT NOT NULL,
     scope TEXT NOT NULL,
     persona TEXT NOT NULL,
     event_id TEXT NOT NULL,
     event TEXT NOT NULL,
+    digest TEXT NOT NULL,
     status TEXT NOT NULL DEFAULT 'waiting',
+    before_reset TEXT,
+    erased INTEGER NOT NULL DEFAULT 0,
+    sent INTEGER NOT NULL DEFAULT 1,
     attempts INTEGER NOT NULL DEFAULT 0,
     error TEXT,
     receipt TEXT,
     recorded_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 );
-CREATE UNIQUE INDEX one_event ON events (scope, event_id) WHERE status != 'reset';
-CREATE INDEX undelivered ON events (scope, seq) WHERE status IN ('waiting', 'unknown');
+CREATE UNIQUE INDEX one_event ON events (scope, event_id, destination) WHERE status != 'reset';
+CREATE INDEX undelivered ON events (destination, scope, seq) WHERE status IN ('waiting', 'unknown');
+CREATE INDEX past ON events (scope, seq) WHERE erased = 0;
 CREATE INDEX personas ON events (persona);
+CREATE TABLE resets (
+    destination TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    begun_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (destination, scope)
+) WITHOUT ROWID;
 CREATE TABLE replays (
     target TEXT NOT NULL,
     scope TEXT NOT NULL,
     seq INTEGER NOT NULL,
     PRIMARY KEY (target, scope)
 ) WITHOUT ROWID;
-"""
-_LACKED = """
-CREATE INDEX IF NOT EXISTS past ON events (scope, seq) WHERE status != 'reset';
-CREATE TABLE IF NOT EXISTS doubts (
+CREATE TABLE unanswered (
     target TEXT NOT NULL,
     scope TEXT NOT NULL,
     event_id TEXT NOT NULL,
     PRIMARY KEY (target, scope, event_id)
 ) WITHOUT ROWID;
 """
-"""A scope's past in pages, without sorting it for each; and what a replay has no answer for."""
 
 _LAYOUT = SqliteLayout(
     what="journal",
     application_id=0x6D656D73,
     version=1,
     tables=_TABLES,
-    lacked=_LACKED,
     full="the event was not kept, and not sent",
     error=JournalError,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class JournalKey:
+    """Whose events: those of a scope on their way to one destination.
+
+    Attributes:
+        destination: name of a backend, with a hash of its store and of the scope's native ids there.
+        scope: the scope.
+    """
+
+    destination: str
+    scope: MemoryScope
+
+    @classmethod
+    def of(cls, backend: str, store: str, scope: MemoryScope, native: object) -> JournalKey:
+        """The key of a scope for a backend.
+
+        Args:
+            backend: its name.
+            store: what tells its store from others of the same backend, such as an address; only hashed.
+            scope: the scope.
+            native: the scope's native ids, by name.
+        """
+        text = repr((store, sorted(dict(native).items())))  # type: ignore[call-overload]
+        return cls(f"{backend}:{blake2b(text.encode(), digest_size=6).hexdigest()}", scope)
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """The values of the columns ``destination`` and ``scope``."""
+        return self.destination, scope_key(self.scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +119,10 @@ class JournalEntry:
 
     Attributes:
         seq: position in the order of recording.
+        destination: where it was or is to be delivered, see :class:`JournalKey`.
         event: as the host gave it, recalled context already stripped.
         status: what became of it.
+        sent: whether it may have been sent; False only while it was accepted and no delivery has begun.
         attempts: deliveries tried that failed or got no answer.
         error: class of the last failure, or None.
         receipt: the last receipt, without its trace, or None.
@@ -88,8 +130,10 @@ class JournalEntry:
     """
 
     seq: int
+    destination: str
     event: MemoryEvent
     status: JournalStatus
+    sent: bool
     attempts: int
     error: str | None
     receipt: WriteReceipt | None
@@ -101,18 +145,27 @@ class JournalEntry:
         return self.status in ("committed", "queued", "pending")
 
 
+def digest_of(event: str) -> str:
+    """The digest that stands beside an event, so that one changed on the disk is not delivered or replayed."""
+    return blake2b(event.encode(), digest_size=16).hexdigest()
+
+
 def entry_of(row: tuple[Any, ...]) -> JournalEntry:
     """A row of the table ``events``.
 
     Raises:
         JournalError: it holds no event, or no receipt, as this version writes them.
     """
-    seq, event, status, attempts, error, receipt, recorded_at = row
+    seq, destination, event, digest, status, sent, attempts, error, receipt, recorded_at = row
     try:
+        if digest_of(event) != digest:
+            raise ValueError("changed")
         return JournalEntry(
             seq=seq,
+            destination=destination,
             event=MemoryEvent.model_validate_json(event),
             status=status,
+            sent=bool(sent),
             attempts=attempts,
             error=error,
             receipt=WriteReceipt.model_validate_json(receipt) if receipt else None,
@@ -148,7 +201,7 @@ class JournalFile(SqliteFile):
         # Without a flush a commit is a few microseconds, a tenth of the way to a thread and back.
         if not self._flushes and self._guard.acquire(blocking=False):
             try:
-                result = self._told(call)
+                result = self._explained(call)
             finally:
                 self._guard.release()
         else:

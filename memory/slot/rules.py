@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Annotated, Any, NoReturn, Self, TypeVar, cast
 
 import anyio
@@ -107,11 +108,11 @@ class Span:
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         try:
-            told: dict[str, Any] = {} if error is None else {"error": type(error).__name__}
+            failure: dict[str, Any] = {} if error is None else {"error": type(error).__name__}
             if error is not None and not isinstance(error, Exception):
-                told["warnings"] = (f"given up {'after' if self.attempts else 'before'} it was sent",)
-            if told or not self.finished:
-                self._rules.finish(self, None, **told)
+                failure["warnings"] = (f"given up {'after' if self.attempts else 'before'} it was sent",)
+            if failure or not self.finished:
+                self._rules.finish(self, None, **failure)
         finally:
             self._rules.under_way.__exit__()
 
@@ -237,6 +238,7 @@ class Rules:
         native: Callable[[], Awaitable[T]],
         answer: type[T] | None = None,
         *,
+        check: Callable[[T], None] = lambda answer: None,
         operation: str | None = None,
         queue_timeout_s: float = math.inf,
     ) -> T:
@@ -247,6 +249,7 @@ class Rules:
             deadline_s: seconds it may take once it is admitted; waiting for a place does not count.
             native: makes it.
             answer: the type it has to return, where that matters.
+            check: raises where what it returned will not do.
             operation: what to call it in errors; by default the span's.
             queue_timeout_s: how long to wait for a place.
 
@@ -268,19 +271,20 @@ class Rules:
             if not span.attempts:
                 span.begin()
                 span.attempts = 1
-            with anyio.move_on_after(deadline_s):
-                told = await span.llm.counted(lambda: admission.run(native))
-                if answer is None or isinstance(told, answer):
-                    return told
-                raise BackendProtocolError(
-                    f"{operation} returned {type(told).__name__}, not {answer.__name__}"
-                )
+            with anyio.move_on_after(deadline_s), span.llm.counting(), admission.active():
+                returned = await native()
+                if answer is not None and not isinstance(returned, answer):
+                    raise BackendProtocolError(
+                        f"{operation} returned {type(returned).__name__}, not {answer.__name__}"
+                    )
+                check(returned)
+                return returned
         except Exception as error:
             self._raise_mapped(error, operation)
         finally:
             admission.leave()
             if span.writes and not admission.over:
-                others = {one for one in self._given_up.get(span.scope, ()) if not one.over}
+                others = {write for write in self._given_up.get(span.scope, ()) if not write.over}
                 self._given_up[span.scope] = {admission, *others}
             if counts and not admission.sent:
                 span.attempts -= 1
@@ -393,8 +397,8 @@ class Rules:
         trace = self.finish(
             span,
             getattr(first, "trace", None),
-            native_ids=tuple(one for receipt in receipts for one in getattr(receipt, "native_ids", ())),
-            warnings=tuple(one for receipt in receipts for one in getattr(receipt, "warnings", ())),
+            native_ids=tuple(chain.from_iterable(getattr(each, "native_ids", ()) for each in receipts)),
+            warnings=tuple(chain.from_iterable(getattr(each, "warnings", ()) for each in receipts)),
             consistency=status if status in ("committed", "queued", "pending") else None,
         )
         traced: list[Any] = [

@@ -97,7 +97,11 @@ class MemorySlot(HostCalls):
         self._adapter = adapter
         self._rules = Rules(adapter, self.deadlines, trace_sink)
         self.leases = ScopeLeases(self, idle_scopes)
-        self._delivery = DurableDelivery(self._rules, journal) if journal else Delivery(self._rules)
+        self._delivery = (
+            DurableDelivery(self._rules, self._carry_out_reset, journal)
+            if journal
+            else Delivery(self._rules, self._carry_out_reset)
+        )
         self._rendering = Rendering(adapter, self.token_counter, neutral=neutral_sections)
 
     async def __aenter__(self) -> Self:
@@ -226,13 +230,13 @@ class MemorySlot(HostCalls):
             InputError: nothing is left of the event once recalled context is stripped.
             BackendError: the backend failed, and the event is not stored.
         """
-        told = {"session_id": event.session_id, "event_id": event.event_id}
-        with self._rules.span("record_event", event.scope, **told) as span:
+        ids = {"session_id": event.session_id, "event_id": event.event_id}
+        with self._rules.span("record_event", event.scope, **ids) as span:
             event = without_recalled_context(event)
             return await self._rules.write(
                 span,
                 event.scope,
-                lambda: self._delivery.one(span, event),
+                lambda: self._delivery.write(span, event),
                 lambda: WriteReceipt(event_id=event.event_id, status="skipped_read_only"),
             )
 
@@ -244,11 +248,12 @@ class MemorySlot(HostCalls):
             IsolationError: the backend returned a row of another scope.
             BackendError: the backend failed. Empty is never an error, and an error never looks empty.
         """
-        rules, told = self._rules, {"session_id": request.session_id}
+        rules, fields = self._rules, {"session_id": request.session_id}
         if request.filters.get(CROSS_CONTEXT) is True:
-            told["cs_filtering"] = "none"
-        with rules.span("retrieve", request.scope, **told) as span:
+            fields["cs_filtering"] = "none"
+        with rules.span("retrieve", request.scope, **fields) as span:
             rules.check_scope(request.scope)
+            self._delivery.check_readable(request.scope)
             check_filters(request, rules.traits.filter_operators)
             asked = self._rendering.asked(request)
             waited = self._delivery.waiting(request.scope)
@@ -260,10 +265,12 @@ class MemorySlot(HostCalls):
             with rules.mapping("format_context"):
                 self._rendering.check(result)
                 if request.exclude_session:
-                    others = tuple(one for one in result.entries if one.session_id != request.session_id)
+                    others = tuple(
+                        entry for entry in result.entries if entry.session_id != request.session_id
+                    )
                     result = result.model_copy(update={"entries": others})
                 result, section, measured = self._rendering.fitted(result)
-            state = self._delivery.read(request.scope, result.trace.consistency, waited=waited)
+            state = self._delivery.consistency(request.scope, result.trace.consistency, waited=waited)
             trace = rules.finish(span, result.trace, consistency=state, **measured)
         return result.model_copy(update={"formatted_context": section, "trace": trace})
 
@@ -290,20 +297,19 @@ class MemorySlot(HostCalls):
         def refuse() -> ResetReceipt:
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
-        async def native() -> ResetReceipt:
-            return await rules.call(
-                span, self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope), ResetReceipt
+        with rules.span("reset_scope", scope) as span:
+            return await rules.write(
+                span, scope, lambda: self._delivery.reset(span, scope), refuse, tried=True
             )
 
-        async def perform() -> ResetReceipt:
-            receipt = await self._delivery.reset(span, scope, native)
-            if self.host_file is None:
-                return receipt
-            kept = await anyio.to_thread.run_sync(reset_host_file, self.host_file, self.backend_name, scope)
-            return receipt.model_copy(update={"left": (*receipt.left, *kept)})
-
-        with rules.span("reset_scope", scope) as span:
-            return await rules.write(span, scope, perform, refuse, tried=True)
+    async def _carry_out_reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
+        receipt = await self._rules.call(
+            span, self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope), ResetReceipt
+        )
+        if self.host_file is None:
+            return receipt
+        kept = await anyio.to_thread.run_sync(reset_host_file, self.host_file, self.backend_name, scope)
+        return receipt.model_copy(update={"left": (*receipt.left, *kept)})
 
     async def health(self) -> BackendHealth:
         """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
@@ -322,22 +328,25 @@ class MemorySlot(HostCalls):
                     details=error.diagnostics,
                 )
         last = self._delivery.last_write_at
-        told = {
+        of_slot = {
             "writes_in_flight": rules.gate.in_flight,
             "unknown_writes": rules.unknown_writes,
             "lost_traces": rules.lost_traces,
             "last_write_at": last.isoformat() if last else None,
             "waiting_writes": self._delivery.waiting(),
         }
+        noticed = tuple(self._delivery.warnings())
         return health.model_copy(
             update={
+                "status": "degraded" if noticed and health.status == "ok" else health.status,
+                "warnings": (*health.warnings, *noticed),
                 "latency_ms": span.elapsed_ms,
                 "cs_filtering": rules.traits.cs_filtering,
                 "pet_observability": rules.traits.pet_observability,
                 "condition_kind": rules.traits.kind,
                 "equivalent_control": rules.traits.equivalent_control,
                 "fallback_components": rules.traits.fallback_components,
-                "details": {**health.details, "slot": told},
+                "details": {**health.details, "slot": of_slot},
             }
         )
 

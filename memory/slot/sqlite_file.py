@@ -6,21 +6,25 @@ import ctypes
 import json
 import os
 import sqlite3
+import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
-from memory.slot.files import Durability
+from memory.slot.files import Durability, Losses
 
 T = TypeVar("T")
 
 _BUSY_S = 5.0
+_COUNT = struct.Struct("<Q")
+_COUNTER = "CREATE TABLE changes (count INTEGER NOT NULL); INSERT INTO changes VALUES (0);"
 _OPEN: weakref.WeakSet[SqliteFile] = weakref.WeakSet()
 
 
@@ -33,8 +37,8 @@ class SqliteLayout:
         application_id: SQLite's mark of what a file is for.
         version: of the tables.
         tables: statements that make them; repeatable where the file is shared.
-        lacked: repeatable statements for what first files of this version lack.
-        alone: whether one process owns the file; else several use it at once.
+        alone: whether one process owns the file; else several use it at once. One that is owned counts its changes
+            in ``<name>-count``, so that a log that was removed or cut is noticed.
         full: what a full disk means for what was to be kept.
         error: raised where the file cannot be used.
     """
@@ -43,7 +47,6 @@ class SqliteLayout:
     application_id: int
     version: int
     tables: str
-    lacked: str = ""
     alone: bool = True
     full: str = "nothing was kept"
     error: type[StoreError] = StoreError
@@ -70,6 +73,7 @@ class SqliteFile:
         self._layout = layout
         self._path = path or Path(layout.what)
         self._guard = threading.Lock()
+        log_was_there = path is not None and _size(path.with_name(f"{path.name}-wal")) > 0
         if path is None:
             self.db = sqlite3.connect(":memory:", check_same_thread=False)
             self.db.executescript(layout.tables)
@@ -80,6 +84,7 @@ class SqliteFile:
         if path is not None:
             _OPEN.add(self)
         self._files = _OpenFiles(path, layout) if path else None
+        self._changes = _Changes(self.db, path, layout, log_was_there) if path and layout.alone else None
         self._page_bytes: int = self.db.execute("PRAGMA page_size").fetchone()[0]
 
     def close(self) -> None:
@@ -89,6 +94,20 @@ class SqliteFile:
             if self._ending.detach():
                 self.db.close()
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Changes of the body that are there all or not at all, and counted."""
+        with self.db:
+            yield
+            if self._changes is not None:
+                self._changes.add()
+        if self._changes is not None:
+            self._changes.note()
+
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health; ``degraded`` as long as there is one."""
+        return self._changes.losses.warnings() if self._changes is not None else []
+
     def sync(self, call: Callable[[], T]) -> T:
         """``call`` at once, as soon as the file is free.
 
@@ -96,7 +115,7 @@ class SqliteFile:
             StoreError: the file was closed, or cannot be used.
         """
         with self._guard:
-            return self._told(call)
+            return self._explained(call)
 
     def check(self) -> None:
         """See that the files are those that were opened.
@@ -119,13 +138,13 @@ class SqliteFile:
         self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._files = _OpenFiles(self._path, self._layout)
 
-    def _told(self, call: Callable[[], T]) -> T:
+    def _explained(self, call: Callable[[], T]) -> T:
         if self.closed:
             raise self._layout.error(f"{self._path.name}: the {self._layout.what} is closed")
         try:
             return call()
         except sqlite3.Error as error:
-            raise _explained(self._path, error, self._layout) from error
+            raise _in_words(self._path, error, self._layout) from error
 
 
 def _leave_to_the_parent() -> None:
@@ -174,6 +193,52 @@ class _OpenFiles:
             self._seen[path] = there
 
 
+class _Changes:
+    """How many changes were acknowledged, in a file beside the store: SQLite takes a log that was cut for a short
+    one, and a store whose log is gone for an older one."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path, layout: SqliteLayout, log_was_there: bool) -> None:
+        self._db = db
+        self._file = path.with_name(f"{path.name}-count")
+        self.losses = Losses(path, "changes")
+        self._count: int = db.execute("SELECT count FROM changes").fetchone()[0]
+        noted = self._noted()
+        gone = max(0, noted - self._count)
+        if gone and not log_was_there:
+            db.close()
+            raise layout.error(
+                f"{path.name}: {gone} acknowledged changes are missing, as where its log ({path.name}-wal) was "
+                f"removed or an older copy was put in its place; restore both, or remove {self._file.name} to go "
+                "on without them"
+            )
+        if gone:
+            self.losses.add(gone, noted)
+        self.note()
+
+    def _noted(self) -> int:
+        if _size(self._file) != _COUNT.size:
+            return 0
+        found: int = _COUNT.unpack(self._file.read_bytes())[0]
+        return found
+
+    def add(self) -> None:
+        """One more, in the transaction it belongs to."""
+        self._db.execute("UPDATE changes SET count = count + 1")
+        self._count += 1
+
+    def note(self) -> None:
+        """What was counted is committed."""
+        file = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            os.write(file, _COUNT.pack(self._count))
+        finally:
+            os.close(file)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _connect(path: Path, durability: Durability, layout: SqliteLayout) -> sqlite3.Connection:
     """Open a file, made where there is none.
 
@@ -192,12 +257,12 @@ def _connect(path: Path, durability: Durability, layout: SqliteLayout) -> sqlite
             time.sleep(0.01)  # another process may be about to make it
         db = sqlite3.connect(path, check_same_thread=False, timeout=0.0 if layout.alone else _BUSY_S)
     except (OSError, sqlite3.Error) as error:
-        raise _explained(path, error, layout) from error
+        raise _in_words(path, error, layout) from error
     try:
         _open(db, path, durability, layout)
     except sqlite3.Error as error:
         db.close()
-        raise _explained(path, error, layout) from error
+        raise _in_words(path, error, layout) from error
     except BaseException:
         db.close()
         raise
@@ -227,7 +292,7 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: Sq
     db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'machine' else 'NORMAL'}")
     if not tables:
         db.executescript(
-            f"BEGIN IMMEDIATE; {layout.tables} {layout.lacked}; "
+            f"BEGIN IMMEDIATE; {layout.tables} {_COUNTER if layout.alone else ''} "
             f"PRAGMA application_id = {layout.application_id}; PRAGMA user_version = {layout.version}; COMMIT;"
         )
         return
@@ -235,19 +300,22 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: Sq
         raise layout.error(
             f"{path.name}: the {layout.what} is damaged; restore it, or save what sqlite3's .recover can read"
         )
-    if layout.lacked:
-        db.executescript(layout.lacked)
 
 
-def _explained(path: Path, error: Exception, layout: SqliteLayout) -> StoreError:
+def _in_words(path: Path, error: Exception, layout: SqliteLayout) -> StoreError:
     """What SQLite or the system said of a file, as one sentence."""
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         why = f"another process has this {layout.what} open; give each process its own"
     elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         why = f"damaged, or no {layout.what} of memslot ({name})"
-    elif name.startswith("SQLITE_FULL"):
-        why = f"the disk is full; {layout.full}"
+    elif name.startswith("SQLITE_FULL") or name == "SQLITE_IOERR_WRITE":
+        # A full disk, a quota and a limit on the size of files come as either of the two.
+        why = f"it cannot be written, most likely because the disk or a quota of it is full; {layout.full}"
+    elif name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        why = f"its directory or file must not be written to by this user; {layout.full}"
+    elif name.startswith("SQLITE_IOERR"):
+        why = f"the disk failed ({name}); {layout.full}"
     else:
         why = f"the {layout.what} cannot be used ({name})"
     return layout.error(f"{path.name}: {why}")

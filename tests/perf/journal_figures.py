@@ -22,6 +22,7 @@ from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.runtime._replay import replay
 from memory.slot.journal import Journal
+from memory.slot.journal_file import JournalKey
 from memory.slot.sqlite_file import Durability
 from memory.testing import FakeBackend
 
@@ -69,7 +70,7 @@ async def replaying() -> None:
     events = [event(number) for number in range(PAST)]
     for number in range(6):
         with tempfile.TemporaryDirectory() as place, Journal(Path(place, "j.db")) as journal:
-            await journal.append(events)
+            await journal.append(JournalKey.of("mem0", "", SCOPE, {}), events)
 
             async def native(slot: MemorySlot) -> object:
                 bulk = slot.capability(SupportsBulkIngest)

@@ -9,6 +9,11 @@ from memory.adapter import NativeWorker, ShieldedCalls, yield_turn
 from memory.contract.admission import Admission, awaiting_turn
 
 
+async def run(admission, call):
+    with admission.active():
+        return await call()
+
+
 async def test_a_call_given_up_while_it_waits_for_its_second_place_gives_the_first_back():
     scope, everywhere = anyio.Semaphore(1), anyio.Semaphore(0)
     admission = Admission([scope, everywhere])
@@ -36,10 +41,10 @@ async def test_a_call_is_the_current_one_while_it_is_made_and_no_longer():
         assert Admission.current() is inner
 
     async def around():
-        await inner.run(call)
+        await run(inner, call)
         assert Admission.current() is outer
 
-    await outer.run(around)
+    await run(outer, around)
     assert Admission.current() not in (outer, inner)
 
 
@@ -58,14 +63,14 @@ async def test_a_pause_lends_its_place_and_has_it_back_after():
 
     async with anyio.create_task_group() as group:
         group.start_soon(other)
-        await admission.run(call)
+        await run(admission, call)
     assert seen == ["other", 0]
     assert admission.leave()
 
 
 async def test_a_pause_without_a_place_takes_none():
     limit = anyio.Semaphore(1)
-    await Admission([limit]).run(lambda: yield_turn(0))
+    await run(Admission([limit]), lambda: yield_turn(0))
     assert limit.value == 1
 
 
@@ -88,7 +93,7 @@ async def test_what_was_given_up_in_a_queue_was_sent_only_if_something_had_begun
 
     third = Admission()
     for admission, call in ((first, wait), (second, begin_then_wait), (third, wait_twice)):
-        await given_up(admission.run, call)
+        await given_up(run, admission, call)
     assert (first.sent, second.sent, third.sent) == (False, True, False)
 
 

@@ -13,6 +13,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from journals import backlog, keep, key, wipe
 from said import said
 
 from memory import InputError, MemoryEvent, MemoryScope, WriteReceipt
@@ -39,10 +40,10 @@ def journal(tmp_path: Path):
 
 
 async def test_an_event_waits_until_the_backend_has_it(journal: Journal) -> None:
-    assert await journal.append([event("a"), event("b")]) == [None, None]
-    assert (journal.backlog(), journal.backlog(ADA), journal.backlog(BOB)) == (2, 2, 0)
-    await journal.record(ADA, [WriteReceipt(event_id="a", status="committed", native_ids=("n1",))])
-    [left] = await journal.waiting(ADA)
+    assert await keep(journal, event("a"), event("b")) == [None, None]
+    assert (backlog(journal), journal.backlog(key(ADA)), journal.backlog(key(BOB))) == (2, 2, 0)
+    await journal.record(key(ADA), [WriteReceipt(event_id="a", status="committed", native_ids=("n1",))])
+    [left] = await journal.waiting(key(ADA))
     assert left.event == event("b")
     assert journal.counts() == {"committed": 1, "waiting": 1}
 
@@ -51,92 +52,85 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(jou
     """Else each write costs what was ever written."""
     asked: list[str] = []
     journal._db.set_trace_callback(asked.append)
-    await journal.append([event("a"), event("b"), event("c")])
-    await journal.record(ADA, [WriteReceipt(event_id="a", status="committed", native_ids=("n1",))])
-    await journal.failed(ADA, ["b"], "BackendUnavailable", final=False)
-    await journal.failed(ADA, ["c"], "BackendRejected", final=True)
-    await journal.waiting(ADA)
-    await journal.find(ADA, "a")
-    journal.add([(event("d"), "committed")])
+    await keep(journal, event("a"), event("b"), event("c"))
+    await journal.record(key(ADA), [WriteReceipt(event_id="a", status="committed", native_ids=("n1",))])
+    await journal.failed(key(ADA), ["b"], "BackendUnavailable", final=False)
+    await journal.failed(key(ADA), ["c"], "BackendRejected", final=True)
+    await journal.waiting(key(ADA))
+    await journal.find(key(ADA), "a")
+    journal.add([(event("d"), "committed", key(ADA).destination)])
     assert len(list(journal.entries(ADA))) == len(journal.sample(ADA, 9)) == journal.count(ADA, until=9) == 4
-    await journal.reset(ADA)
+    await wipe(journal, ADA)
     journal._db.set_trace_callback(None)
     written = [query for query in asked if query.startswith(("SELECT", "UPDATE")) and " events " in query]
-    assert sum(query.startswith("UPDATE") for query in written) == 4
+    assert sum(query.startswith("UPDATE") for query in written) == 5
     for query in written:
         if "GROUP BY" in query:  # what waits, after an import
             continue
         steps = [row[3] for row in journal._db.execute(f"EXPLAIN QUERY PLAN {query}")]
+        steps = [step for step in steps if not step.startswith("CORRELATED")]
         assert all(step.startswith("SEARCH") for step in steps), (query, steps, "nor sorts it")
 
 
-async def test_a_journal_made_before_the_index_of_the_past_gets_it(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j.db") as journal:
-        await journal.append([event("a")])
-        journal._db.execute("DROP INDEX past")
-    with Journal(tmp_path / "j.db") as journal:
-        steps = journal._db.execute(
-            "EXPLAIN QUERY PLAN SELECT seq FROM events WHERE scope = 'x' AND status != 'reset' ORDER BY seq"
-        ).fetchall()
-        assert "INDEX past" in steps[0][3]
-        assert [entry.event for entry in journal.entries(ADA)] == [event("a")]
-
-
 async def test_an_unknown_write_still_waits(journal: Journal) -> None:
-    await journal.append([event("a")])
-    await journal.record(ADA, [WriteReceipt(event_id="a", status="unknown")])
-    assert [one.status for one in await journal.waiting(ADA)] == ["unknown"]
+    await keep(journal, event("a"))
+    await journal.record(key(ADA), [WriteReceipt(event_id="a", status="unknown")])
+    assert [one.status for one in await journal.waiting(key(ADA))] == ["unknown"]
 
 
 async def test_the_same_event_again_is_not_new(journal: Journal) -> None:
-    await journal.append([event("a")])
+    await keep(journal, event("a"))
     receipt = WriteReceipt(event_id="a", status="committed", native_ids=("n1",))
-    await journal.record(ADA, [receipt])
-    [kept] = await journal.append([event("a")])
+    await journal.record(key(ADA), [receipt])
+    [kept] = await keep(journal, event("a"))
     assert kept is not None
     assert (kept.delivered, kept.receipt) == (True, receipt)
-    assert journal.backlog() == 0
+    assert backlog(journal) == 0
 
 
 async def test_an_event_id_used_for_other_words_is_refused_and_keeps_none_of_the_batch(
     journal: Journal,
 ) -> None:
-    await journal.append([event("a")])
+    await keep(journal, event("a"))
     with pytest.raises(InputError, match="'a' stands in the journal for other messages"):
-        await journal.append([event("new"), event("a", text="coffee")])
+        await keep(journal, event("new"), event("a", text="coffee"))
     assert [one.event.event_id for one in journal.entries()] == ["a"]
-    assert journal.backlog() == 1
+    assert backlog(journal) == 1
 
 
 async def test_one_id_in_two_scopes_is_two_events(journal: Journal) -> None:
-    assert await journal.append([event("a"), event("a", BOB, "coffee")]) == [None, None]
+    assert await keep(journal, event("a"), event("a", BOB, "coffee")) == [None, None]
     assert journal.scopes() == [(ADA, 1), (BOB, 1)]
 
 
 async def test_what_the_backend_refused_for_good_waits_no_longer(journal: Journal) -> None:
-    await journal.append([event("a")])
-    await journal.failed(ADA, ["a"], "BackendUnavailable", final=False)
-    [left] = await journal.waiting(ADA)
+    await keep(journal, event("a"))
+    await journal.failed(key(ADA), ["a"], "BackendUnavailable", final=False)
+    [left] = await journal.waiting(key(ADA))
     assert (left.attempts, left.error) == (1, "BackendUnavailable")
-    await journal.failed(ADA, ["a"], "BackendRejected", final=True)
-    assert await journal.waiting(ADA) == []
+    await journal.failed(key(ADA), ["a"], "BackendRejected", final=True)
+    assert await journal.waiting(key(ADA)) == []
     assert journal.counts() == {"rejected": 1}
 
 
 async def test_a_reset_ends_what_waits_and_what_is_replayed(journal: Journal) -> None:
-    await journal.append([event("a"), event("a", BOB)])
+    await keep(journal, event("a"), event("a", BOB))
     journal.replayed("target", ADA, 1)
-    await journal.reset(ADA)
-    assert (journal.backlog(ADA), journal.backlog(BOB), journal.position("target", ADA)) == (0, 1, 0)
+    await wipe(journal, ADA)
+    assert (journal.backlog(key(ADA)), journal.backlog(key(BOB)), journal.position("target", ADA)) == (
+        0,
+        1,
+        0,
+    )
     assert [one.event.scope for one in journal.entries()] == [BOB]
-    assert len(list(journal.entries(reset=True))) == 2
-    assert await journal.append([event("a")]) == [None], "after a reset the id is free again"
+    assert len(list(journal.entries(everything=True))) == 2
+    assert await keep(journal, event("a")) == [None], "after a reset the id is free again"
 
 
 async def test_entries_come_in_order_and_in_pages(journal: Journal) -> None:
     names = [f"e{number}" for number in range(25)]
     for start in range(0, 25, 5):
-        await journal.append([event(name) for name in names[start : start + 5]])
+        await keep(journal, *[event(name) for name in names[start : start + 5]])
     assert [one.event.event_id for one in journal.entries(size=4)] == names
     assert [one.event.event_id for one in journal.entries(after=20, size=4)] == names[20:]
 
@@ -149,10 +143,10 @@ async def test_forgetting_leaves_nothing_of_a_person_on_the_disk(tmp_path: Path)
     path = tmp_path / "j.db"
     with Journal(path) as journal:
         for number in range(50):
-            await journal.append(
-                [event(f"a{number}", text="ZEBRA " * 50), event(f"b{number}", BOB, "GIRAFFE " * 50)]
+            await keep(
+                journal, event(f"a{number}", text="ZEBRA " * 50), event(f"b{number}", BOB, "GIRAFFE " * 50)
             )
-        assert journal.forget("ada") == [ADA]
+        assert journal.forget("ada") == [key(ADA)]
         on_disk = bytes_below(tmp_path)
         assert b"ZEBRA" not in on_disk
         assert b"GIRAFFE" in on_disk
@@ -165,19 +159,21 @@ async def test_a_full_journal_drops_what_is_delivered_and_never_what_waits(tmp_p
     with Journal(tmp_path / "j.db", max_mb=1) as journal:
         big = "x" * 20_000
         for number in range(100):
-            await journal.append([event(f"d{number}", text=big)])
-            await journal.record(ADA, [WriteReceipt(event_id=f"d{number}", status="committed")])
+            await keep(journal, event(f"d{number}", text=big))
+            await journal.record(key(ADA), [WriteReceipt(event_id=f"d{number}", status="committed")])
         assert journal.counts()["committed"] < 60
 
         async def fill() -> None:
             for number in range(100):
-                await journal.append([event(f"w{number}", text=big)])
+                await keep(journal, event(f"w{number}", text=big))
 
         with pytest.raises(JournalError, match="max_mb is reached"):
             await fill()
-        waiting = journal.backlog()
+        waiting = backlog(journal)
         assert waiting > 20
-        assert [one.event.event_id for one in await journal.waiting(ADA)] == [f"w{n}" for n in range(waiting)]
+        assert [one.event.event_id for one in await journal.waiting(key(ADA))] == [
+            f"w{n}" for n in range(waiting)
+        ]
 
 
 def test_two_openers_are_told_apart(tmp_path: Path) -> None:
@@ -245,7 +241,7 @@ async def test_a_spoilt_file_is_never_an_empty_journal(tmp_path: Path, spoil, sa
     path = tmp_path / "j.db"
     with Journal(path) as journal:
         for number in range(20):
-            await journal.append([event(f"a{number}", text="tea " * 100)])
+            await keep(journal, event(f"a{number}", text="tea " * 100))
     spoil(path)
     with pytest.raises(JournalError, match=said):
         Journal(path)
@@ -254,7 +250,7 @@ async def test_a_spoilt_file_is_never_an_empty_journal(tmp_path: Path, spoil, sa
 @pytest.mark.parametrize("column", ["event", "receipt"])
 async def test_a_row_that_is_no_event_is_named_and_not_repeated(tmp_path: Path, column: str) -> None:
     with Journal(tmp_path / "j.db") as journal:
-        await journal.append([event("a"), event("b")])
+        await keep(journal, event("a"), event("b"))
     db = sqlite3.connect(tmp_path / "j.db")
     db.execute(f"UPDATE events SET {column} = ? WHERE seq = 2", ('{"planted": "sentence"}',))
     db.commit()
@@ -273,46 +269,50 @@ async def test_a_journal_spoilt_while_it_is_open_keeps_nothing_and_says_so(
     """SQLite would go on writing to a file that nobody can open any more."""
     file = tmp_path / name
     with Journal(tmp_path / "j.db") as journal:
-        await journal.append([event("a")])
+        await keep(journal, event("a"))
         spoil_open(file, how)
         with pytest.raises(JournalError, match=f"{name}: removed, replaced or emptied while it was open"):
-            await journal.append([event("b")])
+            await keep(journal, event("b"))
 
 
 async def test_an_import_cut_short_leaves_nothing_to_be_delivered(tmp_path: Path, monkeypatch) -> None:
     """What comes from elsewhere was delivered there; waiting here, it would be sent to this backend."""
-    append = Journal._append
+    insert = Journal._insert
 
-    def dies(self, *given):
-        append(self, *given)
+    def dies(self, *given, **named):
+        insert(self, *given, **named)
         raise KeyboardInterrupt
 
     with Journal(tmp_path / "j.db") as journal:
-        monkeypatch.setattr(Journal, "_append", dies)
+        monkeypatch.setattr(Journal, "_insert", dies)
         with pytest.raises(KeyboardInterrupt):
-            journal.add([(event("a"), "committed"), (event("b"), "waiting")])
+            journal.add(
+                [
+                    (event("a"), "committed", key(ADA).destination),
+                    (event("b"), "waiting", key(ADA).destination),
+                ]
+            )
     monkeypatch.undo()
     with Journal(tmp_path / "j.db") as journal:
-        assert {one.event.event_id: one.status for one in journal.entries()} in (
-            {},
-            {"a": "committed", "b": "waiting"},
-        )
-        assert journal.add([(event("a"), "committed"), (event("c"), "rejected")]) == (1, 1)
+        assert list(journal.entries()) == []
+        here = key(ADA).destination
+        assert journal.add([(event("a"), "committed", here), (event("b"), "waiting", here)]) == (2, 0)
+        assert journal.add([(event("a"), "committed", here), (event("c"), "rejected", here)]) == (1, 1)
         assert journal.counts() == {"committed": 1, "waiting": 1, "rejected": 1}
-        assert journal.backlog() == 1
+        assert backlog(journal) == 1
 
 
 async def test_a_closed_journal_says_so(journal: Journal) -> None:
     journal.close()
     journal.close()
     with pytest.raises(JournalError, match="closed"):
-        await journal.append([event("a")])
+        await keep(journal, event("a"))
 
 
 async def test_a_cancelled_append_is_whole_or_not_at_all(journal: Journal) -> None:
     for number in range(20):
         with anyio.move_on_after(0.0002 * number):
-            await journal.append([event(f"x{number}"), event(f"y{number}")])
+            await keep(journal, event(f"x{number}"), event(f"y{number}"))
     names = {one.event.event_id[1:] + one.event.event_id[0] for one in journal.entries()}
     assert all(
         {f"{number}x", f"{number}y"} <= names or not {f"{number}x", f"{number}y"} & names
@@ -330,7 +330,7 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory, texts: list[str]) -> No
     path = tmp_path_factory.mktemp("any") / "j.db"
     given_events = [event(f"e{number}", text=text) for number, text in enumerate(texts)]
     with Journal(path) as journal:
-        anyio.run(journal.append, given_events)
+        anyio.run(keep, journal, *given_events)
     with Journal(path) as journal:
         assert [one.event for one in journal.entries()] == given_events
 
@@ -347,9 +347,9 @@ CHILD = """
         number = int(sys.argv[2])
         while True:
             name = f"e{{number}}"
-            await journal.append([event(name)])
+            await keep(journal, event(name))
             print("kept", name, flush=True)
-            await journal.record(ADA, [WriteReceipt(event_id=name, status="committed")])
+            await journal.record(key(ADA), [WriteReceipt(event_id=name, status="committed")])
             print("done", name, flush=True)
             number += 1
 
@@ -360,6 +360,7 @@ CHILD = """
 FORKED = """
 import asyncio, os, sys
 from pathlib import Path
+from journals import backlog, keep, key, wipe
 from said import said
 from memory import MemoryScope
 from memory.slot.journal import Journal
@@ -368,10 +369,10 @@ ada = MemoryScope(run_id="r", persona_id="ada")
 def event(name):
     return said(ada, "tea", number=0, event_id=name, session_id="s", turn_id=name)
 journal = Journal(Path(sys.argv[1]))
-asyncio.run(journal.append([event("a")]))
+asyncio.run(keep(journal, event("a")))
 if (child := os.fork()) == 0:
     try:
-        asyncio.run(journal.append([event("c")]))
+        asyncio.run(keep(journal, event("c")))
     except JournalError as error:
         assert "is closed" in str(error)
         if sys.argv[2] == "closed":
@@ -379,7 +380,7 @@ if (child := os.fork()) == 0:
         sys.exit(0)
     sys.exit(1)
 assert os.waitpid(child, 0)[1] == 0
-asyncio.run(journal.append([event("b")]))
+asyncio.run(keep(journal, event("b")))
 os._exit(0)  # as if it was killed
 """
 
@@ -431,7 +432,115 @@ async def test_the_log_is_folded_into_the_file_now_and_then(tmp_path: Path, monk
     with Journal(path) as journal:
         before = path.stat().st_size
         for number in range(40):
-            await journal.append([event(f"e{number}", text="tea " * 200)])
-            await journal.record(ADA, [WriteReceipt(event_id=f"e{number}", status="committed")])
+            await keep(journal, event(f"e{number}", text="tea " * 200))
+            await journal.record(key(ADA), [WriteReceipt(event_id=f"e{number}", status="committed")])
         assert path.stat().st_size > before
         assert len(list(journal.entries())) == 40
+
+
+async def test_what_one_backend_has_says_nothing_of_another(journal: Journal) -> None:
+    """Two backends over one directory is what changing one word in YAML gives."""
+    await keep(journal, event("a"))
+    await journal.record(key(ADA), [WriteReceipt(event_id="a", status="committed")])
+    assert await keep(journal, event("a"), backend="other") == [None]
+    assert [entry.event.event_id for entry in await journal.waiting(key(ADA, "other"))] == ["a"]
+    assert await journal.append(key(ADA, store="http://elsewhere"), [event("a")]) == [None]
+    assert await journal.waiting(key(ADA)) == []
+    assert len(list(journal.entries())) == journal.count(ADA, until=99) == 1, "the past has it once"
+    assert len(list(journal.entries(everything=True))) == 3
+    assert len(journal.forget("ada")) == 3
+
+
+async def test_a_reset_is_noted_before_it_begins_and_taken_back_where_nothing_was_reset(
+    tmp_path: Path,
+) -> None:
+    with Journal(tmp_path / "j.db") as journal:
+        await keep(journal, event("a"), event("b"))
+        await keep(journal, event("a"), backend="other")
+        await journal.record(key(ADA), [WriteReceipt(event_id="a", status="committed")])
+        before = [(entry.destination, entry.status) for entry in journal.entries(everything=True)]
+        await journal.begin_reset(key(ADA))
+        assert journal.backlog(key(ADA)) == 0
+        assert journal.backlog(key(ADA, "other")) == 1
+        assert list(journal.entries()) == []
+    with Journal(tmp_path / "j.db") as journal:
+        assert journal.resetting(key(ADA))
+        assert not journal.resetting(key(ADA, "other"))
+        await journal.cancel_reset(key(ADA))
+        assert [(entry.destination, entry.status) for entry in journal.entries(everything=True)] == before
+        assert (journal.resetting(key(ADA)), journal.backlog(key(ADA))) == (False, 1)
+        await journal.begin_reset(key(ADA))
+        assert await journal.end_reset(key(ADA)), "its words are still there"
+        assert not journal.resetting(key(ADA))
+    with Journal(tmp_path / "j.db") as journal:
+        assert not journal.resetting(key(ADA))
+        assert list(journal.entries()) == []
+
+
+FILLS = """
+import anyio, os, sys
+from pathlib import Path
+from journals import keep
+from test_journal import ADA, event
+from memory.slot.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+for number in range(10):
+    anyio.run(keep, journal, event(f"e{number}"))
+os._exit(0)  # as if it was killed: all of it is in the log
+"""
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied", "halved"])
+def test_a_log_that_is_gone_is_no_empty_journal(tmp_path: Path, how: str) -> None:
+    path, log = tmp_path / "j.db", tmp_path / "j.db-wal"
+    places = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    subprocess.run(
+        [sys.executable, "-c", FILLS, str(path)], check=True, env={**os.environ, "PYTHONPATH": places}
+    )
+    size = log.stat().st_size
+    log.unlink() if how == "removed" else os.truncate(log, size // 2 if how == "halved" else 0)
+    if how != "halved":
+        with pytest.raises(JournalError, match=r"10 acknowledged changes are missing.*remove j\.db-count"):
+            Journal(path)
+        (tmp_path / "j.db-count").unlink()
+        with Journal(path) as journal:
+            assert list(journal.entries()) == []
+        return
+    for _ in range(2):
+        with Journal(path) as journal:
+            left = len(list(journal.entries()))
+            [warning] = journal.warnings()
+            assert f"{10 - left} acknowledged changes are gone" in warning
+    assert 0 < left < 10
+    (tmp_path / "j.db.lost").unlink()
+    with Journal(path) as journal:
+        assert journal.warnings() == []
+
+
+async def test_words_changed_on_the_disk_are_not_delivered(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.db") as journal:
+        await keep(journal, event("a", text="oolong"))
+    db = sqlite3.connect(tmp_path / "j.db")
+    db.execute("UPDATE events SET event = replace(event, 'oolong', 'coffee')")
+    db.commit()
+    db.close()
+    with Journal(tmp_path / "j.db") as journal, pytest.raises(JournalError, match="seq 1"):
+        await journal.waiting(key(ADA))
+
+
+async def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+    """The limit on the size of a file, as the system knows it, is what a quota and a full disk look like."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(tmp_path / "j.db") as journal:
+        await keep(journal, event("a"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "j.db-wal").stat().st_size, before[1]))
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            with pytest.raises(JournalError, match="disk or a quota of it is full; the event was not kept"):
+                await keep(journal, event("b", text="tea" * 10_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        await keep(journal, event("c"))
+        assert [entry.event.event_id for entry in journal.entries()] == ["a", "c"]

@@ -1,6 +1,7 @@
 """A replay says ``complete`` where every event is known to have arrived; a doubt does not end by asking twice."""
 
 import pytest
+from journals import keep, wipe
 from slot_support import ALICE, Lookup, Obedient, event
 
 from memory import AdapterMode, BackendUnavailable, InputError, MemorySlot
@@ -14,7 +15,7 @@ LOST = ConnectionResetError("lost")
 @pytest.fixture
 async def journal(tmp_path):
     with Journal(tmp_path / "j.db") as opened:
-        await opened.append([event(number, text=f"hello {number}") for number in range(4)])
+        await keep(opened, *[event(number, text=f"hello {number}") for number in range(4)])
         yield opened
 
 
@@ -43,13 +44,13 @@ async def test_the_event_in_doubt_is_named_and_sent_again_only_where_that_is_ask
     adapter.next_write = [LOST]
     async with MemorySlot(adapter) as slot:
         (one,) = (await replay(journal, slot, "target")).scopes
-        assert (one.unknown, one.settled) == (("e0",), 0)
+        assert (one.unknown, one.resolved) == (("e0",), 0)
         adapter.next_write = [LOST]
         (one,) = (await replay(journal, slot, "target", retry_unknown=True)).scopes
-        assert (one.unknown, one.settled) == (("e0",), 0), "again without an answer"
+        assert (one.unknown, one.resolved) == (("e0",), 0), "again without an answer"
         report = await replay(journal, slot, "target", retry_unknown=True)
     (one,) = report.scopes
-    assert (report.complete, one.unknown, one.settled, one.earlier, one.written) == (True, (), 1, 4, 0)
+    assert (report.complete, one.unknown, one.resolved, one.earlier, one.written) == (True, (), 1, 4, 0)
     assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3", "e0"]
 
 
@@ -74,16 +75,16 @@ async def test_a_doubt_is_settled_by_looking_where_that_can_be_done(journal):
 
 async def test_a_doubt_goes_with_the_reset_of_its_scope_and_the_forgetting_of_its_person(journal):
     adapter = Obedient()
-    for end in (lambda: journal.reset(ALICE), None):
+    for end in (lambda: wipe(journal, ALICE), None):
         adapter.next_write = [LOST]
         await moved(journal, adapter, anew=True)
-        assert len(journal.doubts("target", ALICE)) == 1
+        assert len(journal.unanswered("target", ALICE)) == 1
         if end is not None:
             await end()
-            assert journal.doubts("target", ALICE) == ()
-            await journal.append([event(10 + number, text="hello") for number in range(4)])
+            assert journal.unanswered("target", ALICE) == ()
+            await keep(journal, *[event(10 + number, text="hello") for number in range(4)])
     journal.forget(ALICE.persona_id)
-    assert journal.doubts("target", ALICE) == ()
+    assert journal.unanswered("target", ALICE) == ()
 
 
 async def test_a_doubt_outlives_a_replay_that_failed_after_it(journal):
@@ -139,7 +140,7 @@ async def test_only_events_with_words_are_asked_for(journal):
     silent = (
         event(9).messages[0].model_copy(update={"role": "assistant", "content": "", "tool_calls": (call,)})
     )
-    await journal.append([event(9).model_copy(update={"messages": (silent,)})])
+    await keep(journal, event(9).model_copy(update={"messages": (silent,)}))
 
     class Labels(Obedient):
         async def retrieve(self, request):

@@ -156,7 +156,7 @@ async def test_a_write_or_an_entry_of_another_type_is_named():
     async with MemorySlot(Wrong(), scope=ALICE) as slot:
         receipt = await slot.record_event(event())
         assert receipt.status == "unknown"
-        assert "a write returned NoneType, not WriteReceipt" in receipt.warnings[0]
+        assert "record_event returned NoneType, not WriteReceipt" in receipt.warnings[0]
         with pytest.raises(BackendProtocolError, match="an entry of str, not ContextEntry"):
             await slot.retrieve(ask())
 
