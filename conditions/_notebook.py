@@ -265,6 +265,11 @@ class Notebook:
             return str(error)
         return None
 
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health."""
+        problem, lost = self.problem(), self._file.warnings() if self._file else []
+        return [*([problem] if problem else []), *lost]
+
     async def commit(self, count: int, draft: Draft) -> None:
         """The first ``count`` pending messages are now covered by ``draft``; raises as :meth:`add`."""
         progress = self._advanced(count)

@@ -152,7 +152,7 @@ def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) ->
                 f"{path.name} is missing beside its log; restore it from a copy, or reset the scope"
             )
         if not path.exists():
-            _unlink(new, _log(new))
+            _unlink(*SqliteFile.beside(new), new)
             SqliteFile(new, layout, durability).close()
             os.replace(new, path)
     return SqliteFile(path, layout, durability)
@@ -175,7 +175,7 @@ def remove_scope_file(path: Path) -> None:
         with suppress(FileNotFoundError):
             os.replace(path, gone)
         # A log goes before what it belongs to: the next file of this name must not be taken for its own.
-        _unlink(_log(path), _log(new), new, gone)
+        _unlink(*SqliteFile.beside(path), *SqliteFile.beside(new), new, gone)
 
 
 def _log(path: Path) -> Path:
@@ -191,7 +191,7 @@ def in_transaction(file: SqliteFile, *statements: tuple[str, tuple[object, ...]]
     """A call that carries out all of these statements, or none."""
 
     def run() -> None:
-        with file.db:
+        with file.transaction():
             for statement, values in statements:
                 file.db.execute(statement, values)
 

@@ -201,7 +201,7 @@ class RollingSummary(ControlCondition):
         }
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
         notebooks = list(self._notebooks.values())
-        changed = [change for notebook in notebooks if (change := notebook.problem())]
+        changed = [warning for notebook in notebooks for warning in notebook.warnings()]
         warnings += changed
         return self.health_of(
             "unavailable" if problem else "degraded" if changed else "ok",

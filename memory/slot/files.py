@@ -165,6 +165,11 @@ class AppendLog:
         self._digest = b""
         self._left_as: tuple[int, ...] | None = None
 
+    @property
+    def lost(self) -> int:
+        """Acknowledged records that are gone, which nobody has acknowledged as lost."""
+        return self.losses.count
+
     def load(self) -> list[bytes]:
         """All records in order, without their line ends; none where there never was a file.
 

@@ -104,6 +104,12 @@ class SqliteFile:
         if self._changes is not None:
             self._changes.note()
 
+    @staticmethod
+    def beside(path: Path) -> tuple[Path, ...]:
+        """The files that belong to one at ``path``, in the order in which they may be deleted before it."""
+        names = (f"{path.name}-wal", f"{path.name}-shm", f"{path.name}-count", f"{path.name}.lost")
+        return tuple(path.with_name(name) for name in names)
+
     def warnings(self) -> list[str]:
         """What is not as it should be, for health; ``degraded`` as long as there is one."""
         return self._changes.losses.warnings() if self._changes is not None else []
@@ -213,7 +219,8 @@ class _Changes:
             )
         if gone:
             self.losses.add(gone, noted)
-        self.note()
+        if self._count != noted:
+            self.note()
 
     def _noted(self) -> int:
         if _size(self._file) != _COUNT.size:

@@ -28,7 +28,7 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
             event(1, "I prefer oolong tea."), event(2, "Books about ships please.", session="s2")
         )
         before = await host.ask()
-    assert len(list_directory(tmp_path)) == 1
+    assert len(list_directory(tmp_path)) == 2, "the file and its count"
     async with Host(path=tmp_path) as host:
         after = await host.ask()
         assert (after.raw, after.entries) == (before.raw, before.entries)

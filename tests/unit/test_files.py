@@ -35,7 +35,7 @@ def test_what_was_appended_is_there(path):
     filled(path, 3)
     log, records = loaded(path)
     assert records == [b'{"number": 0}', b'{"number": 1}', b'{"number": 2}']
-    assert (log.torn, log.losses.count, log.warnings()) == (False, 0, [])
+    assert (log.torn, log.lost, log.warnings()) == (False, 0, [])
     log.append(b"three", b"four")
     assert loaded(path)[1][3:] == [b"three", b"four"]
 
@@ -81,13 +81,13 @@ def test_a_torn_end_is_dropped_and_says_what_is_gone_until_that_is_acknowledged(
     for _ in range(2):
         log, records = loaded(path)
         assert len(records) == 8
-        assert log.losses.count == 2
+        assert log.lost == 2
         assert "2 acknowledged records are gone" in log.warnings()[0]
         assert "events.jsonl.lost" in log.warnings()[0]
     log.append(b"new")
     log.losses.acknowledge()
     log, records = loaded(path)
-    assert (len(records), log.losses.count, log.warnings()) == (9, 0, [])
+    assert (len(records), log.lost, log.warnings()) == (9, 0, [])
 
 
 def test_a_torn_end_that_was_never_acknowledged_costs_nothing(path):
@@ -95,7 +95,7 @@ def test_a_torn_end_that_was_never_acknowledged_costs_nothing(path):
     with path.open("ab") as file:
         file.write(b'{"num')
     log, records = loaded(path)
-    assert (len(records), log.torn, log.losses.count) == (10, True, 0)
+    assert (len(records), log.torn, log.lost) == (10, True, 0)
     assert "never acknowledged" in log.warnings()[0]
 
 
@@ -192,7 +192,7 @@ def test_wherever_it_is_cut_no_record_is_wrong_and_no_loss_is_silent(tmp_path_fa
         assert cut < len(whole)
     else:
         assert found == records[: len(found)]
-        assert len(found) + again.losses.count == len(records)
+        assert len(found) + again.lost == len(records)
 
 
 KILLED = """
@@ -216,7 +216,7 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(path, rounds):
             acknowledged = process.stdout.read().rsplit(b"\n", 1)[0].splitlines()
         log, records = loaded(path)
         assert [int(record) for record in records] == list(range(len(records)))
-        assert log.losses.count == 0
+        assert log.lost == 0
         if acknowledged:
             assert len(records) > int(acknowledged[-1])
 
