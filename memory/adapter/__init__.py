@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from memory.adapter._address import server_address
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
+from memory.adapter._directories import remove_directory, staged_directory, sweep_directories
 from memory.adapter._heap import trim_heap
 from memory.adapter._lockfile import FileLock
 from memory.adapter._sdk import environment_kept, quiet_loggers, warnings_only
@@ -171,13 +172,16 @@ __all__ = [
     "awaiting_turn",
     "quiet_loggers",
     "release",
+    "remove_directory",
     "render_entry",
     "render_section",
     "replace_file",
     "route",
     "section_overhead",
     "server_address",
+    "staged_directory",
     "strip_context",
+    "sweep_directories",
     "none_if_404",
     "without_nul",
     "wrap_section",

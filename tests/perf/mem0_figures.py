@@ -167,7 +167,7 @@ async def pgvector() -> None:
 async def _pgvector(uri: str, folder: Path) -> None:
     from mem0 import Memory
 
-    from memory.backends.mem0.watch import LexicalEmbedding
+    from memory.backends.mem0.models import LexicalEmbedding
 
     store = {"connection_string": uri, "minconn": 8, "maxconn": 10}
     scopes = [MemoryScope(run_id="perf", persona_id=f"user{number}") for number in range(64)]

@@ -45,9 +45,9 @@ from memory.adapter import (
     ResetReceipt,
     SynchronousWrites,
 )
-from memory.backends.mem0.ids import ScopeIds
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import (
+    ScopeIds,
     event_metadata,
     native_filters,
     native_messages,
@@ -196,7 +196,7 @@ class Mem0Adapter(SynchronousWrites):
         return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's memories.
+        """Ids of the event's memories; None also where some of them are missing, which writing it again completes.
 
         Raises:
             BackendRejected: the store cannot be asked for an event.
@@ -204,9 +204,8 @@ class Mem0Adapter(SynchronousWrites):
         if not self._options.profile.hard:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
         ids = self._ids.encode(event.scope)
-        wanted = native_filters({"event_id": event.event_id}, self._options.profile)
-        rows = await self._run(lambda: self._native.rows(ids, wanted))
-        return tuple(row["id"] for row in rows) or None
+        present, parts = await self._run(lambda: self._native.parts_of(ids, event.event_id))
+        return tuple(present.values()) if present and len(present) >= parts else None
 
     # -- reading ----------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class BareMem0:
         set_environment(directory)
         from mem0 import AsyncMemory, Memory
 
-        from memory.backends.mem0.watch import LexicalEmbedding
+        from memory.backends.mem0.models import LexicalEmbedding
 
         self._memory = Memory.from_config(_config(str(directory)))
         self._memory.embedding_model = LexicalEmbedding(1024)

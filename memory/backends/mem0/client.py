@@ -1,7 +1,11 @@
-"""mem0's calls as the adapter needs them, synchronous, for its worker threads."""
+"""mem0's calls as the adapter needs them, synchronous, for its worker threads.
+
+Imports mem0, so it is imported only after mem0's environment is set.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import uuid
@@ -10,18 +14,26 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from mem0.configs.base import MemoryConfig
 from mem0.memory import telemetry
 from mem0.memory.main import _build_session_scope
+from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, ConfigError, ScopeError
-from memory.adapter import AdapterSettings, IsolationError, normalise_error
-from memory.backends.mem0.ids import row_ids
-from memory.backends.mem0.models import Models
-from memory.backends.mem0.opening import native_config
+from memory.adapter import (
+    AdapterSettings,
+    IsolationError,
+    PluginLoadError,
+    normalise_error,
+    quiet_loggers,
+)
+from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
 from memory.backends.mem0.options import Mem0Options
-from memory.backends.mem0.watch import Notes, StoreLock
+from memory.backends.mem0.partition import TOMBSTONES
+from memory.backends.mem0.translate import native_filters, number_parts, parts_of, row_ids
 
 BATCH = 10_000
+_REMEMBERED = 1000  # events whose last write had no certain end
 
 
 class NativeMem0:
@@ -45,6 +57,7 @@ class NativeMem0:
         self._name = settings.name
         self._config = native_config(self._options, directory, self._where)
         self._notes = Notes()
+        self._uncertain: dict[tuple[str, ...], None] = {}
         self.turn = StoreLock(needed=self._options.embedded)
         self._models: Models | None = None
 
@@ -118,33 +131,77 @@ class NativeMem0:
     ) -> tuple[tuple[str, ...], int | None]:
         """``Memory.add`` of one event: all of its memories, or none and an error.
 
+        An event whose last write had no certain end is looked up first, and only what is missing of it is sent.
+
         Returns:
             Their ids, and how many the model had extracted, None where it was not asked.
 
         Raises:
             BackendError: nothing is stored; ``sent`` where the store itself failed and that is not certain.
         """
-        notes = self._notes
+        notes, infer = self._notes, self._options.infers
+        key = (metadata["event_id"], *ids.values())
+        present: dict[int, str] = {}
+        if key in self._uncertain:
+            present, parts = self.parts_of(ids, metadata["event_id"])
+            if present and len(present) >= parts:
+                self._uncertain.pop(key)
+                return tuple(present.values()), None
         with self.memory(ids) as memory:
             notes.clear()
+            notes.waiting = None if infer else []
             try:
-                answer = memory.add(
-                    messages, **ids, metadata=metadata, infer=self._options.infers, prompt=prompt
-                )
-                if notes.embedding_error is not None:
-                    raise notes.embedding_error
+                if infer and present:  # another extraction may find other memories
+                    for native_id in present.values():
+                        memory.delete(native_id)
+                answer = memory.add(messages, **ids, metadata=metadata, infer=infer, prompt=prompt)
+                if error := notes.embedding_error or notes.insert_error:
+                    raise error
+                if not infer:
+                    written = self._insert_waiting(memory, present)
             except Exception as error:
                 failure = self._undone(memory, error)
+                if failure.sent:
+                    self._remember_uncertain(key)
                 raise failure from (None if failure is error.__cause__ else error)
-        return tuple(row["id"] for row in answer["results"]), notes.extracted
+        self._uncertain.pop(key, None)
+        return written if not infer else tuple(row["id"] for row in answer["results"]), notes.extracted
+
+    def _insert_waiting(self, memory: Any, present: Mapping[int, str]) -> tuple[str, ...]:
+        """Insert the rows of an event that are not there yet, in one call; the ids of all of its rows."""
+        rows, self._notes.waiting = self._notes.waiting or [], None
+        number_parts([payload for _, _, payload in rows])
+        missing = [row for part, row in enumerate(rows) if part not in present]
+        if missing:
+            ids, vectors, payloads = (list(column) for column in zip(*missing, strict=True))
+            memory.vector_store.insert(vectors=vectors, payloads=payloads, ids=ids)
+        self._forget_history(memory, [row[0] for part, row in enumerate(rows) if part in present])
+        return tuple(present.get(part, row[0]) for part, row in enumerate(rows))
+
+    def _remember_uncertain(self, key: tuple[str, ...]) -> None:
+        if len(self._uncertain) >= _REMEMBERED:
+            self._uncertain.pop(next(iter(self._uncertain)))
+        self._uncertain[key] = None
+
+    def parts_of(self, ids: Mapping[str, str], event_id: str) -> tuple[dict[int, str], int]:
+        """The rows of an event by their numbers, and how many it should have; one that lacks some is completed when
+        it is written again.
+        """
+        found = self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
+        present, parts = parts_of(found)
+        if len(present) < parts:
+            self._remember_uncertain((event_id, *ids.values()))
+        return present, parts
 
     def _undone(self, memory: Any, error: Exception) -> BackendError:
         """The error to raise for a failed add, after the memories it had stored are taken back."""
-        written, uncertain = list(self._notes.inserted), self._notes.insert_error is not None
+        notes = self._notes
+        written, uncertain = list(notes.inserted), notes.insert_error is not None
+        never_sent, notes.waiting = [row[0] for row in notes.waiting or ()], None
         try:
             for native_id in written:
                 memory.delete(native_id)
-            self._forget_history(memory, written)
+            self._forget_history(memory, [*written, *never_sent])
         except Exception:
             uncertain = True
         # mem0 wraps what its model raised in an LLMError; ours is the better answer.
@@ -307,3 +364,64 @@ def _is_uuid(text: str | None) -> bool:
         return text is not None and str(uuid.UUID(text)) == text
     except ValueError:
         return False
+
+
+_SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed", "The '")
+
+
+def assemble(kind: Any, config: MemoryConfig, models: Models, store: Any, history: SQLiteManager) -> Any:
+    """A ``Memory`` of these parts. Its constructor would build a client for a model that nobody configured."""
+    memory = kind.__new__(kind)
+    memory.config = config
+    memory.embedding_model = models.embedder
+    memory.llm = models.llm
+    memory.reranker = models.reranker
+    memory.vector_store = store
+    memory.db = history
+    memory.collection_name = config.vector_store.config.collection_name
+    memory.api_version = config.version
+    memory.custom_instructions = config.custom_instructions
+    memory._entity_store = None
+    return memory
+
+
+def open_history(file: Path, *, shared: bool) -> SQLiteManager:
+    """mem0's history, with what we note beside it; what is deleted is overwritten. One that several processes may
+    share keeps SQLite's journal, which is not made anew each time: as safe, and half of its time on a disk."""
+    history = SQLiteManager(str(file))
+    history.connection.execute("PRAGMA secure_delete=ON")
+    if shared:
+        history.connection.execute("PRAGMA journal_mode=TRUNCATE")
+    with history.connection as connection:
+        connection.execute(TOMBSTONES)
+    return history
+
+
+def make_directory(directory: Path, where: str) -> None:
+    """Make a directory where there is none; ConfigError where it cannot be made."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}.path: cannot be created ({error.strerror}); choose another directory"
+        ) from error
+
+
+@contextmanager
+def opening(where: str) -> Iterator[None]:
+    """Around the building of native parts: their errors in our words, their logs without what users said.
+
+    Raises:
+        ConfigError, PluginLoadError: a native option is unknown, a client library not installed.
+    """
+    quiet_loggers("mem0", "mem0.utils.spacy_models", unsaid=_SAID_BY_HEALTH)
+    try:
+        yield
+    except ImportError as error:
+        raise PluginLoadError(
+            f"{where}: a component of mem0 is not installed ({error.name or error})"
+        ) from error
+    except TypeError as error:  # an unknown keyword; the message holds no value
+        raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
+    finally:
+        quiet_loggers("mem0", unsaid=_SAID_BY_HEALTH)  # again, for what was imported meanwhile

@@ -1,28 +1,87 @@
-"""The models of a configuration, in mem0's classes and with our deadlines: one of each, whatever many use it.
+"""A configuration in mem0's terms, its models with our deadlines, and what mem0 swallows of their failures.
 
-Where none is configured none is built, and no model's SDK is imported: that is nine tenths of opening mem0.
+Where none is configured none is built, and no model's SDK is imported: that is nine tenths of opening mem0. mem0
+turns an unreadable answer of the model into "nothing extracted", a failed embedding into a skipped memory and a
+failed reranker into the unranked order. None of that may look like success.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from mem0.configs.base import MemoryConfig
+from mem0.memory.utils import extract_json, remove_code_blocks
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
+from pydantic import BaseModel, ValidationError
 
-from memory import ConfigError
-from memory.adapter import BackendProtocolError, counted_openai
-from memory.backends.mem0.options import Mem0Model, Mem0Options
-from memory.backends.mem0.watch import (
-    LexicalEmbedding,
-    NoLlm,
-    Notes,
-    StoreLock,
-    Watched,
+from memory import BackendError, ConfigError
+from memory.adapter import (
+    BackendProtocolError,
+    LexicalHashEmbedder,
+    PluginLoadError,
+    counted_openai,
+    first_problem,
 )
+from memory.backends.mem0.options import Mem0Model, Mem0Options
+from memory.backends.mem0.translate import never_connected, number_parts
+
+_REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
+_NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
+
+
+def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryConfig:
+    """The configuration for ``Memory``: the user's native parts over our defaults.
+
+    Raises:
+        ConfigError: mem0 refuses it; says which field, never its value.
+        PluginLoadError: the vector store's client library is not installed.
+    """
+    store = options.vector_store
+    defaults: dict[str, Any] = {
+        "collection_name": options.collection,
+        "embedding_model_dims": options.vector_dimensions,
+        # Its approximate index is searched before the scope filter, so that a shared table loses matches.
+        "hnsw": False,
+    }
+    if not any(store.config.get(name) for name in _REMOTE):
+        defaults["path"] = str(directory / store.provider)
+    accepted = _accepted_fields(store.provider, where)
+    config = {**{name: value for name, value in defaults.items() if name in accepted}, **store.config}
+    embedder = options.embedder.native() if isinstance(options.embedder, Mem0Model) else _NO_MODEL
+    try:
+        return MemoryConfig(
+            vector_store={"provider": store.provider, "config": config},
+            embedder=embedder,
+            llm=options.llm.native() if options.llm else _NO_MODEL,
+            reranker=options.reranker.native() if options.reranker else None,
+            history_db_path=str(options.history_path or directory / "history.db"),
+        )
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {first_problem(error)}") from None
+
+
+def _accepted_fields(provider: str, where: str) -> frozenset[str]:
+    try:
+        module = importlib.import_module(f"mem0.configs.vector_stores.{provider}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("mem0"):
+            raise PluginLoadError(
+                f"{where}.vector_store: {provider} needs the package {error.name}"
+            ) from error
+        raise ConfigError(f"{where}.vector_store.provider: mem0 has no vector store of that name") from None
+    except ImportError as error:  # mem0's own words name the pip line
+        raise PluginLoadError(f"{where}.vector_store: {error}") from error
+    own = (kind for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__)
+    return frozenset(next((kind.model_fields for kind in own if issubclass(kind, BaseModel)), ()))
 
 
 class Models:
@@ -107,3 +166,179 @@ def close_handle(handle: Any) -> None:
     close = getattr(handle, "close", None) or getattr(handle, "closeall", None)
     if callable(close):
         close()
+
+
+class Notes(threading.local):
+    """What happened during the current call of this thread.
+
+    Attributes:
+        extracted: memories in the model's answer, or None where it was not asked.
+        embedding_error: of an embedding mem0 gave up on.
+        reranking_error: of the reranker.
+        inserted: ids of rows the vector store has accepted.
+        insert_error: of the vector store, on rows that may or may not be stored.
+        waiting: rows (id, vector, payload) of an event that are to be inserted together; None where each goes at
+            once.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.extracted: int | None = None
+        self.embedding_error: Exception | None = None
+        self.reranking_error: Exception | None = None
+        self.insert_error: Exception | None = None
+        self.inserted: list[str] = []
+        self.waiting: list[tuple[str, Any, dict[str, Any]]] | None = None
+
+    def read(self, answer: Any) -> None:
+        """Count the memories in a model's answer: mem0 takes an unusable one for "nothing extracted"."""
+        self.extracted = _count_memories(answer)
+
+
+class StoreLock:
+    """Whose turn it is with a store that is not thread-safe; where none is ``needed``, every thread passes.
+
+    A call holds the turn from start to end but for the time it waits for a model, so that one extraction does
+    not keep every other scope from reading (DESIGN section 5.5).
+    """
+
+    def __init__(self, needed: bool) -> None:
+        self._lock = threading.Lock() if needed else None
+        self._mine = threading.local()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the turn, and have it."""
+        with self._lock or nullcontext():
+            self._mine.held = True
+            try:
+                yield
+            finally:
+                self._mine.held = False
+
+    @contextmanager
+    def passed_on(self) -> Iterator[None]:
+        """Let others have it meanwhile; a thread that has no turn has none to pass on."""
+        if self._lock is None or not getattr(self._mine, "held", False):
+            yield
+            return
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+
+
+class LexicalEmbedding:
+    """Our embedder in the shape of mem0's ``EmbeddingBase``."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._embedder = LexicalHashEmbedder(dimensions)
+        self.config = SimpleNamespace(model=self._embedder.name, embedding_dims=dimensions)
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        if memory_action == "search":
+            return self._embedder.embed_query(text)
+        return self._embedder.embed_document(text)
+
+    def embed_batch(self, texts: Sequence[str], memory_action: str | None = "add") -> list[list[float]]:
+        return [self.embed(text, memory_action) for text in texts]
+
+
+class Watched:
+    """A native model, which has no turn while it is waited for.
+
+    Args:
+        native: mem0's.
+        turn: passed on meanwhile.
+        failed: method -> told what it raised.
+        answered: method -> told what it answered; may raise in its place.
+    """
+
+    def __init__(
+        self,
+        native: Any,
+        turn: StoreLock,
+        *,
+        failed: Mapping[str, Callable[[Exception], object]] = {},
+        answered: Mapping[str, Callable[[Any], object]] = {},
+    ) -> None:
+        self.native = native
+        self._turn = turn
+        self._failed = failed
+        self._answered = answered
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.native, name)
+        return partial(self._call, name, found) if callable(found) else found
+
+    def _call(self, name: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        try:
+            with self._turn.passed_on():
+                answer = method(*arguments, **options)
+        except Exception as error:
+            if name in self._failed:
+                self._failed[name](error)
+            raise
+        if name in self._answered:
+            self._answered[name](answer)
+        return answer
+
+
+def _count_memories(answer: Any) -> int:
+    """Memories in an extraction answer, read the way mem0 reads it."""
+    content = remove_code_blocks(answer)
+    for candidate in (content, extract_json(content)):
+        try:
+            parsed = json.loads(candidate, strict=False)
+        except (ValueError, RecursionError):
+            continue
+        memories = (parsed["memory"] or []) if isinstance(parsed, dict) and "memory" in parsed else None
+        if isinstance(memories, list) and all(_is_memory(item) for item in memories):
+            return sum(1 for item in memories if item.get("text"))
+        break
+    raise BackendProtocolError(
+        "the extracting model did not answer with the JSON mem0 asked for, so nothing was stored", sent=False
+    )
+
+
+def _is_memory(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("text", ""), str)
+
+
+class NoLlm:
+    """Stands where mem0 insists on a model and none is configured; never asked while ``infer`` is false."""
+
+    config = SimpleNamespace(model=None)
+
+    def generate_response(self, *_: Any, **__: Any) -> Any:
+        raise BackendError("no llm is configured for mem0", sent=False)
+
+
+def watch_inserts(store: Any, notes: Notes) -> None:
+    """Have the rows of an event inserted together, each with its number and how many there are, and note their ids.
+
+    mem0 inserts one row after the other, and so it does where a batch failed: a connection that ends meanwhile
+    would leave some of them.
+    """
+    native = store.insert
+
+    def insert(vectors: Any, payloads: Any = None, ids: Any = None) -> Any:
+        if notes.waiting is not None:
+            notes.waiting.extend(zip(ids, vectors, payloads, strict=True))
+            return None
+        if notes.insert_error is not None:
+            raise notes.insert_error
+        number_parts(payloads)
+        try:
+            answer = native(vectors=vectors, payloads=payloads, ids=ids)
+        except Exception as error:
+            if not never_connected(error):
+                notes.insert_error = error
+            raise
+        notes.inserted.extend(ids or ())
+        return answer
+
+    store.insert = insert

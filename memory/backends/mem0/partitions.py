@@ -7,12 +7,10 @@ scope holds, a start what is used, and a reset removes the directory.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +18,19 @@ from mem0 import Memory
 from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, BackendUnavailable, MemslotError
-from memory.adapter import FileLock, IsolationError, trim_heap
-from memory.backends.mem0 import layout
-from memory.backends.mem0.client import NativeMem0
-from memory.backends.mem0.models import Models
-from memory.backends.mem0.moving import move
-from memory.backends.mem0.opening import assemble, make_directory, open_history, opening
-from memory.backends.mem0.store import LocalClient, ScopeStore
-from memory.backends.mem0.watch import watch_inserts
+from memory.adapter import (
+    FileLock,
+    IsolationError,
+    remove_directory,
+    staged_directory,
+    sweep_directories,
+    trim_heap,
+)
+from memory.backends.mem0 import partition
+from memory.backends.mem0.client import NativeMem0, assemble, make_directory, open_history, opening
+from memory.backends.mem0.models import Models, watch_inserts
+from memory.backends.mem0.partition import LocalClient, ScopeStore
 
-log = logging.getLogger("memslot.mem0")
 _FILES = 9  # that an open partition may have open: three of memories, of entities and of history
 _FILES_OF_OTHERS = 64
 _CLOSED_AT_A_TIME = 32  # after so many, memory is given back to the system
@@ -39,7 +40,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     """A ``Memory`` on one partition. Its entities live there too, in a collection made with the first of them."""
 
     ids: Mapping[str, str]
-    logs: layout.Logs
+    logs: partition.Logs
     shares_history: bool
     users = 0
     _entity_store: ScopeStore | None
@@ -48,7 +49,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     def entity_store(self) -> ScopeStore:
         """mem0's own property would have it filtered and indexed like a server's."""
         if self._entity_store is None:
-            name = layout.entity_collection(self.collection_name)
+            name = partition.entity_collection(self.collection_name)
             native, client = self.config.vector_store.config, self.vector_store.client
             self._entity_store = ScopeStore(native, name, client, self.logs, self.ids)
         return self._entity_store
@@ -56,7 +57,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     @property
     def has_entities(self) -> bool:
         """Whether there ever was one, in this process or another."""
-        return layout.entity_collection(self.collection_name) in self.vector_store.client.collections
+        return partition.entity_collection(self.collection_name) in self.vector_store.client.collections
 
     def close(self) -> None:
         """Close its files; mem0's own ``close`` does the history only, which may be others' as well."""
@@ -76,7 +77,7 @@ class Partitions(NativeMem0):
         native, where = self._config.vector_store.config, self._where
         self._base = Path(native.path)
         self._collection: str = native.collection_name
-        self._root = layout.partitions_path(self._base, self._collection)
+        self._root = partition.partitions_path(self._base, self._collection)
         self._lock = FileLock(
             self._base / ".lock",
             what=f"the embedded store at {self._base}",
@@ -84,7 +85,6 @@ class Partitions(NativeMem0):
         )
         self._open: OrderedDict[Path, ScopeMemory] = OrderedDict()
         self._history: SQLiteManager | None = None
-        self._moved: str | None = None
         self._closed = 0
 
     # -- using them -------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Partitions(NativeMem0):
             return models
         for directory, memory in self._open.items():
             memory.vector_store.col_info()
-            layout.check(directory, memory.ids, self._collection)
+            partition.check(directory, memory.ids, self._collection)
         return models
 
     def entities(self, memory: ScopeMemory) -> ScopeStore | None:
@@ -120,8 +120,7 @@ class Partitions(NativeMem0):
     def details(self) -> Mapping[str, Any]:
         """What health says of the store besides."""
         found = sum(1 for path in self._root.iterdir() if not path.name.startswith("."))
-        moved = {"moved": self._moved} if self._moved else {}
-        return {"partitions": found, "open_partitions": len(self._open), **moved}
+        return {"partitions": found, "open_partitions": len(self._open)}
 
     def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
         """Remove its directory; one that cannot be read goes as well, its memories uncounted."""
@@ -145,13 +144,13 @@ class Partitions(NativeMem0):
         A call that still waits for a model meanwhile keeps what it has open, and can write to nothing any more.
         """
         self._start()
-        directory = layout.partition_path(self._root, ids)
+        directory = partition.partition_path(self._root, ids)
         memory = self._open.pop(directory, None)
         if memory is not None:
             if not memory.users:
                 memory.close()
             memory.logs.end(dropped=True)
-        layout.remove(directory)
+        remove_directory(directory)
         return not directory.exists()
 
     def close(self) -> None:
@@ -171,62 +170,33 @@ class Partitions(NativeMem0):
     # -- opening them -----------------------------------------------------------------------------------
 
     def _start(self) -> Models:
-        """Own the store; the first time clear away what was interrupted, and move what older versions left."""
+        """Own the store; the first time clear away what was interrupted."""
         if not self._lock.held:  # also where its directory was removed, and may be another's by now
             make_directory(self._root, self._where)
             self._lock.acquire()
         if self._models is not None:
             return self._models
         try:
-            layout.sweep(self._root)
+            sweep_directories(self._root)
             with opening(self._where):
                 self._models = self._build_models()
                 shared = self._options.history_path
                 if shared is not None:
                     make_directory(shared.parent, self._where)
                     self._history = open_history(shared, shared=True)
-            self._move()
         except BaseException:
             self.close()
             raise
         return self._models
 
-    def _move(self) -> None:
-        """Divide what earlier versions kept in one collection, and say so."""
-
-        def place(ids: Mapping[str, str], entities: bool) -> Path:
-            directory = layout.partition_path(self._root, ids)
-            self._make(directory, ids)
-            if entities:
-                memory = self._open_files(directory, ids)
-                _ = memory.entity_store
-                memory.close()
-            return directory
-
-        old = None if self._history is not None else Path(self._config.history_db_path)
-        try:
-            length = partial(self._check_length, self._collection)
-            self._moved = move(self._base, self._collection, old, length=length, place=place)
-        except MemslotError:
-            raise
-        except Exception as error:
-            raise BackendError(
-                f"the memories at {self._base} could not be moved to a partition for each scope "
-                f"({type(error).__name__}); nothing is lost, and the next start tries again",
-                sent=False,
-            ) from error
-        if self._moved is not None:
-            told = "mem0: moved %s from one collection to a partition for each scope, in %s"
-            log.warning(told, self._moved, self._root)
-
     def _opened(self, ids: Mapping[str, str]) -> ScopeMemory:
         self._start()
-        directory = layout.partition_path(self._root, ids)
+        directory = partition.partition_path(self._root, ids)
         if directory not in self._open:
             self._make_room()
             self._open[directory] = self._open_at(directory, dict(ids))
         elif not directory.exists():
-            raise layout.damaged(directory, "it was removed while it was open")
+            raise partition.damaged(directory, "it was removed while it was open")
         self._open.move_to_end(directory)
         return self._open[directory]
 
@@ -251,7 +221,7 @@ class Partitions(NativeMem0):
 
     def _open_at(self, directory: Path, ids: dict[str, str]) -> ScopeMemory:
         self._make(directory, ids)
-        layout.check(directory, ids, self._collection)
+        partition.check(directory, ids, self._collection)
         memory = None
         try:
             memory = self._open_files(directory, ids)
@@ -261,22 +231,23 @@ class Partitions(NativeMem0):
                 memory.close()
             if isinstance(error, MemslotError):
                 raise
-            raise layout.damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
+            raise partition.damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
         return memory
 
     def _make(self, directory: Path, ids: Mapping[str, str]) -> None:
         if not directory.exists():
-            with layout.staged(directory, ids) as making:
+            with staged_directory(directory) as making:
                 self._open_files(making, ids).close()
+                partition.mark(making, ids)
 
     def _open_files(self, directory: Path, ids: Mapping[str, str]) -> ScopeMemory:
-        client, logs = LocalClient(directory), layout.Logs(directory)
+        client, logs = LocalClient(directory), partition.Logs(directory)
         history = self._history
         try:
             store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids)
             if history is None:
-                history = open_history(directory / layout.HISTORY, shared=False)
-                logs.keep(layout.HISTORY, history.connection)
+                history = open_history(directory / partition.HISTORY, shared=False)
+                logs.keep(partition.HISTORY, history.connection)
         except BaseException:
             client.close()
             if history is not None and history is not self._history:

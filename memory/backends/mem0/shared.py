@@ -14,11 +14,9 @@ from mem0.utils.factory import VectorStoreFactory
 from mem0.vector_stores.base import VectorStoreBase
 
 from memory.adapter import IsolationError
-from memory.backends.mem0.client import BATCH, NativeMem0
-from memory.backends.mem0.ids import row_ids
-from memory.backends.mem0.models import Models, close_handle
-from memory.backends.mem0.opening import assemble, make_directory, open_history, opening
-from memory.backends.mem0.watch import watch_inserts
+from memory.backends.mem0.client import BATCH, NativeMem0, assemble, make_directory, open_history, opening
+from memory.backends.mem0.models import Models, close_handle, watch_inserts
+from memory.backends.mem0.translate import row_ids
 
 _CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
 

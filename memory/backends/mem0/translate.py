@@ -1,19 +1,20 @@
-"""Between memslot's terms and mem0's: ids, messages, metadata, filters, rows. Pure; imports no SDK."""
+"""Between memslot's terms and mem0's: scopes, messages, metadata, filters, rows. Imports no SDK."""
 
 from __future__ import annotations
 
 import json
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from memory import InputError, MemoryEvent
-from memory.adapter import ContextEntry, IdAlphabet, parse_time
-from memory.backends.mem0.ids import row_ids
-from memory.backends.mem0.options import StoreProfile
+from memory import InputError, MemoryEvent, MemoryScope
+from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder, parse_time
+from memory.backends.mem0.options import Mem0Options, StoreProfile
 
 _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
 _EPOCH = "ts_epoch"
+_PART, _PARTS = "event_part", "event_parts"
 _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 # Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
@@ -148,6 +149,21 @@ def _value(where: str, operator: str, value: Any, profile: StoreProfile) -> Any:
     return items if isinstance(value, list) else items[0]
 
 
+def number_parts(payloads: Sequence[dict[str, Any]]) -> None:
+    """Say in each row of an event which of its rows it is, and how many there are; of a single one nothing."""
+    if len(payloads) > 1:
+        for part, payload in enumerate(payloads):
+            payload.setdefault(_PART, part)
+            payload.setdefault(_PARTS, len(payloads))
+
+
+def parts_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[int, str], int]:
+    """The rows that an event has by their numbers, and how many it should have."""
+    marks = [(row["id"], row.get("metadata") or {}) for row in rows]
+    present = {metadata.get(_PART, 0): native_id for native_id, metadata in marks}
+    return present, max((metadata.get(_PARTS, 1) for _, metadata in marks), default=0)
+
+
 def to_entry(row: Mapping[str, Any]) -> ContextEntry:
     """A search result as a context entry."""
     metadata = row.get("metadata") or {}
@@ -168,3 +184,51 @@ def to_entry(row: Mapping[str, Any]) -> ContextEntry:
 def never_connected(error: BaseException) -> bool:
     """Whether a database pool gave up waiting for a connection, so that nothing was sent."""
     return any(type(link).__name__ == "PoolTimeout" for link in (error, error.__cause__))
+
+
+class ScopeIds:
+    """A scope as mem0's ``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``.
+
+    A row with an agent_id also matches a search without one, so the agent is always part of run_id as well.
+
+    Raises:
+        ScopeError: a template is malformed, or drops an isolating field.
+    """
+
+    def __init__(self, options: Mem0Options, where: str) -> None:
+        self._alphabet = options.profile.alphabet
+        self._encoder: ScopeEncoder | None = None
+        self._names_agent = True
+        if options.user_id_template or options.run_id_template:
+            templates = {
+                "user_id": options.user_id_template or "{persona_id}",
+                "run_id": options.run_id_template or "{run_id}:{backend_namespace}:{agent_id}",
+            }
+            self._encoder = ScopeEncoder(
+                self._alphabet, templates, allow_sharing=options.allow_sharing, owner=where
+            )
+            self._names_agent = "{agent_id}" in "".join(templates.values())  # otherwise agents share
+        self._cached = lru_cache(maxsize=1024)(self._encode)
+
+    def encode(self, scope: MemoryScope) -> dict[str, str]:
+        """The native ids, by mem0's names."""
+        return dict(self._cached(scope))
+
+    def _encode(self, scope: MemoryScope) -> dict[str, str]:
+        if self._encoder is not None:
+            ids = self._encoder.encode(scope)
+        else:
+            run = (scope.run_id, scope.backend_namespace, scope.agent_id)
+            ids = {"user_id": self._alphabet.encode(scope.persona_id), "run_id": self._alphabet.encode(*run)}
+        if scope.agent_id is not None and self._names_agent:
+            ids["agent_id"] = self._alphabet.encode(scope.agent_id)
+        return ids
+
+
+def row_ids(row: Mapping[str, Any]) -> dict[str, str]:
+    """The scope ids a native row carries; a missing user_id or run_id is blank, which no scope has."""
+    ids = {"user_id": str(row.get("user_id") or ""), "run_id": str(row.get("run_id") or "")}
+    agent = row.get("agent_id")
+    if agent is not None:
+        ids["agent_id"] = str(agent)
+    return ids

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from mem0_old_store import write_old_store
 from mem0_support import ALICE, BOB, event, opened
 
 OPERATIONS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "sqlite3.connect"}
@@ -62,23 +60,13 @@ async def drop(data_dir: Path, death: Death) -> None:
         death.armed = False
 
 
-async def move(data_dir: Path, death: Death) -> None:
-    shutil.copytree(data_dir.parent / "old", data_dir)
-    death.armed = True
-    async with opened(data_dir):
-        pass
-    death.armed = False
-
-
-SCENARIOS: dict[str, Callable[[Path, Death], Awaitable[None]]] = {"make": make, "drop": drop, "move": move}
+SCENARIOS: dict[str, Callable[[Path, Death], Awaitable[None]]] = {"make": make, "drop": drop}
 
 
 def play(directory: Path, scenario: str) -> None:
     import memory.backends.mem0.adapter
     import memory.backends.mem0.client  # noqa: F401 (once, before the children are forked)
 
-    if scenario == "move":
-        write_old_store(directory / "old", own_rows=2)
     count = 1
     while True:
         child = os.fork()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from mem0_old_store import close_plain, plain_memory
+from mem0_plain import close_plain, plain_memory
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, mutate, native, opened, stored
 
 from memory import MemoryScope

@@ -175,7 +175,7 @@ def test_a_memory_has_the_parts_that_we_give_it() -> None:
     """``opening.assemble`` stands for mem0's constructor, but for its clients and its telemetry."""
     source = inspect.getsource(native("mem0:Memory.__init__"))
     parts = set(re.findall(r"self\.(\w+) = ", source)) - {"_telemetry_vector_store"}
-    assembled = inspect.getsource(native("memory.backends.mem0.opening:assemble"))
+    assembled = inspect.getsource(native("memory.backends.mem0.client:assemble"))
     assert parts == set(re.findall(r"memory\.(\w+) = ", assembled))
 
 

@@ -27,7 +27,7 @@ from mem0_support import (
 )
 from waits import past
 
-from memory import BackendUnavailable, ConfigError, MemoryEvent, open_memory
+from memory import BackendError, BackendUnavailable, ConfigError, MemoryEvent, open_memory
 from memory.plugins.opening import build_slot
 
 pytestmark = NEEDS_MEM0
@@ -264,17 +264,17 @@ async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         adapter: Any = slot._adapter
         events = [event(f"tea {number}") for number in range(50)]
-        store = native(slot).vector_store
-        stored_by, begun, third, go_on = store.insert, [], threading.Event(), threading.Event()
+        memory = native(slot)
+        add, begun, third, go_on = memory.add, [], threading.Event(), threading.Event()
 
-        def insert(**rows: Any) -> Any:
+        def held(*given: Any, **named: Any) -> Any:
             begun.append(1)
             if len(begun) == 3:
                 third.set()
                 go_on.wait(60)
-            return stored_by(**rows)
+            return add(*given, **named)
 
-        store.insert = insert
+        memory.add = held
         async with anyio.create_task_group() as group:
             group.start_soon(adapter.record_events, events)
             await anyio.to_thread.run_sync(third.wait)
@@ -288,3 +288,32 @@ def test_event_time_is_kept_to_the_microsecond() -> None:
     moment = datetime(2023, 5, 8, 13, 56, 1, 123457, tzinfo=UTC)
     told: MemoryEvent = event("x", timestamp=moment)
     assert told.timestamp == moment
+
+
+async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Qdrant commits each row; of an event of forty, the first nine stayed."""
+    from qdrant_client.local.persistence import CollectionPersistence
+
+    whole = event(*(f"I own the numbered thing {number}." for number in range(40)))
+    persist, rows = CollectionPersistence.persist, []
+
+    def full(self: Any, point: Any) -> None:
+        rows.append(point)
+        if len(rows) == 10:
+            raise OSError("no space left on device")
+        persist(self, point)
+
+    async with opened(tmp_path) as slot:
+        await slot.record_event(event("before"))
+        with monkeypatch.context() as patch:
+            patch.setattr(CollectionPersistence, "persist", full)
+            adapter: Any = slot._adapter
+            with pytest.raises(BackendError):
+                await adapter.record_event(whole)
+        assert [row["memory"] for row in await stored(slot)] == ["before"]
+    async with opened(tmp_path) as slot:
+        assert [row["memory"] for row in await stored(slot)] == ["before"]
+        assert len((await slot.record_event(whole)).native_ids) == 40
+        assert len(await stored(slot)) == 41

@@ -304,7 +304,7 @@ async def test_health_names_the_models_and_what_is_off(tmp_path: Path, llm: Scri
 
 
 async def test_an_extraction_nested_too_deep_is_none_that_can_be_read() -> None:
-    from memory.backends.mem0.watch import _count_memories
+    from memory.backends.mem0.models import _count_memories
 
     with pytest.raises(BackendProtocolError, match="nothing was stored"):
         _count_memories("[" * 100_000)

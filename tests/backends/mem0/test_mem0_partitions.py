@@ -221,7 +221,7 @@ async def test_a_call_that_waits_for_a_model_keeps_its_partition_open(
 ) -> None:
     """Others use more partitions meanwhile than stay open, and its own is dropped."""
     set_environment(tmp_path)  # before mem0 is imported
-    from memory.backends.mem0.watch import LexicalEmbedding
+    from memory.backends.mem0.models import LexicalEmbedding
 
     slow = Slow(LexicalEmbedding(1024))
     monkeypatch.setattr("memory.backends.mem0.models.EmbedderFactory.create", lambda *_: slow)
@@ -251,7 +251,7 @@ async def test_a_write_that_waits_for_a_model_leaves_nothing_in_the_partition_ma
 ) -> None:
     """Not even the note of logs, for want of which the new one would be called damaged."""
     set_environment(tmp_path)  # before mem0 is imported
-    from memory.backends.mem0.watch import LexicalEmbedding
+    from memory.backends.mem0.models import LexicalEmbedding
 
     slow = Slow(LexicalEmbedding(1024), "add")
     monkeypatch.setattr("memory.backends.mem0.models.EmbedderFactory.create", lambda *_: slow)

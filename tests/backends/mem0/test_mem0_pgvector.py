@@ -32,7 +32,16 @@ from mem0_support import (
 )
 from waits import past
 
-from memory import BackendUnavailable, InputError, MemoryScope, open_memory
+from memory import (
+    BackendUnavailable,
+    InputError,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    SupportsBulkIngest,
+    WriteReceipt,
+    open_memory,
+)
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -301,3 +310,96 @@ async def test_a_server_that_is_down_is_one_clear_error(
         health = await slot.health()
     assert health.status == "unavailable"
     assert set(threading.enumerate()) <= before
+
+
+# -- an event of forty messages ---------------------------------------------------------------------------
+
+FORTY = [f"I own the numbered thing {number}." for number in range(40)]
+
+
+@contextmanager
+def ended_at_the_tenth_row(postgres: str, table: str) -> Iterator[None]:
+    """The server ends the connection (as ``pg_terminate_backend`` does) that inserts the tenth row of an event."""
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION hang_up() RETURNS trigger AS $$ BEGIN "
+            "PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$ LANGUAGE plpgsql"
+        )
+        connection.execute(
+            f"CREATE TRIGGER tenth BEFORE INSERT ON {table} FOR EACH ROW "
+            "WHEN ((NEW.payload->>'event_part')::int = 9) EXECUTE FUNCTION hang_up()"
+        )
+        try:
+            yield
+        finally:
+            connection.execute(f"DROP TRIGGER tenth ON {table}")
+
+
+def parts_in(postgres: str, table: str) -> list[int]:
+    import psycopg
+
+    with psycopg.connect(postgres) as connection:
+        rows = connection.execute(f"SELECT (payload->>'event_part')::int FROM {table} ORDER BY 1")
+        return [part for (part,) in rows]
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+async def test_an_event_cut_in_the_middle_is_never_half_stored_and_a_repeat_stores_it_once(
+    tmp_path: Path, block: dict[str, Any], postgres: str, bulk: bool
+) -> None:
+    """Nine of forty rows were called committed, and a repeat stored all forty on top."""
+    whole, table = event(*FORTY), block["collection"]
+
+    async def write(slot: MemorySlot) -> WriteReceipt:
+        if not bulk:
+            return await slot.record_event(whole)
+        many = slot.capability(SupportsBulkIngest)
+        assert many is not None
+        return (await many.record_events([whole]))[0]
+
+    async with opened(tmp_path, **block) as slot:
+        await slot.record_event(event("The table is made by the first event."))
+        with ended_at_the_tenth_row(postgres, table):
+            if bulk:
+                with pytest.raises(BackendUnavailable):
+                    await write(slot)
+            else:
+                assert (await write(slot)).status == "unknown"
+        assert parts_in(postgres, table) == [None], "all of the event, or nothing"
+        receipt = await write(slot)
+        assert receipt.status == "committed"
+        assert len(receipt.native_ids) == 40
+    assert parts_in(postgres, table) == [*range(40), None]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_a_look_up_of_half_an_event_finds_it_incomplete_and_a_repeat_sends_what_is_missing(
+    tmp_path: Path, block: dict[str, Any], postgres: str, fresh: bool
+) -> None:
+    """As a store without transactions leaves it, or another program that deletes rows."""
+    import psycopg
+
+    whole, table = event(*FORTY), block["collection"]
+    async with opened(tmp_path, **block) as slot:
+        adapter: Any = slot._adapter
+        first = await slot.record_event(whole)
+        assert await adapter.find_event(whole) == first.native_ids
+        assert await adapter.find_event(event("never sent")) is None
+        with psycopg.connect(postgres) as connection:
+            connection.execute(f"DELETE FROM {table} WHERE (payload->>'event_part')::int >= 9")
+        if not fresh:
+            await completed(adapter, whole, first.native_ids)
+    if fresh:
+        async with opened(tmp_path, **block) as slot:
+            await completed(slot._adapter, whole, first.native_ids)
+    assert parts_in(postgres, table) == [*range(40)]
+
+
+async def completed(adapter: Any, whole: MemoryEvent, before: tuple[str, ...]) -> None:
+    assert await adapter.find_event(whole) is None
+    receipt = await adapter.record_event(whole)
+    assert receipt.native_ids[:9] == before[:9]
+    assert len(receipt.native_ids) == 40
+    assert await adapter.find_event(whole) == receipt.native_ids

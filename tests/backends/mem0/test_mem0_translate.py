@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from mem0_support import ALICE, ask, event
 
 from memory import InputError, MemoryScope, Message, ScopeError
-from memory.backends.mem0.ids import ScopeIds, row_ids
 from memory.backends.mem0.options import STORES, Mem0Options, store_profile
 from memory.backends.mem0.translate import (
+    ScopeIds,
     event_metadata,
     native_filters,
     native_messages,
     observation_prompt,
+    row_ids,
     to_entry,
     user_metadata,
 )

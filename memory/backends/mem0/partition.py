@@ -1,4 +1,13 @@
-"""mem0's Qdrant store over the rows of one scope, embedded in this process.
+"""One scope's partition of the embedded store: its files, and mem0's Qdrant store over its rows.
+
+    <path>/qdrant/.lock                                one owner at a time
+    <path>/qdrant/scopes/<collection>/<scope>/         a partition:
+        scope.json                                       whose it is
+        meta.json, collection/*/storage.sqlite           Qdrant's
+        history.db                                       mem0's
+        logs.json                                        which files' logs there are, while it is written to
+
+A partition that lacks a file, or has an empty one, was damaged from outside; it is never taken for a new one.
 
 Qdrant's local mode is made for tests and demos, and three of its habits do not serve ours. It evaluates a filter in
 Python over every row, also one that every row of a partition meets. It normalises its stored vectors in place with
@@ -9,7 +18,9 @@ scores by where rows lie in memory, which opening the store again turns round.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
@@ -24,9 +35,143 @@ from qdrant_client.local.local_collection import DEFAULT_VECTOR_NAME, LocalColle
 from qdrant_client.local.payload_filters import check_filter
 from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
-from memory.backends.mem0.layout import Logs, collection_file
+from memory import BackendError
+from memory.adapter import IdAlphabet, IsolationError
 
+HISTORY = "history.db"
+TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
+"""Beside mem0's tables in its history: whose memories are gone, so that their history can be shown and cleared."""
 _BATCH = 1024  # rows whose exact scores are computed at a time
+_MARK = "scope.json"
+_META = "meta.json"
+_LOGS = "logs.json"
+_LOG_BEGINS = b"\x37\x7f\x06"  # https://sqlite.org/walformat.html
+# In small letters, which every file system keeps apart. No name starts with a dot.
+_NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
+
+
+def entity_collection(collection: str) -> str:
+    """mem0's name for the collection of entities beside one of memories."""
+    return f"{collection}_entities"
+
+
+def collection_file(directory: Path, collection: str) -> Path:
+    """Where Qdrant keeps the rows of a collection."""
+    return directory / "collection" / collection / "storage.sqlite"
+
+
+def partitions_path(store: Path, collection: str) -> Path:
+    """Where the partitions of a collection lie."""
+    return store / "scopes" / _NAMES.encode(collection)
+
+
+def partition_path(partitions: Path, ids: Mapping[str, str]) -> Path:
+    """Where the partition of a scope lies."""
+    return partitions / _NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
+
+
+class Logs:
+    """The write-ahead logs of a partition's SQLite files: a commit waits for the disk once, where SQLite's default
+    waits several times.
+
+    Until a file is closed, what was written may be in its log alone, and SQLite takes a file without its log for
+    what it was before. So the partition notes which logs there are: those of a killed process are missed. One that
+    ends without closing anything lets SQLite close the files, so the note goes with whoever made it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._connections: dict[str, sqlite3.Connection] = {}
+        self._begun: set[str] = set()
+        self.dropped = False
+        self._ending: weakref.finalize[..., Logs] | None = None
+
+    def keep(self, file: str | Path, connection: sqlite3.Connection) -> None:
+        """Keep one for a file below the directory, which has no other connection as long as this one is open."""
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        self._connections[str(file)] = connection
+
+    def begin(self) -> None:
+        """To be called before a write. Every log has a beginning before it is noted."""
+        if self.dropped:
+            raise BackendError("the scope was reset meanwhile; nothing was stored", sent=False)
+        if len(self._begun) == len(self._connections):
+            return
+        for name in self._connections.keys() - self._begun:
+            self._connections[name].execute("PRAGMA user_version=1")
+            self._begun.add(name)
+        note = self._directory / _LOGS
+        note.write_text(json.dumps(sorted(self._begun)), encoding="utf-8")
+        if self._ending is None:
+            self._ending = weakref.finalize(self, _forget, note, os.getpid())
+
+    def end(self, *, dropped: bool = False) -> None:
+        """To be called before the files are closed, which moves the logs into them; or ``dropped`` while they are
+        open, so that what takes their place is another partition."""
+        self.dropped = self.dropped or dropped
+        if self._ending is not None:
+            self._ending.detach()
+        if not self.dropped:
+            (self._directory / _LOGS).unlink(missing_ok=True)
+
+
+def _forget(note: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a fork of it has not ended for all
+        note.unlink(missing_ok=True)
+
+
+def mark(directory: Path, ids: Mapping[str, str]) -> None:
+    """Say whose partition it is."""
+    (directory / _MARK).write_text(json.dumps(dict(ids)), encoding="utf-8")
+
+
+def check(directory: Path, ids: Mapping[str, str], collection: str) -> None:
+    """Look at a partition's files before they are opened.
+
+    Raises:
+        BackendError: one is missing or empty.
+        IsolationError: they are another scope's.
+    """
+    for name in (_MARK, _META, collection_file(Path(), collection), HISTORY):
+        path = directory / name
+        if not path.exists() and name != HISTORY:  # which ``history_path`` puts elsewhere
+            raise damaged(directory, f"{name} is missing")
+        if path.exists() and path.stat().st_size == 0:
+            raise damaged(directory, f"{name} is empty")
+    for name in _noted(directory):
+        if not _begins(directory / f"{name}-wal"):
+            raise damaged(directory, f"{name}-wal is missing or empty")
+    try:
+        marked = json.loads((directory / _MARK).read_bytes())
+    except ValueError:
+        raise damaged(directory, f"{_MARK} is unreadable") from None
+    if marked != ids:
+        raise IsolationError(f"the partition at {directory} is of another scope; nothing was done")
+
+
+def _noted(directory: Path) -> list[str]:
+    try:
+        names: list[str] = json.loads((directory / _LOGS).read_bytes())
+    except (FileNotFoundError, ValueError):  # killed while it was noted, so nothing is in the logs yet
+        return []
+    return names
+
+
+def _begins(log: Path) -> bool:
+    try:
+        with log.open("rb") as file:
+            return file.read(len(_LOG_BEGINS)) == _LOG_BEGINS
+    except FileNotFoundError:
+        return False
+
+
+def damaged(directory: Path, what: str) -> BackendError:
+    """The error for files that are not as they were left."""
+    return BackendError(
+        f"the partition at {directory} is damaged: {what}; restore it from a backup, or reset the scope",
+        sent=False,
+    )
 
 
 class LocalClient(QdrantLocal):  # type: ignore[misc]
@@ -53,14 +198,30 @@ class LocalClient(QdrantLocal):  # type: ignore[misc]
                 CreateCollection(**config), self._collection_path(name), force_disable_check_same_thread=True
             )
             self.collections[name] = collection
-            _settle(collection)
+            _as_inserted(collection)
 
 
 def _assert_readable(file: Path) -> None:
-    """Raise what SQLite says of a damaged file; Qdrant would leave its own connection to one open."""
+    """Raise what SQLite says of a damaged file; Qdrant would leave its own connection to one open.
+
+    Opened for writing, as SQLite must be able to roll back what a killed process left half done.
+    """
     if file.exists():
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchall()
+
+
+class _OneCommit:
+    """A connection whose blocks do not commit: whoever made this does."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.execute = connection.execute
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class ScopeStore(Qdrant):  # type: ignore[misc]
@@ -157,10 +318,22 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         """As the native one."""
         return super().list(self._beyond_scope(filters), top_k)
 
-    def insert(self, *given: Any, **named: Any) -> None:
-        """As the native one."""
+    def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> None:
+        """As the native one, but all rows or none, where that one commits each."""
         self._logs.begin()
-        super().insert(*given, **named)
+        kept = self.client.collections[self.collection_name].storage
+        connection = kept.storage
+        kept.storage = _OneCommit(connection)
+        try:
+            with connection:
+                super().insert(vectors, payloads, ids)
+        except BaseException:
+            kept.storage = connection
+            for native_id in ids or ():  # of what the client holds in memory
+                super().delete(native_id)
+            raise
+        finally:
+            kept.storage = connection
 
     def delete(self, vector_id: str) -> None:
         """As the native one."""
@@ -179,7 +352,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         return {name: value for name, value in (filters or {}).items() if self._ids.get(name) != value}
 
 
-def _settle(collection: Any) -> None:
+def _as_inserted(collection: Any) -> None:
     """Vectors as inserting them gave them: Qdrant loads them with 64 bits, and of the length they came in."""
     loaded = collection.vectors.get(DEFAULT_VECTOR_NAME)
     if loaded is not None and loaded.dtype != np.float32:

@@ -1,0 +1,38 @@
+"""mem0 as it is without memslot, with one collection for all scopes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def plain_memory(directory: Path, dimensions: int = 1024) -> Any:
+    """mem0 with our embedder, and otherwise nothing of ours."""
+    from mem0 import Memory
+
+    from memory.backends.mem0.models import LexicalEmbedding, NoLlm
+
+    directory.mkdir(parents=True, exist_ok=True)
+    model = {"provider": "openai", "config": {"api_key": "unused"}}
+    store = {
+        "collection_name": "memslot",
+        "embedding_model_dims": dimensions,
+        "path": str(directory / "qdrant"),
+    }
+    memory = Memory.from_config(
+        {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "history_db_path": str(directory / "history.db"),
+            "embedder": model,
+            "llm": model,
+        }
+    )
+    for part in (memory.embedding_model, memory.llm):
+        part.client.close()
+    memory.embedding_model, memory.llm = LexicalEmbedding(dimensions), NoLlm()
+    return memory
+
+
+def close_plain(memory: Any) -> None:
+    memory.vector_store.client.close()
+    memory.close()
