@@ -5,7 +5,7 @@ The plugin module of the entry point ``mirror``. It has no SDK of its own.
 
 from __future__ import annotations
 
-from memory.adapter import CAPABILITIES, AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.mirror.options import MirrorOptions
 
 
@@ -16,7 +16,9 @@ def memslot_describe() -> PluginInfo:
         name="mirror",
         kind="architecture",
         summary="one memory answers, shadows get the same writes and questions, and may fail without harm",
-        capabilities=frozenset(CAPABILITIES),
+        capabilities=frozenset(
+            {"feedback", "bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
+        ),
         consistency="immediate",
         options=MirrorOptions,
     )

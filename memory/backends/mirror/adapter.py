@@ -46,6 +46,7 @@ from memory.adapter import (
     normalise_error,
     release,
 )
+from memory.backends.mirror.facts import ShadowFacts
 from memory.backends.mirror.options import Mirrored, MirrorOptions
 from memory.backends.mirror.shadow import Shadow, ShadowLog
 
@@ -72,12 +73,11 @@ class MirrorAdapter:
         deadlines: Deadlines,
     ) -> None:
         self.backend_name = name
+        adapters = (primary, *(shadow.adapter for shadow in shadows))
         self.traits = replace(
             primary.traits,
-            counts_llm_calls=all(
-                one.traits.counts_llm_calls for one in (primary, *(s.adapter for s in shadows))
-            ),
-            asyncio_only=any(one.traits.asyncio_only for one in (primary, *(s.adapter for s in shadows))),
+            counts_llm_calls=all(adapter.traits.counts_llm_calls for adapter in adapters),
+            asyncio_only=any(adapter.traits.asyncio_only for adapter in adapters),
         )
         lacking = {kind for kind, protocol in CAPABILITIES.items() if not isinstance(primary, protocol)}
         self.withheld_capabilities = getattr(primary, "withheld_capabilities", frozenset()) | lacking
@@ -90,12 +90,12 @@ class MirrorAdapter:
         # Not capabilities: who has these methods is asked for them.
         if isinstance(primary, SupportsEventLookup):
             self.find_event = primary.find_event
-        if any(isinstance(one, SupportsModelProbe) for one in (primary, *(s.adapter for s in shadows))):
+        if any(isinstance(adapter, SupportsModelProbe) for adapter in adapters):
             self.model_probes = self._model_probes
         if isinstance(primary, SupportsStart):
             self.start = primary.start
         if isinstance(primary, SupportsProbeScopes):
-            self.allocate_probe_scopes = self._place_trials
+            self.allocate_probe_scopes = self._allocate_probe_scopes
 
     # -- the contract -----------------------------------------------------------------------------------
 
@@ -136,7 +136,10 @@ class MirrorAdapter:
         return section.replace(theirs, ours, 1)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Clear the scope in all; ``left`` names the shadows where that failed, and then nothing is verified."""
+        """Clear the scope in all; ``left`` names the shadows where that failed, and then nothing is verified.
+
+        Each shadow notes first that it is to be reset, so that one that a dying process left is reset by the next.
+        """
         failed: dict[str, str] = {}
         ends = anyio.current_time() + self._reset_s
 
@@ -145,7 +148,15 @@ class MirrorAdapter:
             if why is not None:
                 failed[shadow.name] = why
 
-        receipt: ResetReceipt = self._own(await self._primary.reset_scope(scope))
+        for shadow in self.shadows:
+            shadow.facts.reset_begins(scope)
+        try:
+            receipt: ResetReceipt = self._own(await self._primary.reset_scope(scope))
+        except Exception as error:
+            if not self._may_be_stored(error, "reset_scope"):
+                for shadow in self.shadows:
+                    shadow.facts.reset_refused(scope)
+            raise
         await self._each(reset)
         if not failed:
             return receipt
@@ -239,18 +250,19 @@ class MirrorAdapter:
             written = await write()
         except BaseException as error:  # given up, it may be stored all the same
             stored = {receipt.event_id for receipt in getattr(error, "receipts", ())}
-            self._copy([one for one in events if self._may_be_stored(error) or one.event_id in stored])
+            maybe = self._may_be_stored(error)
+            self._copy([event for event in events if maybe or event.event_id in stored])
             raise
         self._copy(events)
         receipts: Any = written
-        return [self._own(one) for one in receipts] if isinstance(receipts, list) else self._own(receipts)  # type: ignore[return-value]
+        return [*map(self._own, receipts)] if isinstance(receipts, list) else self._own(receipts)  # type: ignore[return-value]
 
-    def _may_be_stored(self, error: BaseException) -> bool:
+    def _may_be_stored(self, error: BaseException, operation: str = "record_event") -> bool:
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             return False
         refused = (
             isinstance(error, Exception)
-            and not normalise_error(error, backend_name=self.backend_name, operation="record_event").ambiguous
+            and not normalise_error(error, backend_name=self.backend_name, operation=operation).ambiguous
         )
         return not refused
 
@@ -261,20 +273,20 @@ class MirrorAdapter:
 
     def _own(self, answer: T) -> T:
         """An answer whose trace names the mirror, and in its operation the primary."""
-        told: Any = answer
-        trace = told.trace
+        named: Any = answer
+        trace = named.trace
         if trace is None:
             return answer
         operation = f"{self._primary.backend_name}: {trace.native_operation}"
         renamed = {"backend_name": self.backend_name, "native_operation": operation}
-        new: T = told.model_copy(update={"trace": trace.model_copy(update=renamed)})
+        new: T = named.model_copy(update={"trace": trace.model_copy(update=renamed)})
         return new
 
     async def _each(self, do: Callable[[Shadow], Awaitable[object]], *, quiet: bool = True) -> None:
-        """All shadows at a time; what one raises is the last thing told where it may not be kept quiet."""
+        """All shadows at a time; what one raises is raised at the end, unless ``quiet``."""
         failures: list[Exception] = []
 
-        async def one(shadow: Shadow) -> None:
+        async def run(shadow: Shadow) -> None:
             try:
                 await do(shadow)
             except Exception as error:
@@ -282,7 +294,7 @@ class MirrorAdapter:
 
         async with anyio.create_task_group() as tasks:
             for shadow in self.shadows:
-                tasks.start_soon(one, shadow)
+                tasks.start_soon(run, shadow)
         if failures and not quiet:
             raise failures[0]
 
@@ -295,7 +307,7 @@ class MirrorAdapter:
                 found |= {f"{prefix}{role}": probe for role, probe in adapter.model_probes().items()}
         return found
 
-    def _place_trials(self, scopes: Sequence[MemoryScope]) -> int:
+    def _allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
         for shadow in self.shadows:
             if isinstance(shadow.adapter, SupportsProbeScopes):
                 shadow.adapter.allocate_probe_scopes(scopes)
@@ -310,23 +322,25 @@ async def _nothing() -> None:
 def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
     """The primary where its own configuration would put it, so that it goes on with the memory it has."""
     options, names = settings.options, Counter[str]()
-    told = ShadowLog(options.log)
+    log = ShadowLog(options.log)
     deadlines = Deadlines(**settings.deadlines)
     apart = deadlines.model_copy(update={"close_s": deadlines.close_s / 3})
 
-    def create(one: Mirrored, where: str) -> tuple[str, MemoryAdapter]:
+    def create(mirrored: Mirrored, where: str) -> tuple[str, MemoryAdapter]:
         """A provider named twice needs a place of its own."""
-        names[one.backend] += 1
-        name = one.backend if names[one.backend] == 1 else f"{one.backend}-{names[one.backend]}"
-        place = None if name == one.backend else settings.data_dir / name
-        return name, settings.create(one.backend, one.options, f"{where}.options", place)
+        backend = mirrored.backend
+        names[backend] += 1
+        name = backend if names[backend] == 1 else f"{backend}-{names[backend]}"
+        place = None if name == backend else settings.data_dir / name
+        return name, settings.create(backend, mirrored.options, f"{where}.options", place)
 
     def guarded(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
         return MemorySlot(adapter, deadlines=apart, token_counter=settings.token_counter, trace_sink=shadow)
 
     _, primary = create(options.primary, "primary")
     shadows = []
-    for position, one in enumerate(options.shadows):
-        name, adapter = create(one, f"shadows.{position}")
-        shadows.append(Shadow(name, adapter, partial(guarded, adapter), options.queue, told))
+    for position, mirrored in enumerate(options.shadows):
+        name, adapter = create(mirrored, f"shadows.{position}")
+        facts = ShadowFacts(settings.data_dir / "shadows" / f"{name}.json")
+        shadows.append(Shadow(name, adapter, partial(guarded, adapter), options.queue, log, facts))
     return MirrorAdapter(settings.name, primary, shadows, options.drain_s, deadlines)

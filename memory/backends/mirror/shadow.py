@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,11 +25,21 @@ from memory import (
     RetrieveResult,
     Trace,
 )
-from memory.adapter import ContextEntry, LifecycleError, MemoryAdapter, ShieldedCalls
+from memory.adapter import (
+    BoundedQueue,
+    ContextEntry,
+    LifecycleError,
+    MemoryAdapter,
+    RecentKeys,
+    ShieldedCalls,
+)
+from memory.backends.mirror.facts import ShadowFacts
 
 log = logging.getLogger("memslot.mirror")
 _PAUSE_S = 0.05
-_REMEMBERED = 10_000  # event ids; far more than can still be handed over twice
+_LANE = "calls"  # one lane: a question comes after all writes before it
+_CLOSED = "it was closed before it had everything"
+_PAST = "it was opened over a memory that the primary had already"
 
 
 class ShadowLog:
@@ -43,11 +53,11 @@ class ShadowLog:
         self._path = path
         self.lost = 0
 
-    def write(self, kind: str, shadow: str, told: dict[str, Any]) -> None:
+    def write(self, kind: str, shadow: str, details: dict[str, Any]) -> None:
         """Append one line."""
         if self._path is None:
             return
-        line = json.dumps({"kind": kind, "shadow": shadow, **told}, ensure_ascii=False)
+        line = json.dumps({"kind": kind, "shadow": shadow, **details}, ensure_ascii=False)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
@@ -73,12 +83,12 @@ class Shadow:
         name: its own, for health and log.
         adapter: what it is.
         make_slot: the adapter behind the slot's rules, tracing to the shadow; closed with it.
-        most: calls that may wait.
+        max_calls: calls that may wait or be under way.
         log: where its traces and differences go.
+        facts: what outlives the process.
 
     Attributes:
         counts: calls by what became of them: ``written``, ``compared``, ``failed``, ``left_out``.
-        unlike: scopes whose memory lacks something that the primary has, or has something it lacks.
     """
 
     def __init__(
@@ -86,19 +96,19 @@ class Shadow:
         name: str,
         adapter: MemoryAdapter,
         make_slot: Callable[[Shadow], MemorySlot],
-        most: int,
+        max_calls: int,
         log: ShadowLog,
+        facts: ShadowFacts,
     ) -> None:
         self.name = name
         self.adapter = adapter
         self.slot = make_slot(self)
         self.log = log
+        self.facts = facts
         self.counts: Counter[str] = Counter()
-        self.unlike: dict[MemoryScope, str] = {}
-        self._most = most
-        self._jobs: deque[_Job] = deque()
-        self._known: OrderedDict[tuple[MemoryScope, str], None] = OrderedDict()
-        self._unreset: set[MemoryScope] = set()
+        self._jobs: BoundedQueue[str, _Job] = BoundedQueue(max_calls, lambda _: self._work())
+        self._known: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
+        self._new: dict[MemoryScope, set[str]] = {}  # scopes begun by this process: the events they were told
         self._background = ShieldedCalls()
         self._held = self._ended = False
         self._running: anyio.CancelScope | None = None
@@ -116,47 +126,58 @@ class Shadow:
     def record(self, event: MemoryEvent) -> None:
         """Have it record an event, once: the slot may send it to the primary again, and so may the host."""
         key = (event.scope, event.event_id)
-        if key in self._known:
+        if not self._known.add(key):
             return
-        self._known[key] = None
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        if self.facts.begin(event.scope):
+            self._new.setdefault(event.scope, set())
+        if event.scope in self._new:
+            self._new[event.scope].add(event.event_id)
 
         async def send() -> object:
             try:
                 return await self.slot.record_event(event)
             except BaseException:
-                self._known.pop(key, None)
+                self._known.discard(key)
                 raise
 
         self.write(event.scope, "record_event", send)
 
     def ask(self, request: RetrieveRequest, primary: RetrieveResult, latency_ms: float) -> None:
         """Ask it what the primary was asked, after the writes that came before, and compare."""
+        self._look_for_a_past(request.scope, primary.entries)
 
         async def compare() -> None:
-            told = {"at": datetime.now(UTC).isoformat(), "scope": request.scope.label}
-            told["session_id"] = request.session_id
+            asked = {"at": datetime.now(UTC).isoformat(), "scope": request.scope.label}
+            asked["session_id"] = request.session_id
             answer = await self.slot.retrieve(request)
             found = differences(request, primary.entries, answer.entries)
             ours = {"latency_ms": answer.trace.latency_ms, "tokens": answer.trace.token_count}
-            self.log.write("difference", self.name, {**told, "primary_ms": latency_ms, **ours, **found})
+            self.log.write("difference", self.name, {**asked, "primary_ms": latency_ms, **ours, **found})
             self.counts["compared"] += 1
 
         self._add(_Job(request.scope, False, "retrieve", compare))
 
+    def _look_for_a_past(self, scope: MemoryScope, entries: Iterable[ContextEntry]) -> None:
+        """What the primary knows of a scope that the shadow was never told of, it has from before the mirror."""
+        if not self.facts.is_new(scope) and scope not in self._new:
+            return
+        known = self._new.get(scope, set())
+        if any(not known.issuperset(entry.event_ids) or not known for entry in entries):
+            self.facts.diverges(scope, _PAST)
+            self._new.pop(scope, None)
+
     def diverges(self, scope: MemoryScope, why: str) -> None:
         """Note that from now on its memory of a scope is not the primary's."""
-        self.unlike.setdefault(scope, why)
+        self.facts.diverges(scope, why)
 
     async def reset(self, scope: MemoryScope, within_s: float) -> str | None:
         """Clear a scope, and forget what waits for it; why that failed, or None.
 
-        Until it succeeds, nothing more of the scope is written or compared.
+        Until it succeeds, nothing more of the scope is written or compared, in this process or a later one.
         """
-        self._jobs = deque(job for job in self._jobs if job.scope != scope)
-        self._known = OrderedDict.fromkeys(key for key in self._known if key[0] != scope)
-        self._unreset.add(scope)
+        self._jobs.withdraw(lambda _, job: job.scope == scope)
+        self._known.discard_where(lambda key: key[0] == scope)
+        self._new.pop(scope, None)
         why: list[str | None] = ["it did not come to it"]
         tried = anyio.Event()
 
@@ -171,7 +192,7 @@ class Shadow:
                 tried.set()
 
         # After the call under way, which may be a write of this scope, and before all others.
-        self._jobs.appendleft(_Job(scope, True, "reset_scope", clear))
+        self._jobs.insert_first(_LANE, _Job(scope, True, "reset_scope", clear))
         self._work()
         with anyio.move_on_after(within_s):
             await tried.wait()
@@ -193,14 +214,14 @@ class Shadow:
     async def drained(self, within_s: float) -> bool:
         """Wait until nothing is left to do that may be done; whether that came in time."""
         with anyio.move_on_after(within_s):
-            while not self._held and (self._jobs or self._background.busy(self.name)):
+            while not self._held and (len(self._jobs) or self._background.busy(self.name)):
                 self._work()
                 await self._background.idle()
-        return not self._jobs
+        return not len(self._jobs)
 
     @property
     def behind(self) -> int:
-        """Calls that wait."""
+        """Calls that wait or are under way."""
         return len(self._jobs)
 
     async def aclose(self, within_s: float) -> None:
@@ -208,51 +229,61 @@ class Shadow:
         if not self._ended:
             await self.drained(within_s)
             self._ended = True
-            lost = sum(job.writes for job in self._jobs)
+            self._jobs.close()
+            lost = [job for job in self._jobs.withdraw() if job.writes]
+            for job in lost:
+                self.diverges(job.scope, _CLOSED)
             if lost:
-                log.warning("shadow %s was closed %d writes behind; its memory lacks them", self.name, lost)
-            self._jobs.clear()
+                log.warning(
+                    "shadow %s was closed %d writes behind; its memory lacks them", self.name, len(lost)
+                )
             if self._running is not None:
                 self._running.cancel()
+            with anyio.move_on_after(_PAUSE_S):
+                await self._background.idle()
+            if (
+                not self._background.busy()
+            ):  # else the next process finds that this one did not end as it should
+                self.facts.closed()
         await self.slot.aclose()
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _add(self, job: _Job) -> None:
-        if self._ended:
-            return
-        if len(self._jobs) >= self._most:
+        if not self._jobs.offer(_LANE, job) and not self._ended:
             self.counts["left_out"] += 1
             if job.writes:
                 self.diverges(job.scope, "it lagged too far behind")
-            return
-        self._jobs.append(job)
         self._work()
 
     def _work(self) -> None:
-        if self._next() is not None:
+        if len(self._jobs) and not self._ended:
             self._background.begin(self.name, self._run)
-
-    def _next(self) -> _Job | None:
-        """The job whose turn it is; None where there is none, or it would write while that is not allowed."""
-        waits = not self._jobs or (self._held and self._jobs[0].writes)
-        return None if waits or self._ended else self._jobs[0]
 
     async def _run(self) -> None:
         with anyio.CancelScope() as self._running:
-            while (job := self._next()) is not None:
-                self._jobs.popleft()
+            # While it is read-only, what would write waits, and so does what comes after it.
+            while not self._ended and (
+                lease := self._jobs.lease(_LANE, lambda job: not (self._held and job.writes))
+            ):
+                job = lease.item
                 try:
                     status = await self._do(job)
                 except ReadOnlyError as error:
                     status = "skipped_read_only" if job.writes else self._failed(job, error)
                 except Exception as error:
                     status = self._failed(job, error)
+                except BaseException:  # closed: it may be stored or not
+                    if job.writes:
+                        self.diverges(job.scope, _CLOSED)
+                    raise
                 if status == "skipped_read_only":
-                    self._jobs.appendleft(job)
+                    lease.give_back()
                     if not self._held:  # a switch back that failed; the other way round it is to wait
                         await self._switch_back()
-                elif status == "unknown":
+                    continue
+                lease.end()
+                if status == "unknown":
                     self.diverges(job.scope, "a write without an answer may be missing")
                 elif status != "failed":
                     self.counts["written"] += job.writes
@@ -267,7 +298,7 @@ class Shadow:
             await job.call()
             return None
         async with self.slot.leases.lease(job.scope):
-            if job.scope in self._unreset:
+            if job.scope.label in self.facts.unreset:
                 why = await self._reset(job.scope)
                 if why is not None:
                     raise LifecycleError(f"the scope could not be reset: {why}")
@@ -277,8 +308,8 @@ class Shadow:
         receipt = await self.slot.reset_scope(scope)
         if not receipt.verified:
             return "it could not show that nothing is left"
-        self._unreset.discard(scope)
-        self.unlike.pop(scope, None)
+        self.facts.reset_done(scope)
+        self._new[scope] = set()
         return None
 
     def _failed(self, job: _Job | None, error: Exception) -> str:
@@ -291,17 +322,20 @@ class Shadow:
 
     def state(self) -> dict[str, Any]:
         """For health, JSON-ready."""
-        return {**dict(self.counts), "behind": self.behind, "unlike_scopes": len(self.unlike)}
+        return {**dict(self.counts), "behind": self.behind, "unlike_scopes": len(self.facts.unlike)}
 
     def warnings(self) -> list[str]:
-        """What makes its answers no fair comparison."""
-        told = [f"{len(self._unreset)} scopes could not be reset"] if self._unreset else []
-        if self.unlike:
-            why = ", ".join(sorted(set(self.unlike.values())))
-            told.append(f"its memory of {len(self.unlike)} scopes is not the primary's: {why}")
+        """What makes its answers no fair comparison, or leaves in it what was erased elsewhere."""
+        unreset, unlike = self.facts.unreset, self.facts.unlike
+        found = [self.facts.problem] if self.facts.problem else []
+        if unreset:
+            found.append(f"{len(unreset)} scopes could not be reset, and it may hold what was erased")
+        if unlike:
+            why = ", ".join(sorted(set(unlike.values())))
+            found.append(f"its memory of {len(unlike)} scopes is not the primary's: {why}")
         if self.log.lost:
-            told.append(f"{self.log.lost} lines of the log could not be written")
-        return [f"shadow {self.name}: {one}" for one in told]
+            found.append(f"{self.log.lost} lines of the log could not be written")
+        return [f"shadow {self.name}: {warning}" for warning in found]
 
 
 def differences(
@@ -317,11 +351,11 @@ def differences(
     ours = [entry for entry in primary if own is None or entry.session_id != own]
     theirs = list(shadow)
     texts = [Counter(" ".join(entry.text.split()).casefold() for entry in part) for part in (ours, theirs)]
-    events = [{one for entry in part for one in entry.event_ids} for part in (ours, theirs)]
-    told = all(found or not part for found, part in zip(events, (ours, theirs), strict=True))
+    events = [{event_id for entry in part for event_id in entry.event_ids} for part in (ours, theirs)]
+    known = all(found or not part for found, part in zip(events, (ours, theirs), strict=True))
     return {
         "primary": len(ours),
         "shadow": len(theirs),
         "same_text": (texts[0] & texts[1]).total(),
-        "same_events": len(events[0] & events[1]) if told else None,
+        "same_events": len(events[0] & events[1]) if known else None,
     }

@@ -28,6 +28,7 @@ from memory import (
 )
 from memory.adapter import MemoryAdapter, PluginError
 from memory.backends.mirror.adapter import MirrorAdapter
+from memory.backends.mirror.facts import ShadowFacts
 from memory.backends.mirror.shadow import Shadow, ShadowLog
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
@@ -65,19 +66,22 @@ class Pair:
         self,
         log: Path,
         *,
-        most: int = 100,
+        max_calls: int = 100,
         drain_s: float = PATIENT_S,
         deadlines: Deadlines = PATIENT,
+        stores: tuple[FakeNativeStore, FakeNativeStore] | None = None,
         **primary: Any,
     ) -> None:
-        self.ours, self.theirs = FakeNativeStore(), FakeNativeStore()
+        self.ours, self.theirs = stores or (FakeNativeStore(), FakeNativeStore())
         self.log = log
 
         def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
             return MemorySlot(adapter, deadlines=deadlines, trace_sink=shadow)
 
-        self.shadow = Shadow("new", two := Gated(self.theirs), partial(slot, two), most, ShadowLog(log))
-        self.hold = two.hold
+        facts = ShadowFacts(log.with_name("new.json"))
+        behind = Gated(self.theirs)
+        self.shadow = Shadow("new", behind, partial(slot, behind), max_calls, ShadowLog(log), facts)
+        self.hold = behind.hold
         self.adapter = MirrorAdapter(
             "mirror", FakeBackend(self.ours, **primary), [self.shadow], drain_s, deadlines
         )
@@ -164,7 +168,7 @@ async def test_a_shadow_that_never_answers_is_unavailable_and_the_mirror_is_not(
 
 
 async def test_a_queue_that_is_full_leaves_out_and_says_so(make: Callable[..., Pair]) -> None:
-    pair = make(most=2)
+    pair = make(max_calls=2)
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
