@@ -92,5 +92,20 @@ _HOSTS = (
         },
         lines=_PLAIN,
     ),
+    Host(
+        name="hermes",
+        title="Hermes Agent",
+        distribution="hermes-agent",
+        tested=("0.19", "1"),
+        shown="a section below the user's message, in every model call of the turn",
+        recorded="behind the answer, on Hermes' own thread",
+        cannot={
+            "keeps_no_section": "Hermes keeps what it sent, section included, and sends it again in later turns",
+            "streams": "a provider is not told whether an answer was streamed",
+            "a_cancelled_turn_leaves_no_answer": "Hermes hands over no turn that was interrupted",
+            "a_second_memory_on_an_agent_is_refused": "Hermes refuses a second provider itself, in its log",
+        },
+        lines=_PLAIN,
+    ),
 )
 HOSTS = {host.name: host for host in _HOSTS}

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback_model import Model
 from nanobot import Nanobot
 from nanobot.runtime_context import RuntimeContextBlock
-from nanobot_support import Model, files, memory_config, nanobot_config
+from nanobot_support import files, memory_config, nanobot_config
 
 from memory import ConfigError, MemoryScope, MemorySlot
 from memory.adapter import LifecycleError

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nanobot_support import Model, files, memory_config, nanobot_config
+from loopback_model import Model
+from nanobot_support import files, memory_config, nanobot_config
 
 
 @pytest.fixture

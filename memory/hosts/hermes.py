@@ -1,0 +1,219 @@
+"""Hermes Agent: a memory provider, as its plugin folder hands it over (``memslot hosts hermes install``).
+
+Hermes replaces a provider that does not load by its built-in memory, and says so in no place a user looks. So this
+one always loads, and a memory that cannot be opened is told on the terminal and to the model, in every session.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memory import MemoryScope, MemslotError
+from memory.hosts._registry import tested
+from memory.hosts._shared import SharedMemory, acquire, release
+from memory.runtime import HostTurns, MemoryItems, load_config
+
+with tested("hermes"):
+    from agent.memory_provider import MemoryProvider
+
+log = logging.getLogger("memslot.hosts")
+
+NAME = "memslot"
+_TOOLS = (
+    ("search", "query", "Search long-term memory of earlier sessions. What fits this turn is shown already."),
+    ("store", "content", "Store one fact in long-term memory."),
+)
+_DRAIN_S = 10.0
+
+
+@dataclass
+class _Session:
+    """What one ``initialize`` came to."""
+
+    id: str
+    shared: SharedMemory | None = None
+    turns: HostTurns | None = None
+    problem: str = ""
+    writes: bool = True
+    turn: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+def config_path(hermes_home: str | Path) -> Path:
+    """``MEMSLOT_CONFIG``, else what ``hermes memory setup`` wrote, else ``memslot.yaml`` in Hermes' home."""
+    home = Path(hermes_home)
+    if named := os.environ.get("MEMSLOT_CONFIG"):
+        return Path(named).expanduser()
+    try:
+        written = json.loads((home / "memslot.json").read_text("utf-8"))
+        return Path(str(written["config"])).expanduser()
+    except (OSError, ValueError, KeyError, TypeError):
+        return home / "memslot.yaml"
+
+
+class SlotProvider(MemoryProvider):  # type: ignore[misc]
+    """The memory a ``memslot.yaml`` selects, for every session of a Hermes process.
+
+    People of a gateway are scopes of their own, by platform and user id; the command line is the file's own scope.
+    """
+
+    def __init__(self) -> None:
+        self._session = _Session("")
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    def is_available(self) -> bool:
+        """Always: one that is not available is replaced without a word."""
+        return True
+
+    def initialize(self, session_id: str, **kwargs: Any) -> None:
+        """Open the memory, or say that it is not open."""
+        session = self._session = _Session(session_id)
+        session.writes = kwargs.get("agent_context", "primary") == "primary"
+        try:
+            session.shared = acquire(config_path(kwargs["hermes_home"]))
+            memory = session.shared.memory
+            session.turns = HostTurns(memory, "hermes", _scope(memory.slot.scope_or_default(), kwargs))
+        except Exception as error:  # Hermes would go on without a word
+            session.problem = f"{error}" if isinstance(error, MemslotError) else type(error).__name__
+            complaint = f"memslot: long-term memory is NOT working: {session.problem}"
+            log.error("%s", complaint)
+            sys.stderr.write(f"{complaint}\n")
+            warn: Callable[[str], None] | None = kwargs.get("warning_callback")
+            if warn is not None:
+                warn(complaint)
+
+    def system_prompt_block(self) -> str:
+        """Nothing, or that the memory does not work."""
+        if not self._session.problem:
+            return ""
+        return (
+            f"Long-term memory is NOT working in this session ({self._session.problem}). Tell the user so in your "
+            "first answer; nothing said now will be remembered later."
+        )
+
+    # -- a turn -----------------------------------------------------------------------------------------
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:
+        """What the memory has for the coming turn; Hermes puts it below what the user said."""
+        session = self._session
+        if session.turns is None:
+            return ""
+        session.turn = uuid.uuid4().hex
+        recall = session.turns.recall_blocking(session.turn, query, session_id=session_id or session.id)
+        return "\n".join(recall.section.splitlines()[1:-1])  # Hermes puts a fence of the same name around it
+
+    def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
+        """Nothing: what to recall for the next turn is not known before it is asked."""
+
+    def sync_turn(
+        self,
+        user_content: str,
+        assistant_content: str,
+        *,
+        session_id: str = "",
+        messages: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Record the turn; ``messages`` with the traffic of tools are not."""
+        session = self._session
+        if session.turns is not None and session.writes:
+            session.turns.record_blocking(
+                session.turn,
+                session_id=session_id or session.id,
+                user=user_content,
+                assistant=assistant_content,
+            )
+            session.turn = uuid.uuid4().hex
+
+    # -- sessions ---------------------------------------------------------------------------------------
+
+    def on_session_switch(self, new_session_id: str, **kwargs: Any) -> None:
+        """Go on under another session's id."""
+        self._session.id = new_session_id
+
+    def on_pre_compress(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Have everything written before the host forgets it."""
+        self._drain()
+        return ""
+
+    def on_session_end(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Have everything written."""
+        self._drain()
+
+    def shutdown(self) -> None:
+        """Give the memory back; the last session of the process closes it."""
+        session, self._session = self._session, _Session(self._session.id)
+        if session.shared is not None:
+            release(session.shared)
+
+    # -- tools and setup --------------------------------------------------------------------------------
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """Search and store; Hermes asks before the memory is open, so it is what every memory can."""
+        return [
+            {
+                "name": f"memory_{name}",
+                "description": description,
+                "parameters": {
+                    "type": "object",
+                    "properties": {argument: {"type": "string", "minLength": 1}},
+                    "required": [argument],
+                },
+            }
+            for name, argument, description in _TOOLS
+        ]
+
+    def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **kwargs: Any) -> str:
+        """The tool's answer as JSON: ``result`` or ``error``."""
+        turns = self._session.turns
+        if turns is None:
+            return json.dumps({"error": f"long-term memory is not working: {self._session.problem}"})
+        items = MemoryItems(turns.memory.slot, turns.scope)
+        try:
+            if tool_name == "memory_search":
+                found = turns.call_blocking(lambda: items.search(str(args.get("query", ""))))
+                return json.dumps({"result": [item.content for item in found]}, ensure_ascii=False)
+            receipt = turns.call_blocking(
+                lambda: items.store(str(args.get("content", "")), agent_id="hermes")
+            )
+            return json.dumps({"result": receipt.status})
+        except MemslotError as error:
+            return json.dumps({"error": str(error)})
+
+    def get_config_schema(self) -> list[dict[str, Any]]:
+        """What ``hermes memory setup`` asks for."""
+        asked = {"key": "config", "description": "Path of memslot.yaml", "required": True}
+        return [{**asked, "default": str(Path("~/.hermes/memslot.yaml"))}]
+
+    def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
+        """Note the path where ``initialize`` looks for it."""
+        (Path(hermes_home) / "memslot.json").write_text(json.dumps({"config": values["config"]}), "utf-8")
+
+    def backup_paths(self) -> list[str]:
+        """The configuration and its stores, for ``hermes backup``."""
+        config = config_path(os.environ.get("HERMES_HOME", "~/.hermes"))
+        try:
+            return [str(config), str(load_config(config).data_dir)]
+        except MemslotError:
+            return [str(config)]
+
+    def _drain(self) -> None:
+        turns = self._session.turns
+        if turns is not None:
+            turns.call_blocking(lambda: turns.memory.drain(_DRAIN_S))
+
+
+def _scope(own: MemoryScope, given: Mapping[str, Any]) -> MemoryScope:
+    user = given.get("user_id_alt") or given.get("user_id")
+    if not user:
+        return own
+    return own.model_copy(update={"persona_id": f"{given.get('platform', 'hermes')}:{user}"})

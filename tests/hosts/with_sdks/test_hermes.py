@@ -1,0 +1,170 @@
+"""The memory provider of Hermes: in its own memory manager, and in real ``hermes`` processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from agent.memory_manager import MemoryManager
+from host_support import Hosted
+from loopback_model import Model
+
+from memory.hosts import _shared, hermes
+from memory.hosts._table import HOSTS
+from memory.hosts.hermes import SlotProvider
+from memory.testing import PICTURE, HostModel, HostUnderTest
+
+PLUGIN = Path(hermes.__file__).parent / "_files" / "hermes"
+
+
+class Managers(HostUnderTest):
+    """A memory manager of Hermes for each conversation, called in the order in which Hermes calls it."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory, self._model = memory, model
+        self._managers: dict[str, MemoryManager] = {}
+        self._home = Path("/nowhere")
+        self._config = self._home / "memslot.yaml"
+        _shared._open[self._config] = _shared.SharedMemory(self._config, memory, ExitStack(), users=1)
+
+    def manager(self, conversation: str, who: str = "ada") -> MemoryManager:
+        if conversation not in self._managers:
+            manager = MemoryManager()
+            manager.add_provider(SlotProvider())
+            given = {"platform": "cli"} if who == "ada" else {"platform": "telegram", "user_id": who}
+            manager.initialize_all(conversation, hermes_home=str(self._home), **given)
+            self._managers[conversation] = manager
+        return self._managers[conversation]
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        manager = self.manager(conversation, who)
+        shown = await anyio.to_thread.run_sync(manager.prefetch_all, said)
+        prompt = f"{said}\n{shown}{PICTURE if picture else ''}"
+        turn = await self._model.acall(prompt)
+        if turn.calls_tool:
+            turn = await self._model.acall(prompt, after_tool=True)
+        manager.sync_all(
+            said, turn.text, session_id=conversation, messages=[{"role": "user", "content": prompt}]
+        )
+        await anyio.to_thread.run_sync(manager.flush_pending)
+        return turn.text
+
+    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
+        manager = self.manager(conversation)
+        shown = manager.prefetch_all(said)
+        text = self._model.call(f"{said}\n{shown}").text
+        manager.sync_all(said, text, session_id=conversation)
+        manager.flush_pending()
+        return text
+
+    async def aclose(self) -> None:
+        for manager in self._managers.values():
+            await anyio.to_thread.run_sync(manager.shutdown_all)
+        _shared._open.pop(self._config, None)
+
+
+class TestHermes(Hosted):
+    cannot = HOSTS["hermes"].cannot
+
+    def host(self, memory: Any, model: HostModel) -> Managers:
+        return Managers(memory, model)
+
+
+async def test_tools_sessions_and_who_may_write() -> None:
+    async with TestHermes().on_stage(HostModel()) as stage:
+        provider = SlotProvider()
+        assert {tool["name"] for tool in provider.get_tool_schemas()} == {"memory_search", "memory_store"}
+
+        def play() -> Any:
+            provider.initialize("one", hermes_home="/nowhere", platform="cron", agent_context="cron")
+            provider.sync_turn("System: run the timer.", "Done.")
+            stored = json.loads(provider.handle_tool_call("memory_store", {"content": "Ada likes oolong."}))
+            found = json.loads(provider.handle_tool_call("memory_search", {"query": "oolong"}))
+            blank = json.loads(provider.handle_tool_call("memory_search", {"query": " "}))
+            provider.initialize("one", hermes_home="/nowhere", platform="cli", agent_context="primary")
+            provider.on_session_switch("two", parent_session_id="one", reset=True)
+            provider.sync_turn("I like tea.", "Noted.")
+            assert provider.on_pre_compress([]) == ""
+            provider.on_session_end([])
+            provider.shutdown()
+            return stored, found, blank
+
+        stored, found, blank = await anyio.to_thread.run_sync(play)
+        assert stored == {"result": "committed"}
+        assert found == {"result": ["Ada likes oolong."]}
+        assert "error" in blank
+        assert await stage.recorded() == ["Ada likes oolong.", "I like tea.", "Noted."]
+        sessions = {row.text: row.labels["session_id"] for row in stage.store.rows.values()}
+        assert sessions["I like tea."] == "two"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "hermes"
+    plugin = home / "plugins" / "memslot"
+    plugin.mkdir(parents=True)
+    shutil.copy(PLUGIN / "plugin.py", plugin / "__init__.py")
+    shutil.copy(PLUGIN / "plugin.yaml", plugin)
+    return home
+
+
+def chat(home: Path, model: Model, said: str) -> str:
+    """One answer of a ``hermes`` process of its own, with what it printed."""
+    settings = {
+        "model": {
+            "provider": "custom",
+            "default": "scripted",
+            "base_url": f"{model.url}/v1",
+            "api_key": "unused",
+        },
+        "memory": {"memory_enabled": False, "user_profile_enabled": False, "provider": "memslot"},
+    }
+    (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    environment = {**os.environ, "HOME": str(home.parent), "HERMES_HOME": str(home)}
+    environment.pop("MEMSLOT_CONFIG", None)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("hermes")), "chat", "-Q", "-q", said],
+        env=environment, cwd=home.parent, capture_output=True, text=True, timeout=300,
+        stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_real_process_remembers_across_sessions(home: Path) -> None:
+    memory = {"backend": "full_history", "scope": {"run_id": "h", "persona_id": "ada"}, "data_dir": "data"}
+    (home / "memslot.yaml").write_text(json.dumps({"memory": memory}), encoding="utf-8")
+    with Model() as model:
+        chat(home, model, "I like oolong tea.")
+        assert "You like oolong." in chat(home, model, "Which tea do I like?")
+
+
+def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(home: Path) -> None:
+    with Model() as model:
+        printed = chat(home, model, "I like oolong tea.")
+        assert "long-term memory is NOT working" in printed
+        assert "memslot init" in printed
+        assert "Long-term memory is NOT working" in model.prompts[0]
+
+
+def test_a_folder_whose_memslot_is_gone_says_so_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plugins.memory import _load_provider_from_dir  # Hermes' own loader
+
+    monkeypatch.setitem(sys.modules, "memory.hosts.hermes", None)
+    provider = _load_provider_from_dir(home / "plugins" / "memslot")
+    assert provider is not None
+    assert provider.is_available()
+    warned: list[str] = []
+    provider.initialize("one", hermes_home=str(home), warning_callback=warned.append)
+    assert "cannot be imported" in warned[0]
+    assert "NOT working" in provider.system_prompt_block()
