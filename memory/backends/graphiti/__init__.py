@@ -6,8 +6,8 @@ The plugin module of the entry point ``graphiti``. The SDK is imported by the fa
 from __future__ import annotations
 
 from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
-from memory.backends.graphiti.ids import GROUP_IDS
 from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.translate import GROUP_IDS
 
 GRAPHITI_CAPABILITIES = frozenset(
     {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}

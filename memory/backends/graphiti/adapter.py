@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from memory import (
+    BackendError,
     BackendHealth,
     ConfigError,
     MemoryEvent,
@@ -27,7 +28,6 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    BackendProtocolError,
     ResetReceipt,
     SequentialBulk,
     ShieldedCalls,
@@ -36,13 +36,13 @@ from memory.adapter import (
     normalise_error,
     release,
 )
-from memory.backends.graphiti.ids import group_of
 from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.records import GraphitiRecords, mutations, queries
 from memory.backends.graphiti.stores import make_store
 from memory.backends.graphiti.translate import (
     KINDS,
     episode_body,
+    group_of,
     json_ready,
     to_entries,
     triplets_of,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 _NOTHING = "there was nothing to send"
+_REMEMBERED_EVENTS = 1000  # whose last write had no certain end
 
 
 class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
@@ -89,6 +90,7 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         self._ontology = build_ontology(settings.options, settings.where)
         self._models = Models(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
+        self._uncertain: dict[tuple[str, str], None] = {}
         self._opening = anyio.Lock()
         self._ending = ShieldedCalls()
         self._closing: asyncio.Task[None] | None = None
@@ -185,12 +187,26 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         body, warnings = self._body(event)
         if not body and triplets is None:
             return self._receipt(event, "none", None, [*warnings, _NOTHING])
-        async with self.graph(event.scope, writing=True) as graph:
-            if triplets is None:
-                call, stored = "Graphiti.add_episode", await graph.add_episode(event, body)
-            else:
-                call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
+        key = (group_of(event.scope), event.event_id)
+        try:
+            async with self.graph(event.scope, writing=True) as graph:
+                if key in self._uncertain and (found := await graph.complete_or_remove(event.event_id)):
+                    call, stored = "none", found
+                elif triplets is None:
+                    call, stored = "Graphiti.add_episode", await graph.add_episode(event, body)
+                else:
+                    call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
+        except BaseException as error:
+            if not (isinstance(error, BackendError) and error.sent is False):
+                self._remember_uncertain(key)
+            raise
+        self._uncertain.pop(key, None)
         return self._receipt(event, call, stored, warnings)
+
+    def _remember_uncertain(self, key: tuple[str, str]) -> None:
+        if len(self._uncertain) >= _REMEMBERED_EVENTS:
+            self._uncertain.pop(next(iter(self._uncertain)))
+        self._uncertain[key] = None
 
     def _body(self, event: MemoryEvent) -> tuple[str, list[str]]:
         return episode_body(event, self._options.ingest, cs_in_body=self._options.cs_in_body)
@@ -230,17 +246,14 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         return self.receipt(event, operation, stored or (), warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's episode and facts.
-
-        Raises:
-            BackendProtocolError: only part of it is stored, which a server without transactions leaves behind.
+        """Ids of the event's episode and facts; None also where some of them are missing, as a server without
+        transactions leaves it. Writing the event again then begins anew.
         """
         async with self.graph(event.scope) as graph:
-            episodes = await graph.episodes_of_event(event.event_id)
-            facts = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
-            if len(await graph.edges(facts)) < len(facts):
-                raise BackendProtocolError("the episode is stored, but not all of its facts")
-        return tuple(dict.fromkeys([*(episode.uuid for episode in episodes), *facts])) or None
+            found, complete = await graph.parts_of(event.event_id)
+        if found and not complete:
+            self._remember_uncertain((group_of(event.scope), event.event_id))
+        return found if found and complete else None
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -284,9 +297,12 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         """Probe every open graph. The models are not called: that would cost money."""
         options = self._options
         await self._store.probe()
+        problems: list[str] = []
         for graph in list(self._graphs.values()):
             await graph.driver.probe()
+            problems += await graph.driver.warnings()
         return self.health_of(
+            "degraded" if problems else "ok",
             details={
                 "driver": self._store.label,
                 "open_graphs": len(self._graphs),
@@ -295,7 +311,7 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
                 "cross_encoder": _label(options.cross_encoder) if "cross_encoder" in options.recipe else None,
                 "recipe": options.recipe,
             },
-            warnings=self._store.warnings,
+            warnings=(*self._store.warnings, *problems),
         )
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:

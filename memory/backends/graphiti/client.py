@@ -213,6 +213,7 @@ class NativeGraph(GraphLookups):
             )
             edges, nodes = [], []
             try:
+                await episode.save(self.driver)  # first, so that a look-up finds facts that a kill left alone
                 for triplet in triplets:
                     added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
                     edges.extend(added.edges)
@@ -228,13 +229,28 @@ class NativeGraph(GraphLookups):
 
         return await self.alone(add, write=write)
 
+    async def complete_or_remove(self, event_id: str) -> Stored:
+        """What an event became where all of it is stored; else what there is of it is removed, and () returned."""
+
+        async def look() -> Stored:
+            found, complete = await self.parts_of(event_id)
+            if complete:
+                return found
+            for episode in await self.episodes_of_event(event_id):
+                edges = [edge for edge in await self.all_of("edges") if episode.uuid in edge.episodes]
+                await self._take_back(episode, edges, await self.all_of("nodes"))
+            return ()
+
+        return await self.alone(look)
+
     async def _take_back(self, episode: Any, edges: Iterable[Any], nodes: Iterable[Any]) -> None:
-        """Delete facts that only this episode supports, and the entities made with it."""
+        """Delete an episode, facts that only it supports, and the entities made with it."""
         facts = {edge.uuid for edge in edges if edge.episodes == [episode.uuid]}
         made = {node.uuid for node in nodes if node.created_at == episode.created_at}
-        if facts or made:
+        if facts:
             await Edge.delete_by_uuids(self.driver, sorted(facts))
-            await Node.delete_by_uuids(self.driver, sorted(made))
+        await Node.delete_by_uuids(self.driver, [*sorted(made), episode.uuid])
+        self._events.pop(episode.uuid, None)
 
     def _triple(self, triplet: Triplet, episode: Any) -> tuple[Any, Any, Any]:
         source, target = (

@@ -29,7 +29,8 @@ from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES
 from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter import FileLock
+from memory.adapter import FileLock, StoreError
+from memory.backends.graphiti.saves import SaveLog
 
 Statement = tuple[str, dict[str, Any]]
 """A query and its parameters."""
@@ -39,6 +40,7 @@ _MAGIC = b"KUZU"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
 _INDEX = re.compile(r"CREATE_FTS_INDEX\('(\w+)'")
 _CHUNK_BYTES = 1 << 20
+_CHECKPOINT_BYTES = 1 << 24  # of the log, as Kuzu would on its own, unseen
 _UNUSED = slice(28, 32)  # of the header; Kuzu writes there whatever its memory held, also where nobody wrote
 _OWNERSHIP = (
     "choose another path; one process at a time owns an embedded graph, so let one serve the others, or set "
@@ -49,8 +51,9 @@ _OWNERSHIP = (
 class Database:
     """A database that is opened when it is first needed, and again after a save that failed.
 
-    Its files: ``graph.kuzu`` and what Kuzu puts beside it; ``lock``; ``new.kuzu`` while it is made; and ``state``:
-    ``open``, ``closed`` with a fingerprint, or ``replace``, where ``new.kuzu`` is complete and to take its place.
+    Its files: ``graph.kuzu`` and what Kuzu puts beside it; ``lock``; ``new.kuzu`` while it is made; ``saves``; and
+    ``state``: ``open``; ``checkpoint``, while its log is moved into it; ``closed`` with a fingerprint; or
+    ``replace``, where ``new.kuzu`` is complete and to take its place.
     """
 
     def __init__(self, directory: Path, buffer_mb: int) -> None:
@@ -60,6 +63,7 @@ class Database:
         self._noted = directory / "state"
         self._buffer_mb = buffer_mb
         self._lock = FileLock(directory / "lock", what=f"the graph at {directory}", instead=_OWNERSHIP)
+        self._saves = SaveLog(directory / f"{_FILE}.wal", directory / "saves")
         self._tables: set[str] = set()
         self._native: kuzu.Database | None = None
         self._connection: Connection | None = None
@@ -92,7 +96,9 @@ class Database:
             except BaseException as error:
                 self._let_go()
                 self._lock.release()
-                if isinstance(error, Exception) and not isinstance(error, (BackendError, OSError)):
+                if isinstance(error, Exception) and not isinstance(
+                    error, (BackendError, OSError, StoreError)
+                ):
                     raise self._unusable("cannot be opened by Kuzu; if its file is damaged,") from error
                 raise
         return self._connection
@@ -105,12 +111,15 @@ class Database:
             state = self._put_in_place(state)
         else:
             self._verify(state)
+            if state.get("state") == "open":
+                self._saves.check()
         indexed = set(state.get("indexed", ()))
         unclosed = any(file.stat().st_size for file in self._logs())  # there is something to be restored
         if unclosed or not self._tables <= indexed:
             self._tables |= indexed
             self._mend()
         self._note("open", indexed=sorted(self._tables))
+        self._saves.begin()
         self._native = _native(self._path, self._buffer_mb)
         connection = Connection(self._native, self._buffer_mb)
         # Closed without a word, it would also write down what a failed save has left in memory.
@@ -153,6 +162,10 @@ class Database:
                 connection.rows("COMMIT", {})
             except Exception as error:
                 raise BackendUnavailable("Kuzu failed to commit; it may or may not be stored") from error
+            self._saves.note()
+            if self._saves.length > _CHECKPOINT_BYTES:
+                self._checkpoint(connection)
+                self._note("open", indexed=sorted(self._tables))
         except BaseException:
             self._let_go()
             raise
@@ -170,7 +183,12 @@ class Database:
         self._lock.acquire()
         self._refuse_foreign()
         self._replace(_blank(frozenset(self._tables)))
+        self._saves.forget()
         self._ready()
+
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health."""
+        return self._saves.warnings()
 
     def close(self) -> None:
         """Write everything down, close, and give the directory back. Idempotent."""
@@ -183,7 +201,7 @@ class Database:
             with suppress(RuntimeError, BackendError):  # whoever opens it next looks
                 self.check()  # Kuzu finds its log by name, and would remove that of who made the graph anew
                 if self._changed:
-                    self._connection.rows("CHECKPOINT", {})
+                    self._checkpoint(self._connection)
                 self.check()
                 written = True
         for handle in (self._connection, self._native):
@@ -194,6 +212,12 @@ class Database:
         if written:
             with suppress(OSError):
                 self._note("closed", indexed=sorted(self._tables), **_fingerprint(self._path))
+
+    def _checkpoint(self, connection: Connection) -> None:
+        """Move the log into the file. Killed meanwhile, Kuzu finds its way by itself, and no log is missed."""
+        self._note("checkpoint", indexed=sorted(self._tables))
+        connection.rows("CHECKPOINT", {})
+        self._saves.begin()
 
     # -- files ------------------------------------------------------------------------------------------
 
@@ -206,6 +230,7 @@ class Database:
             self._new.replace(self._path)
         for file in self._logs():
             file.unlink()
+        self._saves.begin()
         return self._note("open", indexed=state.get("indexed", []))
 
     def _mend(self) -> None:
@@ -234,8 +259,7 @@ class Database:
             raise self._unusable("was emptied or overwritten;")
         if state.get("state") == "closed":
             noted = {name: state.get(name) for name in ("bytes", "crc32")}
-            # Earlier versions left nothing out.
-            if noted not in (_fingerprint(self._path), _fingerprint(self._path, slice(0))):
+            if noted != _fingerprint(self._path):
                 raise self._unusable(
                     f"was changed from outside; if that was meant, remove {self._noted}; else"
                 )
@@ -334,7 +358,11 @@ class Connection:
 def _native(path: Path, buffer_mb: int) -> kuzu.Database:
     # With more threads, rows come in another order each time.
     return kuzu.Database(
-        str(path), buffer_pool_size=buffer_mb << 20, max_db_size=_LARGEST_BYTES, max_num_threads=1
+        str(path),
+        buffer_pool_size=buffer_mb << 20,
+        max_db_size=_LARGEST_BYTES,
+        max_num_threads=1,
+        auto_checkpoint=False,
     )
 
 
@@ -369,14 +397,14 @@ def _blank(tables: frozenset[str]) -> bytes:
         return path.read_bytes()
 
 
-def _fingerprint(path: Path, unused: slice = _UNUSED) -> dict[str, int]:
+def _fingerprint(path: Path) -> dict[str, int]:
     """Size and checksum of the whole file, at some gigabytes a second: a change between samples would go unseen.
 
     What is unused of the header counts as zeros.
     """
     with path.open("rb") as file:
         chunk = bytearray(file.read(_CHUNK_BYTES))
-        chunk[unused] = bytes(len(chunk[unused]))
+        chunk[_UNUSED] = bytes(len(chunk[_UNUSED]))
         size = found = 0
         while chunk:
             size, found = size + len(chunk), zlib.crc32(chunk, found)

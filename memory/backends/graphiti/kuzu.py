@@ -194,6 +194,10 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         await self._run(lambda database: database.check())
         await self.execute_query("MATCH (n:Episodic) RETURN count(*) AS found")
 
+    async def warnings(self) -> list[str]:
+        """What is not as it should be."""
+        return await self._run(lambda database: database.warnings())
+
     async def idle(self) -> None:
         """Wait for queries that go on although they were abandoned."""
         with suppress(BackendUnavailable):  # it is not open, or not yet

@@ -14,7 +14,7 @@ from graphiti_core.errors import (
     GroupsEdgesNotFoundError,
     GroupsNodesNotFoundError,
 )
-from graphiti_core.nodes import EntityNode, EpisodicNode, SagaNode
+from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, SagaNode
 
 from memory import ScopeError
 from memory.backends.graphiti.stores import ScopeGraph
@@ -93,6 +93,19 @@ class GraphLookups:
     async def episodes_of_event(self, event_id: str) -> list[Any]:
         """Episodes written for an event; more than one if it was written more than once."""
         return await self.episodes(await self.uuids_of_events([event_id]))
+
+    async def parts_of(self, event_id: str) -> tuple[tuple[str, ...], bool]:
+        """Ids of an event's episodes and facts, and whether all that an episode names are there. An episode of
+        triplets names its facts once all are saved.
+        """
+        episodes = await self.episodes_of_event(event_id)
+        named = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
+        facts = await self.edges(named)
+        begun = any(
+            episode.source is EpisodeType.fact_triple and not episode.entity_edges for episode in episodes
+        )
+        found = (*(episode.uuid for episode in episodes), *(fact.uuid for fact in facts))
+        return tuple(dict.fromkeys(found)), len(facts) == len(named) and not begun
 
     async def uuids_of_events(self, event_ids: Sequence[str]) -> list[str]:
         """Ids of the episodes written for these events."""

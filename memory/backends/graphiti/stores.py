@@ -75,6 +75,10 @@ class ScopeGraph(_Driver):
         """The cheapest query there is; raises where the graph is not usable any more."""
         await self.execute_query("RETURN 1 AS one")
 
+    async def warnings(self) -> list[str]:
+        """What is not as it should be, so that health is ``degraded``."""
+        return []
+
     async def idle(self) -> None:
         """Wait for queries that go on although they were abandoned; on a server they end unheard."""
 

@@ -12,15 +12,24 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from memory import InputError, MemoryEvent
-from memory.adapter import ContextEntry, NotBlank, Operation, parse_time
+from memory import InputError, MemoryEvent, MemoryScope
+from memory.adapter import ContextEntry, IdAlphabet, NotBlank, Operation, parse_time
 from memory.backends.graphiti.options import Ingest
 
+# Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split
+# a name at "-".
+GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
 KINDS = ("edges", "nodes", "episodes", "communities")
 """What a search returns, in the order the context shows it."""
 _TIMES = ("valid_at", "invalid_at")
 _ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
+
+
+@lru_cache(maxsize=1024)
+def group_of(scope: MemoryScope) -> str:
+    """The scope's ``group_id``, injectively; also the name of its directory."""
+    return GROUP_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
 
 
 def _check_time(text: str) -> str:

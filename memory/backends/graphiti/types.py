@@ -8,16 +8,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
 from memory import ConfigError
 from memory.adapter import PluginOptions, Public
-
-if TYPE_CHECKING:
-    from memory.backends.graphiti.options import GraphitiOptions
 
 
 def _name(text: str) -> str:
@@ -77,7 +74,20 @@ class EdgeRule(PluginOptions):
     """Types of facts."""
 
 
-def check_names(options: GraphitiOptions) -> None:
+class GivenTypes(Protocol):
+    """The options that name types."""
+
+    @property
+    def entity_types(self) -> Mapping[str, TypeSource]: ...
+    @property
+    def edge_types(self) -> Mapping[str, TypeSource]: ...
+    @property
+    def edge_type_map(self) -> Sequence[EdgeRule]: ...
+    @property
+    def excluded_entity_types(self) -> Sequence[str]: ...
+
+
+def check_names(options: GivenTypes) -> None:
     """Every type that is named is given; else ValueError names the field, and the nearest type."""
     entities = {DEFAULT_TYPE, *options.entity_types}
     if DEFAULT_TYPE in options.entity_types:
@@ -99,7 +109,7 @@ def _known(name: str, known: Iterable[str], where: str, given: str) -> None:
         raise ValueError(f"{where}: {name} is not in {given}; {hint}")
 
 
-def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
+def build_ontology(options: GivenTypes, owner: str) -> dict[str, Any]:
     """The types as arguments of ``add_episode`` and ``add_episode_bulk``; None where nothing is configured. Those
     given by path are imported.
 

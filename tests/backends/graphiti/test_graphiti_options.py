@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from memory import ConfigError, InputError, MemoryScope, Message
 from memory.backends.graphiti import memslot_describe
-from memory.backends.graphiti.ids import GROUP_IDS
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.translate import (
+    GROUP_IDS,
     description,
     episode_body,
     event_id_of,

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +31,7 @@ from graphiti_support import (
 )
 
 from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIngest, open_memory
-from memory.adapter import FileLock
+from memory.adapter import FileLock, StoreError
 from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM
 
@@ -330,15 +329,126 @@ async def test_a_look_of_another_program_is_no_change(tmp_path: Path, llm: Scrip
         assert await kept(slot) == {"teapot"}
 
 
-async def test_the_fingerprint_of_earlier_versions_is_known(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with opened(llm, tmp_path, ingest="triplet") as slot:
+# -- its log ------------------------------------------------------------------------------------------------
+
+THINGS = [f"thing{number}" for number in range(4)]
+
+
+async def left_by_a_kill(data_dir: Path, llm: ScriptedLLM) -> tuple[Path, Path]:
+    """A data directory as a killed process leaves it, with four things kept; and the log in it."""
+    left = data_dir / "left"
+    async with opened(llm, data_dir / "open", ingest="triplet") as slot:
+        for thing in THINGS:
+            await slot.record_event(keeps(thing))
+        await anyio.to_thread.run_sync(shutil.copytree, data_dir / "open", left)
+        return left, graph_file(left, slot).with_name("graph.kuzu.wal")
+
+
+async def test_a_graph_left_by_a_kill_holds_all_that_was_acknowledged(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    left, _ = await left_by_a_kill(tmp_path, llm)
+    for _ in range(2):
+        async with opened(llm, left, ingest="triplet") as slot:
+            assert await kept(slot) == set(THINGS)
+            assert (await slot.health()).status == "ok"
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied", "cut at the end of a save", "flipped"])
+async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
+    tmp_path: Path, llm: ScriptedLLM, how: str
+) -> None:
+    """Without its log, a graph of three facts had none, and health was ok."""
+    left, log = await left_by_a_kill(tmp_path, llm)
+    content = log.read_bytes()
+    if how == "removed":
+        log.unlink()
+    elif how == "emptied":
+        log.write_bytes(b"")
+    elif how == "flipped":
+        at = content.index(b"thing2")
+        log.write_bytes(content[:at] + b"T" + content[at + 1 :])
+    else:
+        ends = [int(line.split()[0]) for line in log.with_name("saves").read_text().splitlines()]
+        log.write_bytes(content[: ends[len(ends) // 2]])
+    with pytest.raises(StoreError, match="restore it from a copy, or remove saves") as raised:
+        async with opened(llm, left, ingest="triplet"):
+            pass
+    assert str(raised.value).startswith("graph.kuzu.wal is ")
+    log.write_bytes(content)
+    async with opened(llm, left, ingest="triplet") as slot:
+        assert await kept(slot) == set(THINGS), "what is sound is still there"
+
+
+async def test_acknowledged_saves_that_are_torn_off_are_counted_until_that_is_acknowledged(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    left, log = await left_by_a_kill(tmp_path, llm)
+    content = log.read_bytes()
+    ends = [int(line.split()[0]) for line in log.with_name("saves").read_text().splitlines()]
+    log.write_bytes(content[: ends[-2] - 20])
+    for _ in range(2):
+        async with opened(llm, left, ingest="triplet") as slot:
+            health = await slot.health()
+            assert health.status == "degraded"
+            assert "2 acknowledged saves are gone with its torn end" in str(health.warnings)
+            assert await kept(slot) < set(THINGS)
+    log.with_name("saves.missing").unlink()
+    async with opened(llm, left, ingest="triplet") as slot:
+        assert (await slot.health()).status == "ok"
+
+
+async def test_a_graph_killed_while_its_log_is_moved_into_it_opens(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path / "open", ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
-        file = graph_file(tmp_path, slot)
-    state = file.with_name("state")
-    noted = json.loads(state.read_bytes())
-    state.write_text(json.dumps({**noted, "crc32": zlib.crc32(file.read_bytes())}))
-    async with opened(llm, tmp_path, ingest="triplet") as slot:
+        file = graph_file(tmp_path / "open", slot)
+        before = file.with_name("saves").read_bytes(), file.with_name("saves.count").read_bytes()
+    state = json.loads(file.with_name("state").read_bytes())
+    file.with_name("state").write_text(json.dumps({**state, "state": "checkpoint"}))
+    for name, content in zip(("saves", "saves.count"), before, strict=True):
+        file.with_name(name).write_bytes(content)
+    async with opened(llm, tmp_path / "open", ingest="triplet") as slot:
         assert await kept(slot) == {"teapot"}
+
+
+# -- an event of many facts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("saved", [1, 3, 5])
+async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
+    tmp_path: Path, llm: ScriptedLLM, saved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after some of its saves."""
+    facts = [{"source": "Ada", "relation": "KEEPS", "target": thing} for thing in THINGS]
+    whole = event("unused", metadata={"triplets": facts})
+    from memory.backends.graphiti.database import Database
+
+    saves = 0
+    native = Database.save
+
+    def counted(self: Any, statements: Any) -> Any:
+        nonlocal saves
+        rows = native(self, statements)
+        saves += 1
+        if saves == saved:
+            shutil.copytree(tmp_path / "open", tmp_path / "left")
+        return rows
+
+    async with opened(llm, tmp_path / "open", ingest="triplet") as slot:
+        await slot.record_event(keeps("teapot"))
+        monkeypatch.setattr(Database, "save", counted)
+        await slot.record_event(whole)
+        monkeypatch.undo()
+    assert saves >= saved
+    async with opened(llm, tmp_path / "left", ingest="triplet") as slot:
+        adapter: Any = slot._adapter
+        assert await adapter.find_event(whole) is None
+        receipt = await slot.record_event(whole)
+        assert receipt.status == "committed"
+        assert await adapter.find_event(whole) == receipt.native_ids
+        assert await kept(slot) == {"teapot", *THINGS}
+        assert len((await listed(slot, "edges"))["edges"]) == 5
+        assert len((await listed(slot, "episodes"))["episodes"]) == 2
 
 
 @pytest.mark.parametrize("how", ["emptied", "removed", "replaced"])
