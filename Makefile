@@ -13,21 +13,23 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 LIVE_VENV ?= .venv-live-memos
 NANOBOT_VENV ?= .venv-nanobot
 HOSTS_VENV ?= .venv-hosts
+HERMES_VENV ?= .venv-hermes
 ARGS ?=
 # Tests wait as well as work: one process more than there are cores.
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot test-hosts live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts test-hermes live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    play the quickstart with every memory that needs no key, and compare them"
 	@echo "make test    run the tests, without those that repeat others on further variants or take long"
 	@echo "make test-all    run the whole test suite, as CI does"
-	@echo "make test-nanobot  run the tests with a real Nanobot, in an environment of its own"
+	@echo "make test-nanobot  run the tests with a real Nanobot and CrewAI, in an environment of their own"
 	@echo "make test-hosts  run the tests with the SDKs of other agents, in an environment of their own"
+	@echo "make test-hermes  run the tests with a real Hermes Agent, in an environment of its own"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
@@ -50,13 +52,17 @@ test: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test
 	$(PYTEST) $(ARGS)
 
-# Nanobot and MemOS cannot share an environment.
+# Nanobot and MemOS cannot share an environment, nor CrewAI and the SDKs below.
 test-nanobot: $(NANOBOT_VENV)/.installed
-	$(NANOBOT_VENV)/bin/python -m pytest tests/hosts/with_nanobot $(ARGS)
+	$(NANOBOT_VENV)/bin/python -m pytest tests/hosts/with_nanobot tests/hosts/with_sdks $(ARGS)
 
-# Strands and ADK bring much that memslot does not need.
+# They bring much that memslot does not need.
 test-hosts: $(HOSTS_VENV)/.installed
 	$(HOSTS_VENV)/bin/python -m pytest tests/hosts/with_sdks $(ARGS)
+
+# Hermes pins every package it uses.
+test-hermes: $(HERMES_VENV)/.installed
+	$(HERMES_VENV)/bin/python -m pytest tests/hosts/with_sdks $(ARGS)
 
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed
@@ -121,14 +127,21 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 $(NANOBOT_VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv "$(NANOBOT_VENV)"
-	$(NANOBOT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nanobot,mem0,test]'
+	$(NANOBOT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nanobot,crewai,mem0,test]'
 	@touch $@
 
 $(HOSTS_VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv "$(HOSTS_VENV)"
 	$(HOSTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--editable '.[strands,adk,pydantic-ai,agent-framework,langchain,openai-agents,llama-index]' 'pytest>=8.3' 'pytest-asyncio>=1.0'
+		--editable '.[strands,adk,pydantic-ai,agent-framework,langchain,openai-agents,llama-index]' langmem 'pytest>=8.3' 'pytest-asyncio>=1.0'
+	@touch $@
+
+$(HERMES_VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv "$(HERMES_VENV)"
+	$(HERMES_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[hermes]' \
+		'pytest>=8.3' 'pytest-asyncio>=1.0'
 	@touch $@
 
 $(LIVE_VENV)/.installed: pyproject.toml

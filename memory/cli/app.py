@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import backends, bench, compare, config, doctor, init, journal, perf, run, verify
+from memory.cli import backends, bench, compare, config, doctor, hosts, init, journal, perf, run, verify
 from memory.cli._group import CommandGroup
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ app.command("bench")(bench.bench)
 app.command("report")(run.report)
 app.command("verify")(verify.verify)
 app.command("demo")(compare.demo)
+app.command("hosts")(hosts.hosts)
 app.command("init")(init.init)
 app.command("perf")(perf.perf)
 app.add_typer(config.commands, name="config")

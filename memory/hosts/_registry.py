@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from types import MappingProxyType
 
 from memory import ConfigError
@@ -31,7 +32,6 @@ class Host:
         recorded: when a turn is recorded.
         after_failure: what is recorded of a turn that failed or was cancelled.
         cannot: promises that its SDK makes impossible -> why.
-        lines: a program to paste, with ``{config}`` for the configuration's path.
     """
 
     name: str
@@ -42,7 +42,6 @@ class Host:
     recorded: str
     after_failure: str = "nothing"
     cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    lines: str = ""
 
     @property
     def install(self) -> str:
@@ -74,6 +73,11 @@ class Host:
     @property
     def module(self) -> str:
         return self.name.replace("-", "_")
+
+    def program(self, config: str) -> str:
+        """Lines to paste, for a configuration at this path."""
+        file = Path(__file__).with_name("_files") / "programs" / f"{self.name}.txt"
+        return file.read_text("utf-8").replace("{config}", config)
 
 
 @contextmanager

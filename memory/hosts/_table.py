@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from memory.hosts._registry import Host
 
-_PLAIN = """\
-from memory.runtime import open_turn_memory
-
-async with open_turn_memory("{config}") as memory:
-"""
-
 _HOSTS = (
+    Host(
+        name="nanobot",
+        title="Nanobot",
+        distribution="nanobot-ai",
+        tested=("0.3.5", "0.4"),
+        shown="a section below the user's message, from before the model is called",
+        recorded="when Nanobot has saved the turn; nothing for `ephemeral=True`",
+        cannot={
+            "works_without_await": "Nanobot's SDK is awaited",
+            "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "Nanobot's SDK is awaited",
+        },
+    ),
     Host(
         name="langchain",
         title="LangChain and LangGraph",
@@ -18,7 +24,6 @@ _HOSTS = (
         tested=("1.4", "2"),
         shown="a section below the user's message, in every model call of the turn",
         recorded="when the agent has ended",
-        lines=_PLAIN,
     ),
     Host(
         name="openai-agents",
@@ -27,7 +32,6 @@ _HOSTS = (
         tested=("0.24", "1"),
         shown="a section among the instructions, in every model call of the run",
         recorded="when the agent that answers has ended",
-        lines=_PLAIN,
     ),
     Host(
         name="llama-index",
@@ -36,7 +40,6 @@ _HOSTS = (
         tested=("0.14", "0.15"),
         shown="a memory block in the system message, in every model call of the turn",
         recorded="when the agent has answered",
-        lines=_PLAIN,
     ),
     Host(
         name="crewai",
@@ -50,7 +53,6 @@ _HOSTS = (
             "a_cancelled_turn_leaves_no_answer": "a crew runs in a thread, which goes on without its caller",
             "picture": "a task's description is text",
         },
-        lines=_PLAIN,
     ),
     Host(
         name="strands",
@@ -59,7 +61,6 @@ _HOSTS = (
         tested=("1.62", "2"),
         shown="entries below the user's message, in Strands' own form, for one model call",
         recorded="in the background after each invocation; `await manager.flush()` before the end",
-        lines=_PLAIN,
     ),
     Host(
         name="adk",
@@ -68,7 +69,6 @@ _HOSTS = (
         tested=("2.13", "3"),
         shown="entries, in ADK's own form, by its `PreloadMemoryTool`, in every model call of the run",
         recorded="by `RecordingPlugin`, when a run has ended",
-        lines=_PLAIN,
     ),
     Host(
         name="pydantic-ai",
@@ -77,7 +77,6 @@ _HOSTS = (
         tested=("2.68", "3"),
         shown="a section beside the user's prompt, in every model call of the run",
         recorded="when a run has ended",
-        lines=_PLAIN,
     ),
     Host(
         name="agent-framework",
@@ -90,7 +89,26 @@ _HOSTS = (
             "works_without_await": "the SDK has no call that is not awaited",
             "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "the SDK has no such call",
         },
-        lines=_PLAIN,
+    ),
+    Host(
+        name="claude-code",
+        title="Claude Code",
+        distribution=None,
+        tested=None,
+        shown="a section in the context, by the hook `UserPromptSubmit`",
+        recorded="by the hook `Stop`, into a spool that the MCP server of the same plugin empties",
+        cannot={
+            "keeps_no_section": "Claude Code keeps what a hook printed in its context",
+        },
+    ),
+    Host(
+        name="mcp",
+        title="MCP clients",
+        distribution="mcp",
+        tested=("1.20", "2"),
+        shown="what the model asks for by `memory_search` and `memory_get`",
+        recorded="when the model calls `memory_store`",
+        cannot={"recall": "an MCP server is asked; it neither recalls nor records by itself"},
     ),
     Host(
         name="hermes",
@@ -105,7 +123,6 @@ _HOSTS = (
             "a_cancelled_turn_leaves_no_answer": "Hermes hands over no turn that was interrupted",
             "a_second_memory_on_an_agent_is_refused": "Hermes refuses a second provider itself, in its log",
         },
-        lines=_PLAIN,
     ),
 )
 HOSTS = {host.name: host for host in _HOSTS}

@@ -96,7 +96,7 @@ class TestCrewAI(Hosted):
     cannot = HOSTS["crewai"].cannot
 
     @pytest.fixture(autouse=True)
-    def _home(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _quiet_crewai(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("CREWAI_DISABLE_TELEMETRY", "true")
         monkeypatch.setenv("CREWAI_TRACING_ENABLED", "false")

@@ -113,7 +113,7 @@ def home(tmp_path: Path) -> Path:
     home = tmp_path / "hermes"
     plugin = home / "plugins" / "memslot"
     plugin.mkdir(parents=True)
-    shutil.copy(PLUGIN / "plugin.py", plugin / "__init__.py")
+    shutil.copy(PLUGIN / "plugin.py.txt", plugin / "__init__.py")
     shutil.copy(PLUGIN / "plugin.yaml", plugin)
     return home
 

@@ -1,0 +1,107 @@
+"""``memslot hosts``: the agent frameworks memslot binds to, and what to write for one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory.plugins.console import AsJson, print_json, print_table, say
+
+
+def complete_host(incomplete: str) -> list[str]:
+    """Names of hosts, for a shell."""
+    from memory.hosts._table import HOSTS
+
+    return [name for name in HOSTS if name.startswith(incomplete)]
+
+
+def hosts(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A host, for the lines to paste.", autocompletion=complete_host
+        ),
+    ] = None,
+    action: Annotated[
+        str | None,
+        typer.Argument(metavar="[install|uninstall]", help="For hosts with a plugin folder."),
+    ] = None,
+    config: Annotated[Path, typer.Option(help="The memory's YAML file.")] = Path("memslot.yaml"),
+    directory: Annotated[
+        Path | None, typer.Option(help="The host's own directory, in place of its usual one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the agents that others wrote and memslot binds to; with a name, the lines that bind it."""
+    from memory.contract.errors import InputError
+    from memory.hosts._table import HOSTS
+
+    if name is None:
+        rows = [
+            {
+                "host": host.name,
+                "title": host.title,
+                "installed": host.installed,
+                "tested": f">={host.tested[0]},<{host.tested[1]}" if host.tested else None,
+                "install": None if host.installed or not host.distribution else host.install,
+                "note": host.untested,
+            }
+            for host in HOSTS.values()
+        ]
+        if as_json:
+            print_json(rows)
+        else:
+            _show(rows)
+        return
+    if name not in HOSTS:
+        raise InputError(f"no host {name!r}; there are: {', '.join(HOSTS)}")
+    if action is None:
+        _print_program(name, config, as_json)
+        return
+    from memory.hosts._installing import FOLDERS
+
+    if action not in ("install", "uninstall"):
+        raise InputError(f"{action!r} is neither install nor uninstall")
+    if name not in FOLDERS:
+        raise InputError(f"{name} takes no plugin folder; paste what 'memslot hosts {name}' prints")
+    folder = FOLDERS[name](directory)
+    lines = folder.install(config.absolute()) if action == "install" else folder.uninstall()
+    if as_json:
+        print_json({"host": name, "action": action, "done": lines})
+    else:
+        for line in lines:
+            say(line)
+
+
+def _show(rows: list[dict[str, str | None]]) -> None:
+    print_table(
+        ["host", "installed", "tested", "what to do"],
+        [
+            [
+                str(row["host"]),
+                row["installed"] or "-",
+                row["tested"] or "-",
+                row["note"] or row["install"] or f"memslot hosts {row['host']}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _print_program(name: str, config: Path, as_json: bool) -> None:
+    from memory.hosts._table import HOSTS
+
+    host = HOSTS[name]
+    program = host.program(str(config.absolute()))
+    if as_json:
+        print_json({"host": name, "install": host.install, "program": program, "note": host.untested})
+        return
+    if host.distribution and host.installed is None:
+        say(f"# {host.install}")
+    elif host.untested:
+        say(f"# {host.untested}")
+    if not config.exists():
+        say(f"# {config} does not exist yet: memslot init {config}")
+    typer.echo(program, nl=False)

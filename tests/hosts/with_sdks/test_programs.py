@@ -1,0 +1,64 @@
+"""The programs of ``memslot hosts NAME``, run as they are, with a scripted model in place of ``# yours``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.hosts._table import HOSTS
+from memory.testing import HostModel
+
+
+def _openai(module: Any, script: HostModel) -> Any:
+    app = module.App(None, script)
+    app._model.extend([module.ModelStep.respond(app._answer)])
+    return app._model
+
+
+def _pydantic(module: Any, script: HostModel) -> Any:
+    async def answer(messages: Any, info: Any) -> Any:
+        return module.ModelResponse(parts=[module.TextPart((await script.acall(str(messages))).text)])
+
+    return module.FunctionModel(answer)
+
+
+MODELS: dict[str, Callable[[Any, HostModel], Any]] = {
+    "langchain": lambda module, script: module.Scripted(script=script),
+    "openai-agents": _openai,
+    "llama-index": lambda module, script: module.Scripted(script=script),
+    "crewai": lambda module, script: module.Scripted(model="scripted", script=script),
+    "strands": lambda module, script: module.Scripted(script),
+    "adk": lambda module, script: module.Scripted(script=script),
+    "pydantic-ai": _pydantic,
+    "agent-framework": lambda module, script: module.Scripted(script),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ImportWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", [name for name in MODELS if HOSTS[name].installed])
+def test_a_program_remembers_when_it_is_run_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+    monkeypatch.setenv("CREWAI_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    memory = {"backend": "full_history", "scope": {"run_id": "app", "persona_id": "ada"}, "data_dir": "data"}
+    config = tmp_path / "memslot.yaml"
+    config.write_text(json.dumps({"memory": memory}), encoding="utf-8")
+    lines = HOSTS[name].program(str(config)).splitlines()
+    program = "\n".join(line for line in lines if not line.endswith("# yours"))
+    assert program.count("Which tea do I like?") == 1
+    module, script = importlib.import_module(f"test_{HOSTS[name].module}"), HostModel()
+    for said in ("I like oolong tea.", "Which tea do I like?"):
+        model = MODELS[name](module, script)
+        exec(program.replace("Which tea do I like?", said), {"model": model, "__name__": "program"})
+    assert "I like oolong tea." in script.shown[-1]
+    assert "I like oolong tea." in script.shown[0]
+    assert len(script.shown) == 2

@@ -1,0 +1,95 @@
+"""What is said of hosts: on the command line and in the documentation, from the same declarations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli_support import invoke
+
+from memory import ConfigError
+from memory.adapter import PluginLoadError
+from memory.hosts import _registry
+from memory.hosts._pages import block, table
+from memory.hosts._table import HOSTS
+from memory.testing import HostContract
+
+ROOT = Path(__file__).parents[2]
+PROMISES = {name.removeprefix("test_") for name in dir(HostContract) if name.startswith("test_")}
+
+
+def test_the_table_of_the_documentation_is_that_of_the_declarations() -> None:
+    assert table() in (ROOT / "docs" / "hosts.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_every_host_has_a_page_with_its_program(name: str) -> None:
+    page = (ROOT / "docs" / "hosts" / f"{name}.md").read_text("utf-8")
+    assert block(HOSTS[name]) in page
+    for reason in HOSTS[name].cannot.values():
+        assert reason in page
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_what_a_host_cannot_do_is_a_promise_of_the_suite(name: str) -> None:
+    assert set(HOSTS[name].cannot) <= PROMISES | {"picture", "recall"}
+
+
+def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_registry.metadata, "version", lambda name: "9.1.0")
+    with (
+        pytest.raises(PluginLoadError, match=r"langchain 9.1.0 is installed; .* 1.4 and newer, below 2: pip"),
+        _registry.tested("langchain"),
+    ):
+        raise AssertionError("its import was reached")
+    monkeypatch.setattr(_registry.metadata, "version", lambda name: "1.12.3rc1")
+    assert HOSTS["langchain"].untested is None
+    assert replace(HOSTS["langchain"], tested=("1.13", "2")).untested is not None
+
+
+def test_a_missing_sdk_says_the_pip_line() -> None:
+    with (
+        pytest.raises(PluginLoadError, match=r"pip install 'memslot\[strands\]'"),
+        _registry.tested("strands"),
+    ):
+        raise ImportError("no", name="strands")
+
+
+def test_an_agent_takes_one_memory() -> None:
+    class Agent: ...
+
+    agent = Agent()
+    _registry.bind(agent, "CrewAI")
+    with pytest.raises(ConfigError, match="already"):
+        _registry.bind(agent, "CrewAI")
+    _registry.unbind(agent)
+    _registry.bind(agent, "CrewAI")
+
+
+def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path: Path) -> None:
+    rows = json.loads(invoke("hosts", "--json").stdout)
+    assert [row["host"] for row in rows] == list(HOSTS)
+    config = tmp_path / "my.yaml"
+    printed = invoke("hosts", "langchain", "--config", str(config)).stdout
+    assert f'open_turn_memory("{config}")' in printed
+    assert f"# {config} does not exist yet: memslot init {config}" in printed
+    assert "there are: nanobot" in invoke("hosts", "nope").stderr
+    assert "takes no plugin folder" in invoke("hosts", "crewai", "install").stderr
+
+
+def test_the_folder_of_hermes_comes_and_goes_whole(tmp_path: Path) -> None:
+    config, directory = tmp_path / "memslot.yaml", tmp_path / "hermes"
+    asked = ("--config", str(config), "--directory", str(directory))
+    assert "write it first" in invoke("hosts", "hermes", "install", *asked).stderr
+    config.write_text("memory: {backend: full_history, scope: {run_id: a, persona_id: b}}")
+    assert "start the host once" in invoke("hosts", "hermes", "install", *asked).stderr
+    directory.mkdir()
+    for _ in range(2):
+        invoke("hosts", "hermes", "install", *asked)
+    assert json.loads((directory / "memslot.json").read_text()) == {"config": str(config)}
+    assert (directory / "plugins" / "memslot" / "plugin.yaml").exists()
+    invoke("hosts", "hermes", "uninstall", *asked)
+    assert [path for path in directory.rglob("*") if path.is_file()] == []
+    assert "nothing of memslot" in invoke("hosts", "hermes", "uninstall", *asked).stdout
