@@ -10,7 +10,7 @@ import typer
 from typer.main import get_command
 
 from memory.cli.app import app
-from memory.runtime.signet.parity import PARITY
+from memory.runtime.signet.parity import parity as parity_rows
 
 MARK = "<!-- every command -->"
 PARITY_MARK = "<!-- parity -->"
@@ -37,9 +37,9 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def parity() -> Iterator[str]:
-    yield "| Action | Endpoint | Client | Server | Why |\n|---|---|---|---|---|"
-    for row in PARITY:
-        yield f"| {row.action} | `{row.endpoint}` | {row.client} | {row.server} | {row.reason} |"
+    yield "| Action | Endpoint | SDK | Client | Server | Why |\n|---|---|---|---|---|---|"
+    for row in parity_rows():
+        yield f"| {row.action} | `{row.endpoint}` | {row.sdk} | {row.client} | {row.server} | {row.reason} |"
 
 
 def commands() -> Iterator[str]:

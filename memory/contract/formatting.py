@@ -182,6 +182,15 @@ def neutral_section(section: str) -> str:
     return section if opening is None else _fence(*NEUTRAL_LABELS)[0] + section[opening.end() :]
 
 
+def relabel_section(section: str, scope: str) -> str:
+    """A section with another word for its scope; one with the neutral labels stays as it is."""
+    opening = _TAG.match(section)
+    if opening is None or opening.group() == _fence(*NEUTRAL_LABELS)[0]:
+        return section
+    tag = re.sub(r'scope="[^"]*"', lambda _: f'scope="{_attribute(scope)}"', opening.group(), count=1)
+    return tag + section[opening.end() :]
+
+
 def section_overhead(backend: str, scope: str, counter: TokenCounter) -> int:
     """Tokens the fence itself costs."""
     return counter.count("\n".join((*_fence(backend, scope), "")))

@@ -29,6 +29,9 @@ def serve(
             help="In place of serve.port; 0 takes a free one.", min=0, max=65535, show_default=False
         ),
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Answer, and change nothing in the memory.")
+    ] = False,
 ) -> None:
     """Serve a memory to agents, by the endpoints of a Signet daemon.
 
@@ -42,7 +45,7 @@ def serve(
     from memory.runtime._serving import settings_of
 
     loaded = load_config(config)
-    settings = settings_of(loaded, host, port)
+    settings = settings_of(loaded, host, port, read_only=read_only)
 
     def ready(url: str) -> None:
         say(f"serving {loaded.provider} at {url}")
@@ -78,11 +81,19 @@ def _root() -> None:
 
 @signet.command()
 def parity(as_json: AsJson = False) -> None:
-    """Print each row of the contract's dependency map: covered, partial or absent, and why."""
-    from memory.runtime.signet.parity import PARITY
+    """Print what of Signet is covered, partial or absent, and why: each route, and each method of Signet's SDK."""
+    from memory.contract.errors import PluginLoadError
+    from memory.runtime.signet.parity import parity as parity_rows
+
+    try:
+        found = parity_rows()
+    except ImportError as error:
+        raise PluginLoadError(
+            f"the table is made of the server, which needs {error.name}: pip install 'memslot[signet]'"
+        ) from error
 
     if as_json:
-        print_json([row._asdict() for row in PARITY])
+        print_json([row._asdict() for row in found])
         return
-    rows = [(row.action, row.endpoint, row.client, row.server, row.reason) for row in PARITY]
-    print_table(("action", "endpoint", "client", "server", "why"), rows)
+    rows = [(row.action, row.endpoint, row.sdk, row.client, row.server, row.reason) for row in found]
+    print_table(("action", "endpoint", "SDK", "client", "server", "why"), rows)

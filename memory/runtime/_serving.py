@@ -7,13 +7,13 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import EntryPoint
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory.adapter._address import is_loopback
 from memory.contract.errors import ConfigError, LifecycleError, PluginLoadError
-from memory.contract.requests import Positive
+from memory.contract.requests import AdapterMode, Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
@@ -26,14 +26,15 @@ from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._signals import stop_at_signals
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
+from memory.runtime.signet.sessions import Isolate
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger(__name__)
 
 ENDPOINTS = "memslot.endpoints"
-"""Entry points of what is served beside Signet's endpoints, below a path of its name: ``(slot, scopes)`` -> context
-manager of a function from a caller's scope to the ASGI application that answers it."""
+"""Entry points of what is served beside Signet's endpoints, at a path of their name: ``(slot, scopes)`` -> context
+manager of a function: a caller's scope, and whether it may only read -> the ASGI application that answers it."""
 _MIN_TOKEN_LENGTH = 16
 _GRACE_S = 10
 
@@ -47,6 +48,8 @@ class TokenSettings(PluginOptions):
     """Whose memory."""
     run_id: str | None = None
     """Default: that of ``memory.scope``, else ``serve``."""
+    read_only: bool = False
+    """It may recall, and change nothing."""
 
     @field_validator("token")
     @classmethod
@@ -74,8 +77,11 @@ class ServeSettings(PluginOptions):
     """Port to listen on; 0 takes a free one. 3850 is where Signet's clients look."""
     tokens: list[TokenSettings] = Field(default_factory=list)
     """Who may ask, and for whose memory. None: whoever is on this machine, for ``memory.scope``."""
-    isolate: tuple[Literal["project", "agent"], ...] = ("project", "agent")
-    """What divides a user's memory into memories of their own."""
+    isolate: Isolate = "shared"
+    """``shared``: a user has one memory, where a project sees its own part and what is outside of projects, and
+    everything else sees all. ``strict``: every project and agent has a memory of its own that nothing else sees."""
+    read_only: bool = False
+    """Change nothing, whoever calls."""
     identity: dict[str, str] = Field(default_factory=lambda: {"name": "Agent"})
     """``name`` and ``description`` of the agent, told at a session's start."""
     transcripts: DataPath | None = None
@@ -89,10 +95,25 @@ class ServeSettings(PluginOptions):
     """Of one request."""
     max_requests: int = Field(default=256, gt=0)
     """Requests in work at once; more are answered 503."""
+    max_requests_per_caller: int | None = Field(default=None, gt=0)
+    """Of these, for one token. Default: half, where there are several tokens."""
+    max_connections_per_address: int = Field(default=256, gt=0)
+    """Open connections of one address; further ones are closed at once. Behind a proxy all are of its address."""
+    header_s: float = Field(default=10.0, gt=0)
+    """Seconds until the head of a request must have arrived."""
     secrets_exec: SecretsExecSettings | None = None
     """What callers with a token may run at ``secrets/exec``. Default: nothing."""
     policy: ServedPolicy = Field(default_factory=ServedPolicy)
     """What callers grant the memory, see ``TurnPolicy``."""
+
+    @field_validator("isolate", mode="before")
+    @classmethod
+    def _is_a_word(cls, isolate: Any) -> Any:
+        if isinstance(isolate, (list, tuple)):
+            raise ValueError(
+                "is a word now: shared (in place of []) or strict (in place of [project, agent])"
+            )
+        return isolate
 
     @model_validator(mode="after")
     def _one_owner_each(self) -> Self:
@@ -154,12 +175,15 @@ async def answer(
     try:
         import uvicorn
 
+        from memory.runtime._connections import bounded_protocol
         from memory.runtime.signet.http import Limits
         from memory.runtime.signet.server import RuntimeAdapterServer
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
     memory = TurnMemory(slot, TurnPolicy(**dict(settings.policy)), keep_unsent=settings.keep)
+    if settings.read_only:
+        await slot.set_mode(AdapterMode(read_only=True, reason="serve --read-only"))
     async with memory, AsyncExitStack() as stack:
         store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
         stack.callback(store.close)
@@ -170,9 +194,16 @@ async def answer(
         server = RuntimeAdapterServer(
             memory,
             tokens=settings.scopes(slot.scope),
+            read_only=frozenset(
+                token.token.get_secret_value() for token in settings.tokens if token.read_only
+            ),
             isolate=settings.isolate,
             settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
-            limits=Limits(body_bytes=settings.max_body_bytes, at_once=settings.max_requests),
+            limits=Limits(
+                body_bytes=settings.max_body_bytes,
+                at_once=settings.max_requests,
+                per_caller=settings.max_requests_per_caller,
+            ),
             store=store,
             agent=conversations,
             secrets_exec=settings.secrets_exec,
@@ -186,6 +217,7 @@ async def answer(
             "access_log": False,
             "server_header": False,
             "ws": "none",
+            "http": bounded_protocol(settings.header_s, settings.max_connections_per_address),
         }
         running = uvicorn.Server(
             uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
@@ -223,8 +255,10 @@ def _listener(host: str, port: int) -> socket.socket:
         raise ConfigError(f"serve.host, serve.port: cannot listen on {host} port {port} ({what})") from error
 
 
-def settings_of(config: MemslotConfig, host: str | None, port: int | None) -> ServeSettings:
+def settings_of(
+    config: MemslotConfig, host: str | None, port: int | None, *, read_only: bool = False
+) -> ServeSettings:
     """The ``serve:`` block, with what the command line gives in its place."""
     settings = config.section("serve", ServeSettings)
-    given = {"host": host, "port": port}
+    given = {"host": host, "port": port, "read_only": read_only or None}
     return settings.model_copy(update={name: value for name, value in given.items() if value is not None})

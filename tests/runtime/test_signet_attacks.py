@@ -209,14 +209,16 @@ async def test_a_number_without_end_spoils_no_later_answer(signet: Daemon) -> No
     for importance in (b"1e999", b"-1e999"):
         body = b'{"content": "the tea is green", "importance": %s}' % importance
         assert (await signet.post("/api/memory/remember", body))[0] == 400
-    for importance, kept in (
-        (b"1" + b"0" * 400, 1),
-        (b"-5", 0),
-        (b"true", 0.5),
-        (b'"high"', 0.5),
-        (b"0.75", 0.75),
+    for number, (importance, kept) in enumerate(
+        (
+            (b"1" + b"0" * 400, 1),
+            (b"-5", 0),
+            (b"true", 0.5),
+            (b'"high"', 0.5),
+            (b"0.75", 0.75),
+        )
     ):
-        body = b'{"content": "the tea is green", "importance": %s}' % importance
+        body = b'{"content": "the tea %d is green", "importance": %s}' % (number, importance)
         status, answer = await signet.post("/api/memory/remember", body)
         assert (status, answer["importance"]) == (200, kept)
     assert (await signet.post("/api/memory/recall", {"query": "tea"}))[0] == 200
@@ -351,7 +353,7 @@ async def test_what_is_mounted_beside_has_the_same_limits() -> None:
         await anyio.sleep_forever()
 
     async with daemon(limits=Limits(body_bytes=1000, body_s=0.05, at_once=1)) as signet:
-        signet.server.mount("/beside", lambda scope: app)
+        signet.server.mount("/beside", lambda scope, read_only: app)
         with anyio.fail_after(20):
             assert (await signet.http.post("/beside", content=pieces(10))).status_code == 200
             assert (await signet.http.post("/beside", content=pieces(11))).status_code == 413

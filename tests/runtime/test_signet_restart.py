@@ -92,10 +92,10 @@ async def test_a_bypassed_session_stays_so(started: Any) -> None:
         assert not spoken["bypassed"]
 
 
-async def test_a_tool_without_a_project_still_means_the_one_its_client_works_on(started: Any) -> None:
+async def test_a_tool_without_a_project_finds_what_a_project_keeps_after_a_restart(started: Any) -> None:
     async with started() as signet:
         await signet.hook("session-start", project="/tea")
-        await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+        await signet.post("/api/memory/remember", {"content": "the pot is blue", "project": "/tea"})
     async with started() as signet:
         _, found = await signet.post("/api/memory/recall", {"query": "pot"})
         assert [one["content"] for one in found["results"]] == ["the pot is blue"]

@@ -233,35 +233,6 @@ async def test_one_key_stores_once(signet: Daemon) -> None:
     assert len(signet.backend.store.rows) == 1  # type: ignore[attr-defined]
 
 
-async def test_tools_that_name_no_project_mean_the_one_their_client_works_on(signet: Daemon) -> None:
-    plugin = {"x_signet_actor": "opencode-plugin"}
-    start = {"harness": "opencode", "project": "/tea"}
-    await signet.post("/api/hooks/session-start", start, **plugin)
-    await signet.post("/api/memory/remember", {"content": "the pot is blue"}, **plugin)
-    _, prompt = await signet.post(
-        "/api/hooks/user-prompt-submit", {**start, "sessionKey": "s", "userMessage": "the pot?"}, **plugin
-    )
-    assert prompt["memoryCount"] == 1
-    # Once it works on two, only what names a project belongs to one.
-    await signet.post("/api/hooks/session-start", {**start, "project": "/coffee"}, **plugin)
-    _, found = await signet.post("/api/memory/recall", {"query": "pot"}, **plugin)
-    assert found["results"] == []
-    _, found = await signet.post("/api/memory/recall", {"query": "pot", "project": "/tea"}, **plugin)
-    assert "the pot is blue" in [one["content"] for one in found["results"]]
-
-
-async def test_one_key_of_two_clients_or_projects_is_two_sessions(signet: Daemon) -> None:
-    said = {"harness": "t", "sessionKey": "s1"}
-    tea, red = {**said, "project": "/tea", "userMessage": "My bike is red."}, {"userMessage": "red bike?"}
-    await signet.post("/api/hooks/user-prompt-submit", tea, x_signet_actor="one")
-    await signet.settled()
-    hook = "/api/hooks/user-prompt-submit"
-    _, other = await signet.post(hook, {**said, **red}, x_signet_actor="two")
-    assert other["memoryCount"] == 0
-    _, other = await signet.post(hook, {**said, **red, "project": "/coffee"}, x_signet_actor="one")
-    assert other["memoryCount"] == 0
-
-
 async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(
     signet: Daemon, tmp_path: Path
 ) -> None:
@@ -326,7 +297,12 @@ async def test_the_marketplace_is_not_here_and_health_is(signet: Daemon) -> None
 # -- isolation --------------------------------------------------------------------------------------------
 
 
-async def test_projects_and_agents_do_not_see_each_other(signet: Daemon) -> None:
+async def test_projects_and_agents_do_not_see_each_other_where_they_are_strictly_apart() -> None:
+    async with daemon(isolate="strict") as signet:
+        await _apart(signet)
+
+
+async def _apart(signet: Daemon) -> None:
     for name in ("30_iso", "30b", "30d"):
         asked = pair(name.removesuffix("_iso"))["request"]
         status, answer = await signet.post(asked["path"], asked["body"])
@@ -349,7 +325,7 @@ async def test_long_projects_do_not_meet(signet: Daemon) -> None:
 
 
 def test_a_name_made_to_look_like_a_long_ones_hash_does_not_meet_it() -> None:
-    sessions = Sessions(("project", "agent"), HostStore("fake"))
+    sessions = Sessions("strict", HostStore("fake"))
     caller = Caller(BASE)
     long = sessions.scope(caller, "p" * 600).agent_id
     assert long is not None
@@ -421,7 +397,7 @@ async def test_every_route_but_health_asks_for_the_token() -> None:
         for route in signet.server.app.routes:
             path = route.path.replace("{item_id:path}", "x").replace("{key}", "x")
             for method in route.methods - {"HEAD"}:
-                open_to_all = path in ("/health", "/health/ready", "/openapi.json")
+                open_to_all = path == "/health"
                 for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic of-ada"}):
                     status, _ = await signet.send(method, path, {} if method != "GET" else None, header)
                     assert (status == 401) != open_to_all, (method, path)

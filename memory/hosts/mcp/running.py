@@ -143,8 +143,9 @@ async def serve_http(
 @asynccontextmanager
 async def endpoint(
     slot: MemorySlot, scopes: Iterable[MemoryScope]
-) -> AsyncIterator[Callable[[MemoryScope], Any]]:
-    """For ``memslot serve``: an ASGI application for each scope, so that no client reaches another's session.
+) -> AsyncIterator[Callable[[MemoryScope, bool], Any]]:
+    """For ``memslot serve``: an ASGI application for each scope, and for those who may only read it, so that no
+    client reaches another's session.
 
     Whoever mounts them checks who asks, from where, and for how much.
     """
@@ -154,13 +155,16 @@ async def endpoint(
     _quieten()
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     managers = {
-        scope: StreamableHTTPSessionManager(build_server(slot, scope), security_settings=unchecked)
+        (scope, read_only): StreamableHTTPSessionManager(
+            build_server(slot, scope, read_only=read_only), security_settings=unchecked
+        )
         for scope in scopes
+        for read_only in (False, True)
     }
     async with AsyncExitStack() as stack:
         for manager in managers.values():
             await stack.enter_async_context(manager.run())
-        yield lambda scope: managers[scope].handle_request
+        yield lambda scope, read_only: managers[scope, read_only].handle_request
 
 
 def _listener(port: int) -> socket.socket:

@@ -133,16 +133,20 @@ class Book:
     def get(self, scope: MemoryScope, item_id: str) -> Note | None:
         return _note(self.store.get("note", scope, item_id))
 
-    def put(self, scope: MemoryScope, note: Note, key: str | None = None) -> Note:
-        """Keep a note, and find it again by the client's key."""
+    def put(self, scope: MemoryScope, note: Note, *keys: str) -> Note:
+        """Keep a note, and find it again by these keys."""
         self.store.put("note", scope, [(note.id, note.kept())])
-        if key is not None:
-            self.store.put("key", scope, [(key, {"id": note.id})])
+        self.store.put("key", scope, [(key, {"id": note.id}) for key in keys])
         return note
 
-    def by_key(self, scope: MemoryScope, key: str) -> Note | None:
+    def id_of(self, scope: MemoryScope, key: str) -> str | None:
+        """The memory that was put under a key."""
         known = self.store.get("key", scope, key)
-        return self.get(scope, known["id"]) if known else None
+        return known["id"] if known else None
+
+    def by_key(self, scope: MemoryScope, key: str) -> Note | None:
+        item_id = self.id_of(scope, key)
+        return self.get(scope, item_id) if item_id else None
 
     def of_items(self, scope: MemoryScope, items: Iterable[Item]) -> list[Note]:
         """The notes of memories that were just seen, new ones where there were none; without what was deleted."""

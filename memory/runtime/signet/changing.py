@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio.to_thread
 
+from memory.contract.adapter import SupportsFeedback
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
 from memory.contract.receipts import NativeMutationReceipt
+from memory.contract.requests import MemoryFeedback
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import MemoryItems
 from memory.runtime.signet.book import Note, importance_of, tags_of
@@ -21,7 +25,7 @@ _READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}
 
 
 class Changes:
-    """What ``/api/memory/...`` does to single memories of a caller's scope.
+    """What ``/api/memory/...`` does to single memories, in whichever of a caller's scopes they are.
 
     Args:
         service: whose book and slot are used.
@@ -34,10 +38,10 @@ class Changes:
 
     async def get(self, caller: Caller, item_id: str) -> dict[str, Any]:
         """``GET /api/memory/:id``"""
-        note = await self._known(self._service.sessions.scope(caller), item_id)
-        if note is None:
+        found = await self._find(caller, self._service.sessions.scope(caller), item_id)
+        if found is None:
             raise Refused(404, "not found")
-        return note.row()
+        return found[1].row()
 
     def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
         """``GET /api/memories``: what was stored or served here, newest first."""
@@ -47,7 +51,9 @@ class Changes:
             raise Refused(400, "limit and offset must be numbers") from None
         if not 0 < limit <= 1000 or offset < 0:
             raise Refused(400, "limit must be 1 to 1000, and offset 0 or more")
-        notes = self._book.listed(self._service.sessions.scope(caller))
+        sessions, scope = self._service.sessions, self._service.scope_of(caller, query)
+        notes = [note for reached in sessions.reach(caller, scope) for note in self._book.listed(reached)]
+        notes.sort(key=lambda note: note.created or "", reverse=True)
         wanted = [note for note in notes if query.get("type") in (None, "", note.type)]
         return {
             "memories": [note.row() for note in wanted[offset : offset + limit]],
@@ -65,14 +71,15 @@ class Changes:
             raise Refused(400, "patches[] is required")
         if len(patches) > 100:
             raise Refused(400, "patches[] holds more than 100; send fewer at a time")
-        scope = self._service.sessions.scope(caller, text_of(body, "project"), text_of(body, "agentId"))
-        reason = text_of(body, "reason")
-        results = [await self.patched(scope, text_of(patch, "id"), patch, reason) for patch in patches]
+        scope, reason = self._service.scope_of(caller, body), text_of(body, "reason")
+        results = [
+            await self.patched(caller, scope, text_of(patch, "id"), patch, reason) for patch in patches
+        ]
         updated = sum(result["status"] == "updated" for result in results)
         return {"total": len(results), "updated": updated, "results": results}
 
     async def patched(
-        self, scope: MemoryScope, item_id: str | None, patch: Any, reason: str | None = None
+        self, caller: Caller, scope: MemoryScope, item_id: str | None, patch: Any, reason: str | None = None
     ) -> dict[str, Any]:
         """One patch; what went wrong stands in ``status``, never in an exception."""
         if not item_id or not isinstance(patch, Mapping):
@@ -85,22 +92,24 @@ class Changes:
             return {"id": item_id, "status": "invalid_request", "error": str(refused)}
         if content is None and not labels:
             return {"id": item_id, "status": "invalid_request", "error": "there is nothing to change"}
-        if self._slot.read_only:
+        if caller.read_only or self._slot.read_only:
             return _READ_ONLY | {"id": item_id}
-        async with self._service.alone(scope, item_id):
-            return await self._patched(scope, item_id, patch.get("if_version"), content, labels)
+        async with self._service.alone(caller.scope, item_id):
+            return await self._patched(caller, scope, item_id, patch.get("if_version"), content, labels)
 
     async def _patched(
         self,
+        caller: Caller,
         scope: MemoryScope,
         item_id: str,
         if_version: Any,
         content: str | None,
         labels: Mapping[str, Any],
     ) -> dict[str, Any]:
-        note = await self._known(scope, item_id)
-        if note is None:
+        found = await self._find(caller, scope, item_id)
+        if found is None:
             return {"id": item_id, "status": "not_found"}
+        scope, note = found
         if if_version not in (None, note.version):
             return {"id": item_id, "status": "version_conflict", "currentVersion": note.version}
         if content is not None:
@@ -120,15 +129,22 @@ class Changes:
             "contentChanged": content is not None,
         }
 
-    async def forgotten(self, scope: MemoryScope, item_id: str, *, force: bool) -> dict[str, Any]:
+    async def forgotten(
+        self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
+    ) -> dict[str, Any]:
         """One memory deleted; what went wrong stands in ``status``."""
-        async with self._service.alone(scope, item_id):
-            return await self._deleted(scope, item_id, force)
+        if caller.read_only:
+            return _READ_ONLY | {"id": item_id}
+        async with self._service.alone(caller.scope, item_id):
+            found = await self._find(caller, scope, item_id)
+            return (
+                {"id": item_id, "status": "not_found"}
+                if found is None
+                else await self._deleted(*found, force)
+            )
 
-    async def _deleted(self, scope: MemoryScope, item_id: str, force: bool) -> dict[str, Any]:
-        note = await self._known(scope, item_id)
-        if note is None:
-            return {"id": item_id, "status": "not_found"}
+    async def _deleted(self, scope: MemoryScope, note: Note, force: bool) -> dict[str, Any]:
+        item_id = note.id
         if note.pinned and not force:
             return {"id": item_id, "status": "pinned_requires_force", "currentVersion": note.version}
         failed = await self._natively(scope, note, "forget", "")
@@ -151,7 +167,7 @@ class Changes:
             raise Refused(400, "mode must be preview or execute")
         if mode == "execute" and not text_of(body, "reason"):
             raise Refused(400, "reason is required for execute mode")
-        scope = self._service.sessions.scope(caller, text_of(body, "project"), text_of(body, "agentId"))
+        scope = self._service.scope_of(caller, body)
         candidates = await self._candidates(caller, scope, body)
         token = hashlib.sha256("\n".join(str(row["id"]) for row in candidates).encode()).hexdigest()[:32]
         confirm = len(candidates) > _ASK_FIRST
@@ -166,9 +182,41 @@ class Changes:
         if confirm and body.get("confirm_token") != token:
             raise Refused(400, "confirm_token is required: preview first, and send its confirmToken")
         force = body.get("force") is True
-        results = [await self.forgotten(scope, str(row["id"]), force=force) for row in candidates]
+        results = [await self.forgotten(caller, scope, str(row["id"]), force=force) for row in candidates]
         deleted = sum(result["status"] == "deleted" for result in results)
         return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
+
+    async def rated(self, caller: Caller, session_key: str, ratings: Mapping[str, float]) -> int:
+        """Hand ratings of memories to the backend; how many of them it took.
+
+        Raises:
+            CapabilityNotSupported: the backend takes no feedback.
+        """
+        feedback = self._slot.capability(SupportsFeedback)
+        if feedback is None:
+            raise CapabilityNotSupported(f"{self._slot.backend_name} takes no feedback; nothing was recorded")
+        if caller.read_only:
+            raise Refused(403, "this memory is read-only; nothing was recorded")
+        session = self._service.sessions.find(caller, session_key)
+        taken = 0
+        for item_id, rating in ratings.items():
+            found = await self._find(caller, session.scope if session else caller.scope, item_id)
+            if found is None:
+                continue
+            verdict = "of use" if rating > 0 else "harmful" if rating < 0 else "not used"
+            async with self._slot.leases.lease(found[0]):
+                receipt = await feedback.apply_feedback(
+                    MemoryFeedback(
+                        feedback_id=uuid.uuid4().hex,
+                        scope=found[0],
+                        session_id=session_key,
+                        timestamp=datetime.now(UTC),
+                        content=f"This memory was {verdict} ({rating:g}).",
+                        native_ids=(item_id,),
+                    )
+                )
+            taken += receipt.status not in ("skipped_read_only", "unknown")
+        return taken
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -179,35 +227,44 @@ class Changes:
         if isinstance(ids, list):
             if len(ids) > 1000 or not all(isinstance(item_id, str) and item_id for item_id in ids):
                 raise Refused(400, "ids must be a list of at most 1000 ids")
-            return [
-                {
-                    "id": item_id,
-                    "score": 0,
-                    "pinned": bool(note and note.pinned),
-                    "version": note.version if note else None,
-                }
-                for item_id, note in ((known, self._book.get(scope, known)) for known in dict.fromkeys(ids))
-            ]
-        if not text_of(body, "query"):
+            scores = dict.fromkeys(ids, 0)
+        elif text_of(body, "query"):
+            scores = {row["id"]: row["score"] for row in await self._service.recall(caller, body)}
+        else:
             raise Refused(400, "ids or query is required")
-        rows = await self._service.recall(caller, body)
-        notes = ((row, self._book.get(scope, row["id"])) for row in rows)
+        holders = self._service.sessions.holders(caller, scope)
+        found = {item_id: self._noted(holders, item_id) for item_id in scores}
         return [
-            {"id": note.id, "score": row["score"], "pinned": note.pinned, "version": note.version}
-            for row, note in notes
-            if note is not None
+            {
+                "id": item_id,
+                "score": score,
+                "pinned": bool(noted and noted[1].pinned),
+                "version": noted[1].version if noted else None,
+            }
+            for item_id, score in scores.items()
+            if (noted := found[item_id]) or isinstance(ids, list)
         ]
 
-    async def _known(self, scope: MemoryScope, item_id: str) -> Note | None:
-        """The memory as it is now, where the backend can tell, else as it was last seen here."""
-        note = self._book.get(scope, item_id)
-        if note is not None and note.deleted:
-            return None
-        items = MemoryItems(self._slot, scope)
-        if "get" not in items.offered:
-            return note
-        item = await items.get(item_id)
-        return None if item is None else self._book.of_items(scope, [item])[0]
+    def _noted(self, scopes: Sequence[MemoryScope], item_id: str) -> tuple[MemoryScope, Note] | None:
+        for scope in scopes:
+            if (note := self._book.get(scope, item_id)) is not None:
+                return scope, note
+        return None
+
+    async def _find(
+        self, caller: Caller, scope: MemoryScope, item_id: str
+    ) -> tuple[MemoryScope, Note] | None:
+        """A memory of this caller and the scope it is in; first where it was seen, then where a backend has it."""
+        holders = self._service.sessions.holders(caller, scope)
+        seen = self._noted(holders, item_id)
+        if seen is not None:
+            note = await self._service.known(seen[0], item_id)
+            return None if note is None else (seen[0], note)
+        for holder in holders:
+            note = await self._service.known(holder, item_id)
+            if note is not None:
+                return holder, note
+        return None
 
     async def _natively(
         self, scope: MemoryScope, note: Note, what: str, content: str

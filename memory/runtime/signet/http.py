@@ -5,15 +5,16 @@ from __future__ import annotations
 import hmac
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import anyio
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
@@ -23,7 +24,7 @@ from memory.runtime.signet.service import Refused
 from memory.runtime.signet.sessions import Caller
 
 Body = Mapping[str, Any]
-_PATHS = (None, "plugin", "legacy")
+_PATHS = ("plugin", "legacy")
 
 
 @dataclass(frozen=True)
@@ -35,52 +36,44 @@ class Limits:
         body_s: seconds for a body to arrive.
         at_once: requests in work, those for what is mounted beside included; more are answered 503 with
             ``Retry-After``.
+        per_caller: of these, for one token; by default half, so that there is room for others.
     """
 
     body_bytes: int = 2_000_000
     body_s: float = 10.0
     at_once: int = 256
+    per_caller: int | None = None
 
 
 @dataclass(frozen=True)
-class _Tokens:
-    """Which token is whose; compared in constant time, kept as hashes."""
+class TokenGrant:
+    """What a bearer token opens: whose memory, and whether it may be written."""
 
-    by_hash: Mapping[bytes, MemoryScope] = field(repr=False)
-
-    def find(self, header: str) -> MemoryScope | None:
-        kind, _, token = header.partition(" ")
-        if kind.lower() != "bearer":
-            return None
-        given = sha256(token.strip().encode("utf-8", "replace")).digest()
-        found = None
-        for known, whose in self.by_hash.items():
-            if hmac.compare_digest(known, given):
-                found = whose
-        return found
+    scope: MemoryScope
+    read_only: bool = False
 
 
 class Callers:
     """Who may ask, and whose memory they are answered from.
 
     Args:
-        tokens: bearer token -> whose memory it opens; empty asks for none.
+        grants: bearer token -> what it opens; empty asks for none. Compared in constant time, kept as hashes.
         own: whose memory is opened to whoever is on this machine, where there are no tokens.
     """
 
-    def __init__(self, tokens: Mapping[str, MemoryScope], own: MemoryScope | None) -> None:
+    def __init__(self, grants: Mapping[str, TokenGrant], own: MemoryScope | None) -> None:
         self._own = own
-        self._tokens = _Tokens({sha256(token.encode()).digest(): scope for token, scope in tokens.items()})
+        self._grants = {sha256(token.encode()).digest(): grant for token, grant in grants.items()}
 
     @property
     def by_token(self) -> bool:
         """Whether a token is asked for."""
-        return bool(self._tokens.by_hash)
+        return bool(self._grants)
 
     @property
     def scopes(self) -> tuple[MemoryScope, ...]:
         """The memories that callers may be given."""
-        return tuple(self._tokens.by_hash.values()) or ((self._own,) if self._own else ())
+        return tuple(grant.scope for grant in self._grants.values()) or ((self._own,) if self._own else ())
 
     def of(self, request: Request) -> Caller:
         """Who sent a request.
@@ -92,8 +85,7 @@ class Callers:
         if origin and not _of_this_machine(origin):
             raise Refused(403, "requests of web pages are not answered")
         path = request.headers.get("x-signet-runtime-path")
-        if path not in _PATHS:
-            raise Refused(400, "x-signet-runtime-path must be plugin or legacy")
+        path = path if path in _PATHS else None  # as the daemon does with one it does not know
         client = request.headers.get("x-signet-actor", "")[:200]
         if not self.by_token:
             # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
@@ -101,10 +93,21 @@ class Callers:
                 raise Refused(403, "without tokens only requests to a loopback address are answered")
             assert self._own is not None
             return Caller(self._own, client, path)
-        scope = self._tokens.find(request.headers.get("authorization", ""))
-        if scope is None:
+        grant = self._find(request.headers.get("authorization", ""))
+        if grant is None:
             raise Refused(401, "a bearer token is required")
-        return Caller(scope, client, path)
+        return Caller(grant.scope, client, path, grant.read_only)
+
+    def _find(self, header: str) -> TokenGrant | None:
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer":
+            return None
+        given = sha256(token.strip().encode("utf-8", "replace")).digest()
+        found = None
+        for known, grant in self._grants.items():
+            if hmac.compare_digest(known, given):
+                found = grant
+        return found
 
 
 async def body_of(request: Request, limits: Limits) -> Body:
@@ -139,31 +142,49 @@ async def _bytes_of(request: Request, limits: Limits) -> bytes:
     return bytes(raw)
 
 
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+async def _body(request: Request) -> Body:
+    return await body_of(request, request.app.state.limits)
+
+
+Who = Annotated[Caller, Depends(_caller)]
+Sent = Annotated[Body, Depends(_body)]
+
+
 class Work:
     """The requests in work.
 
     Args:
         max_requests: at once.
+        per_caller: of these, for the callers of one scope.
     """
 
-    def __init__(self, max_requests: int) -> None:
+    def __init__(self, max_requests: int, per_caller: int) -> None:
         self._max_requests = max_requests
-        self._now = 0
+        self._per_caller = per_caller
+        self._now: Counter[MemoryScope] = Counter()
 
     @contextmanager
-    def request(self, *, admitted: bool = False) -> Iterator[None]:
+    def request(self, caller: Caller, *, admitted: bool = False) -> Iterator[None]:
         """Around a request; one that was ``admitted`` before is no more than counted.
 
         Raises:
             Busy: there are too many.
         """
-        if self._now >= self._max_requests and not admitted:
+        mine = self._now[caller.scope]
+        if not admitted and (mine >= self._per_caller or self._now.total() >= self._max_requests):
             raise Busy(503, "too many requests at once; try again")
-        self._now += 1
+        self._now[caller.scope] += 1
         try:
             yield
         finally:
-            self._now -= 1
+            self._now[caller.scope] -= 1
+            if not self._now[caller.scope]:
+                del self._now[caller.scope]
 
 
 class Busy(Refused):
@@ -177,7 +198,7 @@ class Mounted:
         caller: who sent a request.
         limits: of a POST; what a client merely listens to has none.
         work: the requests in work.
-        of_scope: a scope's application.
+        app_for: the application of a scope, and whether the caller may only read.
     """
 
     def __init__(
@@ -185,21 +206,22 @@ class Mounted:
         caller: Callable[[Request], Caller],
         limits: Limits,
         work: Work,
-        of_scope: Callable[[MemoryScope], Any],
+        app_for: Callable[[MemoryScope, bool], Any],
     ) -> None:
         self._caller = caller
         self._limits = limits
         self._work = work
-        self._of_scope = of_scope
+        self._app_for = app_for
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
         try:
-            app = self._of_scope(self._caller(request).scope)
+            caller = self._caller(request)
+            app = self._app_for(caller.scope, caller.read_only)
             if request.method != "POST":
                 await app(scope, receive, send)
                 return
-            with self._work.request():
+            with self._work.request(caller):
                 unread = [await _bytes_of(request, self._limits)]
 
                 async def read() -> Any:

@@ -1,4 +1,8 @@
-"""How much of Signet's dependency map is covered, row by row: what ``memslot signet parity`` prints."""
+"""How much of Signet is covered: what ``memslot signet parity`` prints.
+
+Made of the server's own routes, the client's methods and the methods of Signet's TypeScript SDK 0.58.1, so that
+nothing is missing from it unseen; what is written here by hand is names and reasons.
+"""
 
 from __future__ import annotations
 
@@ -8,53 +12,180 @@ Cover = Literal["covered", "partial", "absent"]
 
 
 class Row(NamedTuple):
-    """One row of the contract's map, or what real clients call beyond it.
+    """One endpoint, or one area of the SDK that has none here.
 
     Attributes:
-        action, endpoint: as the contract names them.
-        client: whether :class:`AdapterClient` calls it; ``method`` is its name there, or empty.
+        action: what it is for.
+        endpoint: HTTP method and path.
+        sdk: methods of Signet's SDK that call it, by comma.
+        method: of :class:`AdapterClient`; empty where it has none.
+        client: whether :class:`AdapterClient` calls it.
         server: whether :class:`RuntimeAdapterServer` answers it.
         reason: why one of them is not covered.
     """
 
     action: str
     endpoint: str
+    sdk: str
     method: str
     client: Cover
     server: Cover
     reason: str = ""
 
 
-_WHERE_ASKED = "where the backend can {} a single memory; else {}"
+class _Words(NamedTuple):
+    action: str
+    method: str = ""
+    reason: str = ""  # why the server's part is partial
+    refused: bool = False  # answered with 501 alone
 
-PARITY: tuple[Row, ...] = (
-    Row("Session start context", "POST /api/hooks/session-start", "on_session_start", "covered", "covered"),
-    Row("Per-prompt context", "POST /api/hooks/user-prompt-submit", "on_user_prompt_submit", "covered", "partial",
-        "no backend takes memory_feedback as scores of memories; nothing is suppressed that was injected before"),
-    Row("Session end / extraction", "POST /api/hooks/session-end", "on_session_end", "covered", "partial",
-        "no job or score: the backend derives by itself; a transcript by path only where configured"),
-    Row("Pre-compaction summary", "POST /api/hooks/pre-compaction", "on_pre_compaction", "covered", "covered"),
-    Row("Save compaction result", "POST /api/hooks/compaction-complete", "on_compaction_complete", "covered",
-        "covered"),
-    Row("Memory search (tool)", "POST /api/memory/recall", "recall", "covered", "covered"),
-    Row("Memory store (tool)", "POST /api/hooks/remember", "remember", "covered", "covered"),
-    Row("Memory get (tool)", "GET /api/memory/{item_id}", "get", "covered", "covered"),
-    Row("Memory modify (tool)", "POST /api/memory/modify", "modify", "covered", "partial",
-        _WHERE_ASKED.format("change", "only its labels, and not_supported for its text")),
-    Row("Memory forget (tool)", "POST /api/memory/forget", "forget", "covered", "partial",
-        _WHERE_ASKED.format("delete", "not_supported") + "; deleted is deleted, not marked"),
-    Row("Secret injection", "POST /api/secrets/exec", "run_with_secrets", "covered", "partial",
-        "403 unless configured; listed programs, no shell; secrets are the configuration's"),
-    Row("Daemon health check", "GET /health", "health", "covered", "covered"),
-    Row("Store (plugins)", "POST /api/memory/remember", "store", "covered", "covered"),
-    Row("Update (plugins)", "PATCH /api/memory/{item_id}", "update", "covered", "partial", "as modify"),
-    Row("Delete (plugins)", "DELETE /api/memory/{item_id}", "delete", "covered", "partial", "as forget"),
-    Row("List (plugins)", "GET /api/memories", "memories", "covered", "partial",
-        "what was stored or served here: no backend lists alike"),
-    Row("Search (hooks)", "POST /api/hooks/recall", "", "absent", "covered",
-        "the client searches by memory/recall, which answers the same"),
-    Row("Silence a session", "POST /api/sessions/{key}/bypass", "bypass", "covered", "covered"),
-    Row("Checkpoint on the way", "POST /api/hooks/session-checkpoint-extract", "checkpoint", "covered", "covered"),
-    Row("Tool marketplace (OpenClaw)", "GET /api/marketplace/mcp/tools", "", "absent", "absent",
-        "no tools are sold here; OpenClaw takes the 404"),
+
+_CHANGE = "where the backend can change a single memory; else only its labels, and not_supported for its text"
+_DELETE = "where the backend can delete a single memory; else not_supported; deleted is deleted, not marked"
+_WORDS: dict[str, _Words] = {
+    "POST /api/hooks/session-start": _Words("Session start context", "on_session_start"),
+    "POST /api/hooks/user-prompt-submit": _Words(
+        "Per-prompt context", "on_user_prompt_submit", "memory_feedback in a prompt is not read; see feedback"
+    ),
+    "POST /api/hooks/session-end": _Words(
+        "Session end, extraction",
+        "on_session_end",
+        "no job or score: the backend derives by itself; a transcript by path only where configured",
+    ),
+    "POST /api/hooks/session-checkpoint-extract": _Words("Checkpoint on the way", "checkpoint"),
+    "POST /api/hooks/pre-compaction": _Words("Pre-compaction summary", "on_pre_compaction"),
+    "POST /api/hooks/compaction-complete": _Words("Save compaction result", "on_compaction_complete"),
+    "POST /api/hooks/remember": _Words("Memory store (hook)", "remember"),
+    "POST /api/hooks/recall": _Words("Memory search (hook)"),
+    "POST /api/memory/recall": _Words("Memory search", "recall"),
+    "POST /api/memory/remember": _Words("Memory store", "store"),
+    "POST /api/memory/modify": _Words("Modify several", "modify", _CHANGE),
+    "POST /api/memory/forget": _Words("Forget several", "forget", _DELETE),
+    "POST /api/memory/feedback": _Words(
+        "Feedback of the MCP tool", "", "where the backend takes feedback (memos); else 501"
+    ),
+    "POST /api/memory/{item_id}/recover": _Words(
+        "Recover", "", "what is forgotten is gone: 501", refused=True
+    ),
+    "GET /api/memory/{item_id}/history": _Words(
+        "History", "", "no backend keeps it alike: 501; provenance is at /mcp", refused=True
+    ),
+    "GET /api/memory/{item_id}": _Words("Memory get", "get"),
+    "PATCH /api/memory/{item_id}": _Words("Modify", "update", _CHANGE),
+    "DELETE /api/memory/{item_id}": _Words("Forget", "delete", _DELETE),
+    "GET /api/memories": _Words("List", "memories", "what was stored or served here: no backend lists alike"),
+    "GET /api/sessions": _Words("Sessions"),
+    "GET /api/sessions/{key}": _Words("One session"),
+    "POST /api/sessions/{key}/bypass": _Words("Silence a session", "bypass"),
+    "GET /api/secrets": _Words("Names of secrets", "", "those of the configuration"),
+    "POST /api/secrets/exec": _Words(
+        "Secret injection",
+        "run_with_secrets",
+        "403 unless configured; listed programs, no shell; secrets are the configuration's",
+    ),
+    "POST /api/chat": _Words("The agent of an agent: block"),
+    "GET /api/auth/whoami": _Words("Who is asking"),
+    "GET /api/features": _Words("Feature flags"),
+    "GET /api/status": _Words("Status", "", "of the process; the daemon's pipeline has no counterpart"),
+    "GET /api/diagnostics": _Words(
+        "Diagnostics", "", "health of the backend, in place of the daemon's domains"
+    ),
+    "GET /health": _Words("Daemon health check", "health"),
+    "GET /health/ready": _Words("Readiness"),
+    "GET /openapi.json": _Words("Description"),
+}
+_SDK: dict[str, str] = {
+    "POST /api/memory/remember": "remember",
+    "POST /api/memory/recall": "recall",
+    "GET /api/memory/{item_id}": "getMemory",
+    "GET /api/memories": "listMemories",
+    "PATCH /api/memory/{item_id}": "modifyMemory",
+    "DELETE /api/memory/{item_id}": "forgetMemory",
+    "POST /api/memory/forget": "batchForget",
+    "POST /api/memory/modify": "batchModify",
+    "GET /api/memory/{item_id}/history": "getHistory",
+    "POST /api/memory/{item_id}/recover": "recoverMemory",
+    "GET /health": "health",
+    "GET /api/status": "status",
+    "GET /api/diagnostics": "diagnostics",
+    "GET /api/auth/whoami": "whoami",
+    "GET /api/features": "getFeatures",
+    "GET /api/sessions": "listSessions",
+    "GET /api/sessions/{key}": "getSession",
+    "POST /api/sessions/{key}/bypass": "setSessionBypass",
+    "GET /api/secrets": "listSecrets",
+    "POST /api/secrets/exec": "execWithSecrets",
+    "POST /api/hooks/session-start": "sessionStart",
+    "POST /api/hooks/user-prompt-submit": "userPromptSubmit",
+    "POST /api/hooks/session-end": "sessionEnd",
+    "POST /api/hooks/remember": "hookRemember",
+    "POST /api/hooks/recall": "hookRecall",
+    "POST /api/hooks/pre-compaction": "preCompaction",
+    "POST /api/hooks/compaction-complete": "compactionComplete",
+}
+_PIPELINE = "the daemon's own pipeline; a backend derives by itself"
+_MACHINE = "of the machine the daemon runs on, not of a memory"
+_ABSENT: tuple[tuple[str, str, str, str], ...] = (
+    ("Jobs", "/api/memory/jobs", "getJob", "writes are answered with what became of them"),
+    ("Tokens", "/api/auth/token", "createToken", "tokens stand in the configuration"),
+    ("Secrets of clients", "/api/secrets/{name}", "storeSecret deleteSecret", "secrets are the configuration's"),
+    ("1Password", "/api/secrets/1password", "getOnePasswordStatus connectOnePassword disconnectOnePassword "
+     "listOnePasswordVaults importOnePasswordSecrets", "secrets are the configuration's"),
+    ("Documents", "/api/documents", "createDocument getDocument listDocuments getDocumentChunks deleteDocument",
+     "a memory of conversations takes no documents"),
+    ("Connectors", "/api/connectors", "listConnectors createConnector getConnector syncConnector "
+     "resyncAllConnectors fullSyncConnector deleteConnector getConnectorHealth", "as documents"),
+    ("Timeline", "/api/timeline", "getTimeline exportTimeline", _PIPELINE),
+    ("Pipeline", "/api/pipeline", "getPipelineStatus", _PIPELINE),
+    ("Synthesis", "/api/hooks/synthesis", "getSynthesisConfig requestSynthesis synthesisComplete", _PIPELINE),
+    ("Embeddings", "/api/embeddings", "getEmbeddingStatus getEmbeddingHealth getEmbeddingProjection", _PIPELINE),
+    ("Checkpoints", "/api/checkpoints", "listCheckpoints listSessionCheckpoints",
+     "where a session left off is put into its next session-start"),
+    ("Knowledge graph", "/api/knowledge", "listKnowledgeEntities pinEntity unpinEntity getPinnedEntities "
+     "getEntityHealth getKnowledgeEntity getEntityAspects getAspectAttributes getEntityDependencies "
+     "getKnowledgeStats getTraversalStatus getConstellation", _PIPELINE),
+    ("Repair", "/api/repair", "requeueDeadJobs releaseStaleLeases checkFts triggerRetentionSweep getEmbeddingGaps "
+     "reembedMissing resyncVectorIndex cleanOrphanedEmbeddings getDedupStats deduplicateMemories "
+     "reclassifyEntities pruneChunkGroups pruneSingletonEntities structuralBackfill", _PIPELINE),
+    ("Predictor", "/api/predictor", "getPredictorStatus getComparisonsByProject getComparisonsByEntity "
+     "listComparisons listTrainingRuns getTrainingPairsCount trainPredictor", _PIPELINE),
+    ("Analytics", "/api/analytics", "getUsageCounters getErrors getLatency getAnalyticsLogs getMemorySafety "
+     "getContinuity getLatestContinuity", "traces are the configuration's"),
+    ("Telemetry", "/api/telemetry", "getTelemetryEvents getTelemetryStats exportTelemetry", "nothing is sent home"),
+    ("Agents of one machine", "/api/cross-agent", "listAgentPresence updateAgentPresence removeAgentPresence "
+     "listAgentMessages sendAgentMessage", _MACHINE),
+    ("Configuration", "/api/config", "listConfig writeConfig", "no client changes the configuration"),
+    ("Identity files", "/api/identity", "getIdentity", "serve.identity, given at session-start"),
+    ("Harnesses", "/api/harnesses", "listHarnesses regenerateHarnesses", _MACHINE),
+    ("Greeting", "/api/home", "getGreeting", _MACHINE),
+    ("Git", "/api/git", "getGitStatus gitPull gitPush gitSync getGitConfig updateGitConfig", _MACHINE),
+    ("Tasks", "/api/tasks", "listTasks createTask getTask updateTask deleteTask runTask listTaskRuns", _MACHINE),
+    ("Skills",
+     "/api/skills", "listSkills browseSkills searchSkills getSkill installSkill uninstallSkill", _MACHINE),
+    ("Tool marketplace (OpenClaw)", "/api/marketplace", "", "no tools are sold here; OpenClaw takes the 404"),
 )  # fmt: skip
+
+
+def parity() -> list[Row]:
+    """Every endpoint that is served, then what of the SDK and of real clients is not.
+
+    Raises:
+        ImportError: FastAPI is not installed; the routes are the server's own.
+        KeyError: a route has no words here.
+    """
+    from memory.runtime.signet.server import HOOKS, ROUTES
+
+    served = [f"POST /api/hooks/{name}" for name, _, _ in HOOKS]
+    served += [f"{method} {path.replace(':path', '')}" for method, path, _, _ in ROUTES]
+    rows = []
+    for endpoint in (*served, "GET /health"):
+        words = _WORDS[endpoint]
+        server: Cover = "absent" if words.refused else "partial" if words.reason else "covered"
+        client: Cover = "covered" if words.method else "absent"
+        reason = words.reason if words.method or words.reason else "no method of ours calls it"
+        rows.append(Row(words.action, endpoint, _SDK.get(endpoint, ""), words.method, client, server, reason))
+    rows += [
+        Row(action, path, ", ".join(methods.split()), "", "absent", "absent", reason)
+        for action, path, methods, reason in _ABSENT
+    ]
+    return rows

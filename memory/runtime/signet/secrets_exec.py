@@ -85,6 +85,11 @@ class SecretCommands:
         self._secrets = {name: value.get_secret_value() for name, value in settings.secrets.items()}
         self._running = 0
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the secrets."""
+        return sorted(self._secrets)
+
     async def run(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """``{stdout, stderr, code}`` of a command, secrets redacted; ``code`` is the command's own.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,10 +17,11 @@ from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import MemslotError
 from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
-from memory.contract.receipts import WriteReceipt
+from memory.contract.receipts import ContextEntry, WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import Recall, TurnMemory
+from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, tags_of
 from memory.runtime.signet.sessions import Caller, Conflict, Session, Sessions
 from memory.runtime.signet.transcripts import transcript_in, turns_of
@@ -49,6 +51,7 @@ GUIDELINES = """Summarize this session focusing on:
 Be concise but complete. Write in the first person, from the agent's perspective."""
 _OPENING = "What is known about the user and this project?"
 _WRITTEN = ("committed", "queued", "pending")
+_DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
 
 
 class Refused(Exception):
@@ -113,18 +116,18 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"inject": "", "memories": [], "bypassed": True}
-        recall = await self._recall(session, self.checked(params.context) or _OPENING)
-        notes = self._notes(session, recall)
-        section = "\n".join(filter(None, (self._checkpoint(session), recall.section)))
+        session.shown = []  # a host that begins, or resumes, shows nothing yet
+        recalled = await self._recall(caller, session, self.checked(params.context) or _OPENING)
+        section = "\n".join(filter(None, (self._checkpoint(session), recalled.section)))
         resumed, session.resumed = session.resumed, False
         self.sessions.keep(caller, session)
         return SessionStartResult(
             identity=dict(self.settings.identity),
-            memories=[note.short() for note in notes],
+            memories=[note.short() for note in recalled.notes],
             inject=section,
             stable_system_prompt=section,
             session_known=resumed,
-            warnings=_warnings(recall),
+            warnings=recalled.warnings,
         ).to_wire()
 
     async def prompt_submit(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,16 +139,18 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"inject": "", "memoryCount": 0, "bypassed": True}
-        recall = await self._recall(session, said)
-        kept = await self._record(session, said, params)
+        recalled = await self._recall(caller, session, said)
+        again = session.is_repeated(caller.client, said)
+        kept = not again and await self._record(caller, session, said, params)
         self.sessions.keep(caller, session)
-        count = len(recall.result.included) if recall.result else 0
-        warnings = _warnings(recall)
-        if not kept:
+        warnings = recalled.warnings
+        if again:
+            warnings.append("another client of this session has reported this prompt; it is recorded once")
+        elif not kept and not self._read_only(caller):
             warnings.append("too many writes wait; this prompt was not recorded")
         return PromptSubmitResult(
-            inject=recall.section,
-            memory_count=count,
+            inject=recalled.section,
+            memory_count=len(recalled.notes),
             engine=self.memory.slot.backend_name,
             queued=self.memory.queued_in if kept else None,
             warnings=warnings,
@@ -160,7 +165,7 @@ class SignetService:
         if session.bypassed:
             self.sessions.end(caller, session)
             return {"memoriesSaved": 0, "bypassed": True}
-        queued, warnings = await self._record_transcript(session, params)
+        queued, warnings = await self._record_transcript(caller, session, params)
         self.sessions.end(caller, session)
         return SessionEndResult(queued=queued, warnings=warnings).to_wire()
 
@@ -172,18 +177,22 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"skipped": True}
-        queued, warnings = await self._record_transcript(session, params)
+        queued, warnings = await self._record_transcript(caller, session, params)
         self.sessions.keep(caller, session)
         return {"queued": queued, "warnings": warnings} if queued or warnings else {"skipped": True}
 
     async def pre_compaction(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/hooks/pre-compaction``: what the host's model is asked to keep."""
         params = read(PreCompactionParams, body)
+        if not params.harness:
+            raise Refused(400, "harness is required")
         session = self._entered(caller, params)
         if session.bypassed:
             return {"instructions": "", "bypassed": True}
-        recall = await self._recall(session, self.checked(params.session_context) or _OPENING)
-        known = "\n".join(f"- {note.content}" for note in self._notes(session, recall))
+        recalled = await self._recall(
+            caller, session, self.checked(params.session_context) or _OPENING, afresh=True
+        )
+        known = "\n".join(f"- {note.content}" for note in recalled.notes)
         prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
         if known:
             prompt += f"\nRecent memories for reference:\n{known}\n"
@@ -198,12 +207,14 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"success": True, "bypassed": True}
+        session.epoch, session.shown = session.epoch + 1, []
+        if self._read_only(caller):
+            return CompactionResult(success=False).to_wire()
         items = MemoryItems(self.memory.slot, session.scope)
         receipt = await items.store(
             f"Summary of the session: {summary}",
             metadata={"type": "session_summary"},
         )
-        session.epoch += 1
         written = receipt.status in _WRITTEN
         if written:
             session.summary, session.words = _id_of(receipt), []
@@ -223,39 +234,39 @@ class SignetService:
         self.sessions.keep(caller, session)
         return {"key": key, "bypassed": session.bypassed}
 
-    async def remember(self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False) -> Note:
-        """Store one memory; of two calls with one ``idempotencyKey`` the second answers as the first."""
+    async def remember(
+        self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False
+    ) -> tuple[Note, bool]:
+        """Store one memory; whether it was stored before.
+
+        Of two calls with one ``idempotencyKey``, or the same words for one scope, the second answers as the first.
+        """
         content = self.checked(body.get("content"))
         if not content or (needs_harness and not text_of(body, "harness")):
             raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
+        if self._read_only(caller):
+            raise Refused(403, "this memory is read-only; nothing was stored")
         scope, key = self.scope_of(caller, body), text_of(body, "idempotencyKey")
-        if key is None:
-            return await self._remember(scope, content, body)
-        async with self.alone(scope, key):  # a client that waited too long asks again
-            known = self.book.by_key(scope, key)
-            return known or await self._remember(scope, content, body, key)
-
-    async def _remember(
-        self, scope: MemoryScope, content: str, body: Mapping[str, Any], key: str | None = None
-    ) -> Note:
-        content, critical, tags = labelled(content)
-        if not content.strip():
+        words, critical, tags = labelled(content)
+        if not words.strip():
             raise Refused(400, "content is required: there is nothing behind its labels")
-        importance = importance_of(body.get("importance"))
-        note = Note(
-            id="",
-            content=content,
-            type=text_of(body, "type") or ("rule" if critical else "fact"),
-            tags=tags_of(body.get("tags")) or tags,
-            importance=1.0 if critical else 0.5 if importance is None else importance,
-            pinned=critical or body.get("pinned") is True,
-            who=text_of(body, "who"),
-            project=text_of(body, "project"),
-        )
+        digest = f"words {sha256(' '.join(words.split()).encode()).hexdigest()}"
+        async with self.alone(scope, "remember"):
+            known = self.book.by_key(scope, key) if key else None
+            if known is None:
+                known = await self.known(scope, self.book.id_of(scope, digest))
+                if known is not None and known.content.split() != words.split():
+                    known = None  # it was corrected since
+            if known is not None:
+                return known, True
+            note = _note_of(body, words, critical, tags)
+            return await self._store(scope, note, key, digest), False
+
+    async def _store(self, scope: MemoryScope, note: Note, key: str | None, digest: str) -> Note:
         kept = {"type": note.type, "tags": note.tags, "who": note.who}
         self.book.store.check()  # before there is a memory whose labels could not be kept
         receipt = await MemoryItems(self.memory.slot, scope).store(
-            content,
+            note.content,
             event_id=None if key is None else f"signet-{sha256(key.encode()).hexdigest()}",
             metadata={name: value for name, value in kept.items() if value},
         )
@@ -264,28 +275,54 @@ class SignetService:
         if receipt.status == "unknown":
             raise Refused(503, "the backend did not answer; the memory may or may not be stored")
         note.id = _id_of(receipt)
-        return self.book.put(scope, note, key)
+        return self.book.put(scope, note, *filter(None, (key, digest)))
 
     async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Memories for a question, filtered by what is kept beside them."""
         query = self.checked(body.get("query") or body.get("keywordQuery"))
         if not query:
             raise Refused(400, "query is required")
-        limit = body.get("limit", 10)
-        if not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit <= 1000:
-            raise Refused(400, "limit must be a number from 1 to 1000")
-        scope = self.scope_of(caller, body)
+        limit = _limit_of(body.get("limit"))
         try:
             filters = Filters.of(body)
         except ValueError as error:
             raise Refused(400, str(error)) from None
         # Filters are ours, so there must be enough to choose from.
-        found = await MemoryItems(self.memory.slot, scope).search(query, limit * 5 if filters else limit)
-        rows: list[dict[str, Any]] = []
-        for item, note in zip(found, self.book.of_items(scope, found), strict=True):
-            if not note.deleted and filters.fit(note, item.score):
-                rows.append(note.found(item.score))
-        return rows[:limit]
+        enough = limit * 5 if filters else limit
+        found: dict[MemoryScope, list[Item]] = {}
+
+        async def search(scope: MemoryScope) -> None:
+            found[scope] = await MemoryItems(self.memory.slot, scope).search(query, enough)
+
+        scopes = self.sessions.reach(caller, self.scope_of(caller, body))
+        try:
+            async with anyio.create_task_group() as tasks:
+                for scope in scopes:
+                    tasks.start_soon(search, scope)
+        except* MemslotError as errors:
+            raise _first(errors) from None
+        rows: list[list[dict[str, Any]]] = []
+        for scope in scopes:
+            notes = zip(found[scope], self.book.of_items(scope, found[scope]), strict=True)
+            rows.append(
+                [
+                    note.found(item.score)
+                    for item, note in notes
+                    if not note.deleted and filters.fit(note, item.score)
+                ]
+            )
+        return _merged(rows)[:limit]
+
+    async def known(self, scope: MemoryScope, item_id: str | None) -> Note | None:
+        """A memory as it is now, where the backend can tell, else as it was last seen here."""
+        note = self.book.get(scope, item_id) if item_id else None
+        if not item_id or (note is not None and note.deleted):
+            return None
+        items = MemoryItems(self.memory.slot, scope)
+        if "get" not in items.offered:
+            return note
+        item = await items.get(item_id)
+        return None if item is None else self.book.of_items(scope, [item])[0]
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -331,16 +368,47 @@ class SignetService:
         named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
         return next((text for given in named if (text := self.checked(given))), None)
 
-    async def _recall(self, session: Session, text: str) -> Recall:
-        fields: RecallFields = (
-            {} if session.key else {"exclude_session": False}
-        )  # whose the rest is, nobody knows
-        return await self.memory.recall(text, session_id=session.session_id, scope=session.scope, **fields)
+    async def _recall(
+        self, caller: Caller, session: Session, text: str, *, afresh: bool = False
+    ) -> _Recalled:
+        """What the session's reach has for a text, without what its host still shows unless ``afresh``."""
+        # Of a call without a session nobody knows what the host shows.
+        fields: RecallFields = {} if session.key else {"exclude_session": False}
+        recalls: dict[MemoryScope, Recall] = {}
 
-    def _notes(self, session: Session, recall: Recall) -> list[Note]:
-        entries = recall.result.context_entries if recall.result else ()
-        seen = self.book.of_items(session.scope, map(Item.of, entries))
-        return [note for note in seen if not note.deleted]
+        async def recall(scope: MemoryScope) -> None:
+            recalls[scope] = await self.memory.recall(
+                text, session_id=session.session_id, scope=scope, **fields
+            )
+
+        scopes = self.sessions.reach(caller, session.scope)
+        async with anyio.create_task_group() as tasks:
+            for scope in scopes:
+                tasks.start_soon(recall, scope)
+        failures = (recalls[scope].failure for scope in scopes)
+        warnings = [
+            f"recall failed: {type(error).__name__}: {error}" for error in failures if error is not None
+        ]
+        answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
+        parts = [Part(self.sessions.label(caller, scope), result) for scope, result in answered]
+        shown = frozenset() if afresh else frozenset(session.shown)
+
+        def hidden(number: int, entry: ContextEntry) -> bool:
+            if digest_of(entry) in shown:
+                return True
+            note = self.book.get(answered[number][0], entry.native_id) if entry.native_id else None
+            return note is not None and note.deleted
+
+        section = fit_parts(self.memory.slot, parts, self.memory.slot.budget, hidden)
+        notes: list[Note] = []
+        for (scope, _), part in zip(answered, parts, strict=True):
+            notes += self.book.of_items(scope, map(Item.of, part.entries))
+            if session.key and not afresh:
+                session.show(map(digest_of, part.entries))
+        return _Recalled(section, notes, list(dict.fromkeys(warnings)))
+
+    def _read_only(self, caller: Caller) -> bool:
+        return caller.read_only or self.memory.slot.read_only
 
     def _checkpoint(self, session: Session) -> str:
         """Where a session that is taken up again left off, as a section that no memory is made of."""
@@ -349,10 +417,11 @@ class SignetService:
         summary = self.book.get(session.scope, session.summary) if session.summary else None
         lines = [f"Summary: {summary.content}"] if summary and not summary.deleted else []
         lines += [f"- {clean_text(words)}" for words in session.words]
-        label = session.scope.label
-        return wrap_section("checkpoint", label, ["Where this session left off:", *lines]) if lines else ""
+        return (
+            wrap_section("checkpoint", "session", ["Where this session left off:", *lines]) if lines else ""
+        )
 
-    async def _record(self, session: Session, said: str, params: PromptSubmitParams) -> bool:
+    async def _record(self, caller: Caller, session: Session, said: str, params: PromptSubmitParams) -> bool:
         """The last answer, where the client tells it, and the prompt, in the order they were said."""
         answer = self.checked(params.last_assistant_message)
         messages: list[Message] = []
@@ -360,9 +429,11 @@ class SignetService:
             messages.append(Message(role="assistant", content=answer))
         messages.append(Message(role="user", content=said))
         session.heard += 1
-        return await self._write(session, messages)
+        return await self._write(caller, session, messages)
 
-    async def _record_transcript(self, session: Session, params: SessionEndParams) -> tuple[bool, list[str]]:
+    async def _record_transcript(
+        self, caller: Caller, session: Session, params: SessionEndParams
+    ) -> tuple[bool, list[str]]:
         """What of a transcript was not recorded; of a session whose prompts were heard, its last answer at most."""
         transcript, warnings = params.transcript, []
         if transcript is None and params.transcript_path:
@@ -374,9 +445,11 @@ class SignetService:
         if session.heard:
             new = [last for last in said[-1:] if last.role == "assistant" and session.is_new(last.content)]
         session.read = len(said)
-        return bool(new) and await self._write(session, new), warnings
+        return bool(new) and await self._write(caller, session, new), warnings
 
-    async def _write(self, session: Session, messages: list[Message]) -> bool:
+    async def _write(self, caller: Caller, session: Session, messages: list[Message]) -> bool:
+        if self._read_only(caller):
+            return False
         session.said(messages)
         said = [message for message in messages if strip_context(message.content).strip()]
         return not said or await self.memory.record_turn(
@@ -394,9 +467,45 @@ def _id_of(receipt: WriteReceipt) -> str:
     return receipt.native_ids[0] if receipt.native_ids else receipt.event_id
 
 
-def _warnings(recall: Recall) -> list[str]:
-    return [] if recall.failure is None else [f"recall failed: {_described(recall.failure)}"]
+def _note_of(body: Mapping[str, Any], words: str, critical: bool, tags: str | None) -> Note:
+    importance = importance_of(body.get("importance"))
+    return Note(
+        id="",
+        content=words,
+        type=text_of(body, "type") or ("rule" if critical else "fact"),
+        tags=tags_of(body.get("tags")) or tags,
+        importance=1.0 if critical else 0.5 if importance is None else importance,
+        pinned=critical or body.get("pinned") is True,
+        who=text_of(body, "who"),
+        project=text_of(body, "project"),
+    )
 
 
-def _described(error: MemslotError) -> str:
-    return f"{type(error).__name__}: {error}"
+def _limit_of(given: Any) -> int:
+    """How many memories are asked for, as the daemon reads it: a number or its digits; 0 is the default."""
+    if isinstance(given, str) and given.strip().isdecimal():
+        given = int(given[:6])
+    if given in (None, 0):
+        return _DEFAULT_LIMIT
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 < given <= _MAX_LIMIT:
+        raise Refused(400, f"limit must be a number from 1 to {_MAX_LIMIT}")
+    return given
+
+
+def _merged(rows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Rows of several scopes: by score where all have one, else one of each in turn."""
+    if all(row["scored"] for found in rows for row in found):
+        return sorted((row for found in rows for row in found), key=lambda row: -row["score"])
+    return [row for turn in zip_longest(*rows) for row in turn if row is not None]
+
+
+def _first(errors: BaseExceptionGroup[MemslotError]) -> MemslotError:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+@dataclass(frozen=True, slots=True)
+class _Recalled:
+    section: str
+    notes: list[Note]
+    warnings: list[str]

@@ -1,4 +1,7 @@
-"""Who calls, for whose memory: sessions, and the scope of each project and agent.
+"""Who calls, and which memories that reaches: sessions, and the scope of each project and agent.
+
+A call writes to one scope: that of the project it names, else to what its token keeps outside of projects. It reads
+all that :meth:`Sessions.reach` gives, and ids are looked for in all that :meth:`Sessions.holders` gives.
 
 What a session has come to is kept in the host store, so that one that ended, or whose server was started again, is
 resumed from there.
@@ -7,7 +10,6 @@ resumed from there.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -16,14 +18,20 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from memory.contract._model import MAX_ID_LENGTH
+from memory.contract.errors import StoreError
 from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.types import SessionParams
+from memory.slot.bounded_queue import RecentKeys
 from memory.slot.host_store import HostStore
 
-_MOST = 10_000
-_LAST_WORDS, _LONGEST_WORD = 6, 300
+Isolate = Literal["shared", "strict"]
+"""What a token's calls share: ``shared`` all of its projects and agents, ``strict`` nothing."""
+_MAX_SESSIONS = 10_000
+_MAX_SCOPES = 32  # of a token, newest first: each one costs a recall
+_LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
+_MAX_SHOWN = 500
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,13 @@ class Caller:
         scope: whose memory that is; projects and agents divide it.
         client: the program, as it calls itself.
         runtime_path: from the request's header, which wins over its body.
+        read_only: it may recall and change nothing.
     """
 
     scope: MemoryScope
     client: str = ""
     runtime_path: str | None = None
+    read_only: bool = False
 
 
 @dataclass(slots=True)
@@ -57,6 +67,9 @@ class Session:
         resumed: it was taken up from what was kept of it.
         summary: id of the memory that holds the last compaction's summary.
         words: the last things said, shortened: where it left off.
+        shown: digests of the memories that the host still shows: injected since the session began, was resumed or
+            compacted. They are not injected again.
+        prompted_by: client and digest of the prompt recorded last; hooks and a plugin of one host may both send it.
     """
 
     key: str
@@ -73,6 +86,8 @@ class Session:
     resumed: bool = False
     summary: str | None = None
     words: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+    prompted_by: tuple[str, str] = ("", "")
 
     @property
     def session_id(self) -> str:
@@ -84,12 +99,31 @@ class Session:
         before, self.answered = self.answered, hashlib.sha256(answer.encode()).hexdigest()
         return self.answered != before
 
+    def is_repeated(self, client: str, prompt: str) -> bool:
+        """Whether another client of this session has just reported the same prompt; noted from then on."""
+        digest = hashlib.sha256(prompt.encode()).hexdigest()
+        before, self.prompted_by = self.prompted_by, (client, digest)
+        return before[1] == digest and before[0] != client
+
     def said(self, messages: Iterable[Message]) -> None:
         """Note where the session has come to."""
-        for one in messages:
-            text = " ".join(strip_context(one.content).split())
-            short = text if len(text) <= _LONGEST_WORD else f"{text[:_LONGEST_WORD]}…"
-            self.words = [*self.words[1 - _LAST_WORDS :], f"{one.role}: {short}"]
+        for message in messages:
+            text = " ".join(strip_context(message.content).split())
+            short = text if len(text) <= _MAX_WORD_LENGTH else f"{text[:_MAX_WORD_LENGTH]}…"
+            self.words = [*self.words[1 - _LAST_WORDS :], f"{message.role}: {short}"]
+
+    def show(self, digests: Iterable[str]) -> None:
+        """Note what the host shows from now on."""
+        self.shown = [*self.shown, *digests][-_MAX_SHOWN:]
+
+    def row(self) -> dict[str, Any]:
+        """As the daemon lists it."""
+        return {
+            "key": self.key,
+            "runtimePath": self.runtime_path,
+            "claimedAt": self.claimed_at.isoformat(),
+            "bypassed": self.bypassed,
+        }
 
     def kept(self) -> dict[str, Any]:
         """JSON-ready, without words, which go with the memories of them."""
@@ -106,12 +140,13 @@ class Session:
         session = cls(**kept)
         session.scope = MemoryScope(**kept["scope"])
         session.named = (kept["named"][0], kept["named"][1])
+        session.prompted_by = (kept["prompted_by"][0], kept["prompted_by"][1])
         session.claimed_at = datetime.fromisoformat(kept["claimed_at"])
         session.resumed = True
         if session.ended:
             session.ended = session.bypassed = False
             session.runtime_path, session.answered = None, None
-            session.epoch, session.heard, session.read = session.epoch + 1, 0, 0
+            session.epoch, session.heard, session.read, session.shown = session.epoch + 1, 0, 0, []
         return session
 
 
@@ -123,22 +158,23 @@ class Sessions:
     """The sessions of all callers; none sees another's.
 
     Args:
-        isolate: what divides a caller's memory.
-        store: keeps them.
+        isolate: what a token's calls share.
+        store: keeps sessions, and which projects a token has.
     """
 
-    def __init__(self, isolate: tuple[Literal["project", "agent"], ...], store: HostStore) -> None:
-        self._isolate = isolate
+    def __init__(self, isolate: Isolate, store: HostStore) -> None:
+        self.isolate = isolate
         self._store = store
-        self._sessions: OrderedDict[tuple[MemoryScope, str, str], Session] = OrderedDict()
-        self._scopes: OrderedDict[tuple[MemoryScope, str], list[MemoryScope]] = OrderedDict()
+        self._sessions: OrderedDict[tuple[MemoryScope, bool, str], Session] = OrderedDict()
+        self._noted: RecentKeys[MemoryScope] = RecentKeys()
 
     def of(self, caller: Caller) -> list[Session]:
         """The caller's sessions that are under way, oldest first."""
-        return [one for (scope, _, _), one in self._sessions.items() if scope == caller.scope]
+        mine = (caller.scope, caller.read_only)
+        return [session for (*owner, _), session in self._sessions.items() if tuple(owner) == mine]
 
     def find(self, caller: Caller, key: str) -> Session | None:
-        """A session of this caller and client, as it is or was; two clients may use one key."""
+        """A session of this caller, as it is or was, whichever of its clients began it."""
         return self._sessions.get(_place(caller, key)) or self._kept(caller, key)
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:
@@ -152,30 +188,31 @@ class Sessions:
         key = params.session_key or ""
         place = _place(caller, key)
         known = self.find(caller, key) if key else None
-        named = (params.project, params.agent_id)
-        if known is None or any(one not in (None, its) for one, its in zip(named, known.named, strict=True)):
+        named = (params.project, params.agent_id if self.isolate == "strict" else None)
+        if known is not None and known.runtime_path and path and known.runtime_path != path:
+            raise Conflict(f"session claimed by {known.runtime_path} path")
+        if known is None or any(
+            name not in (None, before) for name, before in zip(named, known.named, strict=True)
+        ):
             # Also where a key is used again, for another project.
             known = Session(key, self.scope(caller, *named), path, named)
-        elif known.runtime_path and path and known.runtime_path != path:
-            raise Conflict(f"session claimed by {known.runtime_path} path")
         known.runtime_path = known.runtime_path or path
         if key:
             self._sessions[place] = known
             self._sessions.move_to_end(place)
-            if len(self._sessions) > _MOST:
+            if len(self._sessions) > _MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return known
 
     def keep(self, caller: Caller, session: Session) -> None:
-        """Keep what a session has come to.
+        """Keep what a session has come to, unless its caller is read-only.
 
         Raises:
             StoreError: it cannot be kept.
         """
-        if session.key:
-            name = _name(caller, session.key)
-            self._store.put("session", caller.scope, [(name, session.kept())], session.scope)
-            self._store.put("words", session.scope, [(name, {"words": session.words})])
+        if session.key and not caller.read_only:
+            self._store.put("session", caller.scope, [(session.key, session.kept())], session.scope)
+            self._store.put("words", session.scope, [(session.key, {"words": session.words})])
 
     def end(self, caller: Caller, session: Session) -> None:
         """A session's client has ended it; the next call with its key takes it up again.
@@ -189,53 +226,65 @@ class Sessions:
 
     def forget_words(self, scope: MemoryScope) -> None:
         """A memory of a scope was deleted: so are the words its sessions left off with. Flushes to the disk."""
-        for one in self._sessions.values():
-            if one.scope == scope:
-                one.words = []
+        for session in self._sessions.values():
+            if session.scope == scope:
+                session.words = []
         self._store.drop("words", scope)
 
-    def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
-        """Whose memory a call means.
+    # -- which memories ---------------------------------------------------------------------------------
 
-        Tools of real plugins name neither project nor session. Such a call belongs to the project its client works
-        on, where that is one alone; else to what the caller keeps outside of projects.
+    def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
+        """Where a call that names this project and agent writes; ``strict`` alone keeps agents apart.
+
+        Raises:
+            StoreError: a new project cannot be noted.
         """
-        place = (caller.scope, caller.client)
-        seen = self._scopes.get(place)
-        if seen is None:
-            kept = self._store.get("projects", caller.scope, caller.client) or {"scopes": []}
-            seen = self._scopes[place] = [MemoryScope(**one) for one in kept["scopes"]]
-            if len(self._scopes) > _MOST:
-                self._scopes.popitem(last=False)
+        agent_id = agent_id if self.isolate == "strict" else None
         if not project and not agent_id:
-            return seen[0] if len(seen) == 1 else caller.scope
-        parts = {"project": project, "agent": agent_id}
-        label = "|".join(_escaped(parts[one] or "") for one in self._isolate)
-        scope = caller.scope
-        if label.strip("|"):
-            scope = scope.model_copy(update={"agent_id": _within_limit(label, scope.agent_id)})
-        if scope not in seen and len(seen) < 2:  # more than one is all that counts
-            seen.append(scope)
-            kept = {"scopes": [one.model_dump(exclude_none=True) for one in seen]}
-            self._store.put("projects", caller.scope, [(caller.client, kept)])
+            return caller.scope
+        label = f"{_escaped(project or '')}|{_escaped(agent_id or '')}"
+        scope = caller.scope.model_copy(update={"agent_id": _within_limit(label, caller.scope.agent_id)})
+        if self.isolate == "shared" and self._noted.add(scope):
+            try:
+                kept = {"scope": scope.model_dump(exclude_none=True)}
+                self._store.put("project", caller.scope, [(label, kept)], scope)
+            except StoreError:
+                self._noted.discard(scope)
+                raise
         return scope
 
+    def reach(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
+        """The scopes a call in ``scope`` recalls from, the most specific first.
+
+        In a project: it, and what is outside of projects. Outside of projects: that, and the newest projects.
+        """
+        if self.isolate == "strict":
+            return (scope,)
+        return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)
+
+    def holders(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
+        """The scopes an id may belong to that was shown to this token, the most likely first."""
+        if self.isolate == "strict":
+            return (scope,)
+        kept = self._store.all("project", caller.scope)
+        projects = (MemoryScope(**row["scope"]) for row in kept)
+        return tuple(dict.fromkeys((scope, caller.scope, *projects)))[:_MAX_SCOPES]
+
+    def label(self, caller: Caller, scope: MemoryScope) -> str:
+        """What a section says it is of."""
+        return "user" if scope == caller.scope else "project"
+
     def _kept(self, caller: Caller, key: str) -> Session | None:
-        name = _name(caller, key)
-        row = self._store.get("session", caller.scope, name) if key else None
+        row = self._store.get("session", caller.scope, key) if key and not caller.read_only else None
         if row is None:
             return None
         session = Session.taken_up(row)
-        session.words = (self._store.get("words", session.scope, name) or {"words": []})["words"]
+        session.words = (self._store.get("words", session.scope, key) or {"words": []})["words"]
         return session
 
 
-def _place(caller: Caller, key: str) -> tuple[MemoryScope, str, str]:
-    return caller.scope, caller.client, key
-
-
-def _name(caller: Caller, key: str) -> str:
-    return json.dumps([caller.client, key])
+def _place(caller: Caller, key: str) -> tuple[MemoryScope, bool, str]:
+    return caller.scope, caller.read_only, key
 
 
 def _escaped(part: str) -> str:

@@ -157,21 +157,81 @@ class CompactionResult(Wire):
     memory_id: str | None = None
 
 
-def _object(**required: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": required, "required": list(required)}
+class RememberParams(Wire):
+    """One memory to store; prefixes of ``content`` label it. Further fields are labels, too."""
+
+    content: str
+    idempotency_key: str | None = None
+    project: str | None = None
+    session_key: str | None = None
 
 
-_TEXT = {"type": "string", "minLength": 1}
-_QUERY = _object(query=_TEXT)
-BODIES: Mapping[str, dict[str, Any]] = {
-    "/api/hooks/remember": _object(harness=_TEXT, content=_TEXT),
-    "/api/hooks/recall": _QUERY,
-    "/api/memory/recall": _QUERY,
-    "/api/memory/remember": _object(content=_TEXT),
-    "/api/memory/modify": _object(patches={"type": "array", "items": _object(id=_TEXT, reason=_TEXT)}),
-    "/api/memory/{item_id:path}": _object(reason=_TEXT),
-    "/api/sessions/{key:path}/bypass": _object(enabled={"type": "boolean"}),
-    "/api/secrets/exec": _object(command=_TEXT, secrets={"type": "object"}),
-    "/api/chat": _object(content=_TEXT),
-}
-"""What the body of a request must hold that is no lifecycle hook; what else it may hold is in the documentation."""
+class HookRememberParams(RememberParams):
+    """As :class:`RememberParams`, from a hook."""
+
+    harness: str
+
+
+class RecallParams(Wire):
+    """A question; further fields filter what is found."""
+
+    query: str
+    limit: int | None = None
+    project: str | None = None
+    session_key: str | None = None
+
+
+class PatchParams(Wire):
+    """A change of one memory."""
+
+    reason: str
+    content: str | None = None
+    if_version: int | None = Field(default=None, alias="if_version")
+
+
+class ListedPatchParams(PatchParams):
+    """One of many changes."""
+
+    id: str
+
+
+class ModifyParams(Wire):
+    """Changes of several memories."""
+
+    patches: list[ListedPatchParams]
+
+
+class ForgetParams(Wire):
+    """What to delete, by ``ids`` or ``query``; nothing is deleted unless ``mode`` is ``execute``."""
+
+    ids: list[str] = Field(default_factory=list)
+    query: str | None = None
+    mode: str = "preview"
+    reason: str | None = None
+    force: bool = False
+
+
+class FeedbackParams(Wire):
+    """Which of the memories that were injected were of use: id -> -1 (harmful) to 1."""
+
+    session_key: str
+    feedback: dict[str, float]
+
+
+class BypassParams(Wire):
+    """Whether the hooks of a session do nothing."""
+
+    enabled: bool
+
+
+class SecretsExecParams(Wire):
+    """A command, and the variables it gets: name -> name of the secret."""
+
+    command: str
+    secrets: dict[str, str]
+
+
+class ChatParams(SessionParams):
+    """What the user says to the agent."""
+
+    content: str

@@ -1,0 +1,133 @@
+"""Sections of several scopes within one budget, without what the host still shows."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+
+from memory.contract.formatting import relabel_section
+from memory.contract.receipts import ContextEntry, RetrieveResult
+from memory.contract.requests import ContextBudget
+from memory.slot.slot import MemorySlot
+
+
+@dataclass(slots=True)
+class Part:
+    """What one scope has for a prompt.
+
+    Attributes:
+        label: a short word that says of what it is, such as ``user`` or ``project``.
+        result: the retrieval.
+        chosen: indices of the entries that :func:`fit_parts` has chosen, in the backend's order.
+        section: with them; empty where none was chosen.
+    """
+
+    label: str
+    result: RetrieveResult
+    chosen: tuple[int, ...] = ()
+    section: str = field(default="", repr=False)
+
+    @property
+    def entries(self) -> list[ContextEntry]:
+        """The entries in the section."""
+        return [self.result.entries[index] for index in self.chosen]
+
+
+def digest_of(entry: ContextEntry) -> str:
+    """By which an entry is known again, whichever scope and id it comes from."""
+    return hashlib.sha256(" ".join(entry.text.split()).encode("utf-8", "replace")).hexdigest()[:20]
+
+
+def fit_parts(
+    slot: MemorySlot,
+    parts: Sequence[Part],
+    budget: ContextBudget,
+    hidden: Callable[[int, ContextEntry], bool] = lambda part, entry: False,
+) -> str:
+    """Choose entries for every part, each text once, and join their sections.
+
+    Every part has an equal share of the tokens, and what one does not need goes to the others. Whole entries are
+    left out, from the end of each part.
+
+    Args:
+        slot: renders, and counts tokens.
+        parts: changed in place.
+        budget: of all sections together.
+        hidden: given the number of a part and an entry of it: whether it is left out.
+    """
+    seen: set[str] = set()
+
+    def is_new(number: int, entry: ContextEntry) -> bool:
+        digest = digest_of(entry)
+        if digest in seen or hidden(number, entry):
+            return False
+        seen.add(digest)
+        return True
+
+    candidates = [_candidates(part.result, partial(is_new, number)) for number, part in enumerate(parts)]
+    _cut_to(candidates, budget.max_items)
+
+    @cache
+    def tokens(number: int, count: int) -> int:
+        return (
+            slot.token_counter.count(_render(slot, parts[number], candidates[number][:count])) if count else 0
+        )
+
+    def fitting(number: int, room: float) -> int:
+        """How many candidates of a part fit."""
+        whole = len(candidates[number])
+        if tokens(number, whole) <= room:
+            return whole
+        return bisect_right(range(1, whole + 1), room, key=lambda count: tokens(number, count))
+
+    wanting = [number for number, mine in enumerate(candidates) if mine]
+    room = float("inf") if budget.max_tokens is None else float(budget.max_tokens)
+    counts: dict[int, int] = {}
+    # Whoever needs less than an equal share is served first.
+    for place, number in enumerate(
+        sorted(wanting, key=lambda number: tokens(number, len(candidates[number])))
+    ):
+        counts[number] = fitting(number, room / (len(wanting) - place))
+        room -= tokens(number, counts[number])
+    for number, part in enumerate(parts):
+        part.chosen = tuple(candidates[number][: counts.get(number, 0)])
+        part.section = _render(slot, part, part.chosen) if part.chosen else ""
+    return "\n".join(part.section for part in parts if part.section)
+
+
+def _candidates(result: RetrieveResult, is_new: Callable[[ContextEntry], bool]) -> list[int]:
+    """Entries that were included and are new, and as many further ones as were not."""
+    included = [index for index in result.included if result.entries[index].text.strip()]
+    chosen = [index for index in included if is_new(result.entries[index])]
+    missing = len(included) - len(chosen)
+    if missing:
+        known = set(included)
+        for index, entry in enumerate(result.entries):
+            if missing and index not in known and entry.text.strip() and is_new(entry):
+                chosen.append(index)
+                missing -= 1
+    return sorted(chosen)
+
+
+def _render(slot: MemorySlot, part: Part, chosen: Sequence[int]) -> str:
+    if tuple(chosen) == part.result.included and part.result.formatted_context:
+        return relabel_section(part.result.formatted_context, part.label)
+    shown = part.result.model_copy(update={"formatted_context": "", "included": tuple(chosen)})
+    return relabel_section(slot.format_context(shown), part.label)
+
+
+def _cut_to(candidates: list[list[int]], max_items: int | None) -> None:
+    """Leave so many in all, one of each part in turn."""
+    if max_items is None or sum(map(len, candidates)) <= max_items:
+        return
+    left, counts = max_items, [0] * len(candidates)
+    while left:
+        for number, mine in enumerate(candidates):
+            if left and counts[number] < len(mine):
+                counts[number] += 1
+                left -= 1
+    for mine, count in zip(candidates, counts, strict=True):
+        del mine[count:]

@@ -1,0 +1,249 @@
+"""One user, one memory: what tools and hooks of several projects and clients find, show and forget."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from signet_support import BASE, Daemon, daemon
+
+from memory import ContextBudget, MemoryScope
+
+OPENCODE = {"x_signet_actor": "opencode-plugin"}
+MCP = {"x_signet_actor": "mcp-server"}
+
+
+@pytest.fixture
+async def signet() -> AsyncIterator[Daemon]:
+    async with daemon() as running:
+        yield running
+
+
+async def prompt(signet: Daemon, said: str, key: str = "s", **fields: Any) -> dict[str, Any]:
+    return await signet.hook("user-prompt-submit", sessionKey=key, userMessage=said, **fields)
+
+
+async def found(signet: Daemon, query: str, **fields: Any) -> set[str]:
+    _, answer = await signet.post("/api/memory/recall", {"query": query, **fields})
+    return {row["content"] for row in answer["results"]}
+
+
+async def test_a_second_project_takes_nothing_from_the_tools(signet: Daemon) -> None:
+    """OpenCode's tools name no project; its hooks do."""
+    start = {"harness": "opencode", "project": "/tea"}
+    await signet.post("/api/hooks/session-start", {**start, "sessionKey": "s"}, **OPENCODE)
+    _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"}, **OPENCODE)
+    await signet.post("/api/hooks/session-start", {**start, "project": "/coffee"}, **OPENCODE)
+    assert await found(signet, "pot") == {"the pot is blue"}
+    for project in ("/tea", "/coffee", "/new"):
+        told = await prompt(signet, "the pot?", f"in {project}", project=project)
+        assert (told["memoryCount"], "the pot is blue" in told["inject"]) == (1, True)
+    assert (await signet.send("GET", f"/api/memory/{stored['id']}"))[0] == 200
+
+
+async def test_a_project_is_recalled_in_itself_and_by_tools_alone(signet: Daemon) -> None:
+    await signet.post("/api/memory/remember", {"content": "alpha builds with make", "project": "/alpha"})
+    assert "alpha builds with make" in (await prompt(signet, "builds?", "a", project="/alpha"))["inject"]
+    assert (await prompt(signet, "builds?", "b", project="/beta"))["memoryCount"] == 0
+    await signet.settled()
+    assert "alpha builds with make" in await found(signet, "builds")
+    assert "alpha builds with make" not in await found(signet, "builds", project="/beta")
+
+
+async def test_hooks_and_the_mcp_server_see_each_others_memories(signet: Daemon) -> None:
+    await prompt(signet, "My bike is red.", project="/p")
+    await signet.settled()
+    _, answer = await signet.post("/api/memory/recall", {"query": "bike"}, **MCP)
+    assert [row["content"] for row in answer["results"]] == ["My bike is red."]
+    await signet.post("/api/memory/remember", {"content": "the lock is new"}, **MCP)
+    assert "the lock is new" in (await prompt(signet, "the lock?", "t", project="/p"))["inject"]
+
+
+async def test_a_second_agent_loses_nothing_of_the_first(signet: Daemon) -> None:
+    await prompt(signet, "My bike is red.", "one", project="/p", agentId="first")
+    await signet.settled()
+    assert (
+        "My bike is red." in (await prompt(signet, "bike?", "two", project="/p", agentId="second"))["inject"]
+    )
+
+
+async def test_what_was_shown_can_be_changed_and_forgotten_wherever_it_is(signet: Daemon) -> None:
+    await signet.post("/api/memory/remember", {"content": "the pot is blue", "project": "/tea"})
+    await signet.post("/api/memory/remember", {"content": "the pot is old"})
+    await signet.hook("session-start", project="/coffee", sessionKey="s")
+    _, answer = await signet.post("/api/memory/recall", {"query": "pot"})
+    ids = {row["content"]: row["id"] for row in answer["results"]}
+    blue, old = ids["the pot is blue"], ids["the pot is old"]
+    status, _ = await signet.send(
+        "PATCH", f"/api/memory/{blue}", {"content": "the pot is red", "reason": "r"}
+    )
+    assert status == 200
+    assert await found(signet, "pot", project="/tea") == {"the pot is red", "the pot is old"}
+    assert (await signet.send("DELETE", f"/api/memory/{blue}?reason=r"))[0] == 200
+    forget = {"ids": [old], "mode": "execute", "reason": "r", "project": "/coffee"}
+    assert (await signet.post("/api/memory/forget", forget))[1]["deleted"] == 1
+    assert await found(signet, "pot") == set()
+    for project in ("/tea", "/coffee"):
+        assert (await prompt(signet, "the pot?", project, project=project))["memoryCount"] == 0
+
+
+async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> None:
+    for number in range(20):
+        await signet.post(
+            "/api/memory/remember", {"content": f"pot number {number} of the project", "project": "/p"}
+        )
+        await signet.post("/api/memory/remember", {"content": f"pot number {number} of the user"})
+    signet.memory.slot.budget = ContextBudget(max_tokens=200)
+    told = await prompt(signet, "pot number", project="/p")
+    assert signet.memory.slot.token_counter.count(told["inject"]) <= 201
+    assert told["inject"].count('scope="project"') == told["inject"].count('scope="user"') == 1
+    assert "ada" not in told["inject"]
+    assert told["memoryCount"] == told["inject"].count("pot number") > 2
+
+
+async def test_strict_walls_hold_for_every_way_in() -> None:
+    async with daemon(isolate="strict") as signet:
+        body = {"content": "the pot is blue", "project": "/tea", "agentId": "a"}
+        _, stored = await signet.post("/api/memory/remember", body)
+        for where in ({}, {"project": "/tea"}, {"project": "/coffee", "agentId": "a"}):
+            assert await found(signet, "pot", **where) == set()
+            forget = {"ids": [stored["id"]], "mode": "execute", "reason": "r", **where}
+            assert (await signet.post("/api/memory/forget", forget))[1]["deleted"] == 0
+        assert await found(signet, "pot", project="/tea", agentId="a") == {"the pot is blue"}
+
+
+async def test_tokens_stay_apart_in_a_shared_memory() -> None:
+    tokens = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
+    async with daemon(tokens=tokens) as signet:
+        ada, eve = {"authorization": "Bearer of-ada"}, {"authorization": "Bearer of-eve"}
+        body = {"content": "the pot is blue", "project": "/p"}
+        _, stored = await signet.post("/api/memory/remember", body, **ada)
+        await signet.post("/api/memory/remember", {"content": "tea", "project": "/p"}, **eve)
+        for where in ({}, {"project": "/p"}):
+            assert (await signet.post("/api/memory/recall", {"query": "pot", **where}, **eve))[1][
+                "results"
+            ] == []
+        assert (await signet.send("GET", f"/api/memory/{stored['id']}", headers=eve))[0] == 404
+
+
+# -- one session, one record ------------------------------------------------------------------------------
+
+
+async def test_plugin_and_legacy_hooks_of_one_session_record_it_once(signet: Daemon) -> None:
+    body = {"harness": "t", "sessionKey": "s", "userMessage": "My bike is red."}
+    hook = "/api/hooks/user-prompt-submit"
+    await signet.post(hook, {**body, "runtimePath": "plugin"}, x_signet_actor="opencode-plugin")
+    status, answer = await signet.post(hook, {**body, "runtimePath": "legacy"})
+    assert (status, answer["error"]) == (409, "session claimed by plugin path")
+    status, answer = await signet.post(hook, body)  # and one that says no path
+    assert status == 200
+    await signet.settled()
+    assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
+
+
+async def test_a_prompt_said_twice_by_one_client_is_two(signet: Daemon) -> None:
+    for _ in range(2):
+        await prompt(signet, "Go on.")
+    await signet.settled()
+    assert len(signet.backend.store.rows) == 2  # type: ignore[attr-defined]
+
+
+async def test_the_same_words_are_one_memory_until_they_are_forgotten_or_changed(signet: Daemon) -> None:
+    body = {"content": "the pot is blue"}
+    _, first = await signet.post("/api/memory/remember", body)
+    _, again = await signet.post("/api/memory/remember", {"content": " the pot\nis blue"})
+    assert "deduped" not in first
+    assert (again["id"], again["deduped"]) == (first["id"], True)
+    _, elsewhere = await signet.post("/api/memory/remember", {**body, "project": "/p"})
+    assert elsewhere["id"] != first["id"]
+    await signet.send("DELETE", f"/api/memory/{first['id']}?reason=r")
+    _, anew = await signet.post("/api/memory/remember", body)
+    assert "deduped" not in anew
+    await signet.send("PATCH", f"/api/memory/{anew['id']}", {"content": "the pot is red", "reason": "r"})
+    assert "deduped" not in (await signet.post("/api/memory/remember", body))[1]
+
+
+# -- said once, shown once --------------------------------------------------------------------------------
+
+
+async def test_what_the_host_still_shows_is_not_injected_again(signet: Daemon) -> None:
+    await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    start = await signet.hook("session-start", sessionKey="s", context="pot")
+    assert "the pot is blue" in start["inject"]
+    assert [(await prompt(signet, "the pot?"))["memoryCount"] for _ in range(3)] == [0, 0, 0]
+    await signet.post("/api/memory/remember", {"content": "the pot is old"})
+    told = await prompt(signet, "the pot?")
+    assert ("the pot is old" in told["inject"], "the pot is blue" in told["inject"]) == (True, False)
+    await signet.hook("compaction-complete", sessionKey="s", summary="About tea.")
+    assert "the pot is blue" in (await prompt(signet, "the pot?"))["inject"], "the host has cut it away"
+    await signet.hook("session-end", sessionKey="s")
+    assert "the pot is blue" in (await prompt(signet, "the pot?"))["inject"], "it is another conversation"
+    assert "the pot is blue" in (await prompt(signet, "the pot?", "another"))["inject"]
+
+
+async def test_a_session_that_begins_again_is_shown_it_again(signet: Daemon) -> None:
+    await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    for _ in range(2):
+        start = await signet.hook("session-start", sessionKey="s", context="pot")
+        assert "the pot is blue" in start["inject"]
+
+
+# -- what clients call ------------------------------------------------------------------------------------
+
+
+async def test_odd_values_are_read_as_the_daemon_reads_them(signet: Daemon) -> None:
+    await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    for limit in (0, "5"):
+        assert (await signet.post("/api/memory/recall", {"query": "pot", "limit": limit}))[0] == 200
+    assert (await signet.post("/api/hooks/pre-compaction", {"sessionKey": "s"}))[0] == 400
+    start = {"harness": "t", "sessionKey": "t"}
+    assert (await signet.post("/api/hooks/session-start", start, x_signet_runtime_path="other"))[0] == 200
+
+
+async def test_what_the_sdk_asks_for_is_answered_or_refused_with_a_reason(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    assert (await signet.send("GET", "/api/status"))[1]["status"] == "running"
+    assert (await signet.send("GET", "/api/diagnostics"))[1]["status"] == "ok"
+    assert (await signet.send("GET", "/api/secrets"))[1] == {"secrets": []}
+    for method, what in (("GET", "history"), ("POST", "recover")):
+        status, answer = await signet.send(method, f"/api/memory/{stored['id']}/{what}", {})
+        assert (status, bool(answer["error"])) == (501, True)
+
+
+async def test_feedback_goes_to_a_backend_that_takes_it(signet: Daemon) -> None:
+    await signet.hook("session-start", sessionKey="s")
+    _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    body = {"sessionKey": "s", "feedback": {stored["id"]: 1, "nobody": -1}}
+    status, answer = await signet.post("/api/memory/feedback", body)
+    assert (status, answer) == (200, {"ok": True, "recorded": 1})
+    for wrong in ({}, {"sessionKey": "s", "feedback": {"x": 2}}, {"sessionKey": "s", "feedback": [1]}):
+        assert (await signet.post("/api/memory/feedback", wrong))[0] == 400
+
+
+# -- read-only --------------------------------------------------------------------------------------------
+
+
+async def test_a_read_only_token_plays_a_whole_session_and_leaves_nothing() -> None:
+    async with daemon(tokens={"full": BASE, "test": BASE}, read_only=frozenset({"test"})) as signet:
+        full, test = {"authorization": "Bearer full"}, {"authorization": "Bearer test"}
+        _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"}, **full)
+        before = dict(signet.backend.store.rows)  # type: ignore[attr-defined]
+        hooks = {"harness": "t", "sessionKey": "s"}
+        for name, body in (
+            ("session-start", {"context": "pot"}),
+            ("user-prompt-submit", {"userMessage": "Which pot? I like tea."}),
+            ("compaction-complete", {"summary": "About tea."}),
+            ("session-end", {"transcript": "User: I like tea.\n\nAssistant: I see."}),
+        ):
+            status, answer = await signet.post(f"/api/hooks/{name}", {**hooks, **body}, **test)
+            assert (status, "queued" in answer and answer["queued"]) == (200, False), name
+        assert (await signet.post("/api/memory/remember", {"content": "tea"}, **test))[0] == 403
+        assert (await signet.send("DELETE", f"/api/memory/{stored['id']}?reason=r", headers=test))[0] == 403
+        patch = {"content": "x", "reason": "r"}
+        assert (await signet.send("PATCH", f"/api/memory/{stored['id']}", patch, test))[0] == 403
+        await signet.settled()
+        assert signet.backend.store.rows == before  # type: ignore[attr-defined]
+        _, start = await signet.post("/api/hooks/session-start", hooks, **full)
+        assert not start["sessionKnown"]
+        assert "tea" not in start["inject"]
