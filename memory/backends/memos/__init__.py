@@ -5,7 +5,7 @@ The plugin module of the entry point ``memos``. The factory imports the transpor
 
 from __future__ import annotations
 
-from memory.adapter import CAPABILITIES, AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.memos.ids import CUBE_IDS
 from memory.backends.memos.options import MemosOptions
 
@@ -17,7 +17,9 @@ def memslot_describe() -> PluginInfo:
         name="memos",
         kind="architecture",
         summary="MemOS: a memory cube per scope on a product server; typed memories, scheduler, feedback",
-        capabilities=frozenset(CAPABILITIES),
+        capabilities=frozenset(
+            {"feedback", "bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
+        ),
         consistency="async_derived",
         pet_observability="dated",
         sdk_modules=("httpx",),

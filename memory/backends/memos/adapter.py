@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -45,10 +46,19 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
-from memory.backends.memos.answers import Item, by_id, changed_within, event_ids, metadata_of, to_entries
+from memory.backends.memos.answers import (
+    Added,
+    Item,
+    by_id,
+    changed_within,
+    event_ids,
+    metadata_of,
+    to_entries,
+)
 from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.client import Native
-from memory.backends.memos.ids import home_of
+from memory.backends.memos.ids import cube_of
+from memory.backends.memos.ledger import Ledger
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Readiness, Status, Written
 from memory.backends.memos.translate import OPERATORS, Requests, dropped_roles
@@ -107,14 +117,17 @@ class MemosAdapter(SequentialBulk):
         self._transport = transport
         self._native = Native(transport, Requests(options))
         self._shared = options.writable_cubes
-        self._readiness = Readiness(self._native, options, self._shared)
+        server = options.url if transport.name == "http" else transport.name
+        self._readiness = Readiness(
+            self._native, options, self._shared, partial(Ledger, settings.data_dir / "memos", server)
+        )
         self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._checking = anyio.Lock()
         self._checked = False
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The cube, which is also the user: the server knows no other boundary."""
-        return {"cube_id": home_of(scope)}
+        return {"cube_id": cube_of(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Cubes need no making. The first call sees whether the server stores, finds, filters and tells of tasks.
@@ -127,7 +140,7 @@ class MemosAdapter(SequentialBulk):
         """
         async with self._checking:
             self._checked = self._checked or await self._canary.check()
-        await self._readiness.meet(home_of(scope))
+        await self._readiness.meet(cube_of(scope))
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Read-only, the canary is not stored again either."""
@@ -152,27 +165,27 @@ class MemosAdapter(SequentialBulk):
 
         With ``writable_cubes`` once for each of them; ``unknown`` where one has it and another has not.
         """
-        home = home_of(event.scope)
-        return await self.shielded.run(home, lambda: self._add(event, home))
+        cube = cube_of(event.scope)
+        return await self.shielded.run(cube, lambda: self._add(event, cube))
 
-    async def _add(self, event: MemoryEvent, home: str) -> WriteReceipt:
+    async def _add(self, event: MemoryEvent, cube: str) -> WriteReceipt:
         """Send it to cube after cube, up to one that fails; the status is the least certain of all.
 
         Where the scope's own cube fails, that is raised, and the event is sent to no other.
         """
-        status, ids, said = await self._add_to(home, event, home)
+        status, ids, said = await self._add_to(cube, event, cube)
         outcomes: list[Outcome] = [(status, ids, dropped_roles(event) + said)]
         failed = False
         for place in self._shared:
             status, ids, said = "unknown", (), ("not sent to it",)
             if not failed:
                 try:
-                    status, ids, said = await self._add_to(place, event, home)
+                    status, ids, said = await self._add_to(place, event, cube)
                 except BackendError as error:
                     failed, what = True, "may or may not be" if error.ambiguous else "not"
                     said = (f"{what} stored there: {error}",)
-            told = tuple(f"cube {place}: {warning}" for warning in said if warning != _REPLACED)
-            outcomes.append((status, ids, told))
+            warned = tuple(f"cube {place}: {warning}" for warning in said if warning != _REPLACED)
+            outcomes.append((status, ids, warned))
         return self.receipt(
             event,
             "product/add",
@@ -181,27 +194,32 @@ class MemosAdapter(SequentialBulk):
             warnings=[warning for _, _, said in outcomes for warning in said],
         )
 
-    async def _add_to(self, place: str, event: MemoryEvent, home: str) -> Outcome:
+    async def _add_to(self, place: str, event: MemoryEvent, cube: str) -> Outcome:
         written = Written(event.event_id, event.session_id, place)
-        self._readiness.wrote(home, written)  # even where the answer is lost
+        sent_before = self._readiness.is_open(cube, written)
+        self._readiness.send(cube, written)  # first, because the answer may be lost
         try:
-            return await self._added(written, event, home)
+            return await self._added(written, event, cube, sent_before=sent_before)
         except BackendError as error:
             if not error.ambiguous:
-                self._readiness.refused(home, written)
+                self._readiness.refused(cube, written)
             raise
 
-    async def _added(self, written: Written, event: MemoryEvent, home: str) -> Outcome:
+    async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
         options = self._options
-        memories = await self._native.add(event, home, written.place)
+        memories = await self._stored(written, cube) if sent_before else ()
+        if not memories:
+            memories = await self._native.add(event, cube, written.place)
+        if not memories:  # seen also of events that it had stored
+            memories = await self._stored(written, cube)
         written = replace(written, added=memories)
-        self._readiness.wrote(home, written)
+        self._readiness.wrote(cube, written)
         ids = tuple(memory.native_id for memory in memories)
         queued = options.async_mode == "async"
         if not memories:
             if queued or options.mode == "fast":
                 raise BackendProtocolError(
-                    "add: MemOS answered 200 and stored nothing; see the server's log", sent=False
+                    "add: MemOS answered 200 and stored nothing; see the server's log", sent=queued
                 )
             await self._canary.probe("add")
             return "unknown", (), (_NOTHING,)
@@ -212,26 +230,44 @@ class MemosAdapter(SequentialBulk):
         status, warnings = await self._readiness.look_up(written)
         return status, ids, warnings
 
+    async def _stored(self, written: Written, cube: str) -> tuple[Added, ...]:
+        rows = await self._native.rows_of(written.event_id, cube, written.place)
+        return tuple(Added(native_id, str(row.get("memory"))) for native_id, row in rows.items())
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Ids of the event's memories, if the scope's own cube and each shared one have some of it.
+
+        One request stores an event, so what is there of it is what MemOS made of the whole.
+        """
+        cube = cube_of(event.scope)
+        ids: list[str] = []
+        for place in (cube, *self._shared):
+            rows = await self._native.rows_of(event.event_id, cube, place)
+            if not rows:
+                return None
+            ids.extend(rows)
+        return tuple(ids)
+
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""
-        home = home_of(feedback.scope)
+        cube = cube_of(feedback.scope)
         warnings: list[str] = []
 
         async def apply() -> tuple[str, ...]:
             known: tuple[str, ...] = ()
             if feedback.native_ids:
                 # One that is not there, and MemOS drops the whole feedback without a word.
-                stored = await self._native.listing(home)
-                known = tuple(one for one in feedback.native_ids if one in stored)
+                stored = await self._native.listing(cube)
+                known = tuple(native_id for native_id in feedback.native_ids if native_id in stored)
             if len(known) < len(feedback.native_ids):
                 lost = len(feedback.native_ids) - len(known)
                 warnings.append(
                     f"{lost} of native_ids are not in this scope, or were replaced, and were left out"
                 )
-            self._readiness.wrote(home)
-            return await self._native.feedback(feedback.model_copy(update={"native_ids": known}), home)
+            self._readiness.wrote(cube)
+            return await self._native.feedback(feedback.model_copy(update={"native_ids": known}), cube)
 
-        changed = await self.shielded.run(home, apply)
+        changed = await self.shielded.run(cube, apply)
         if not changed:
             warnings.append(_UNCHANGED)
         return FeedbackReceipt(
@@ -249,13 +285,13 @@ class MemosAdapter(SequentialBulk):
             ScopeError: the memory is of another scope, or of none.
             BackendProtocolError: it is still there.
         """
-        native_id, home = str(request.native_id), home_of(request.scope)
+        native_id, cube = str(request.native_id), cube_of(request.scope)
 
         async def delete() -> Any:
             # It would store it again.
-            await self._readiness.idle(self._options.idle_timeout_s, [home, *self._shared])
-            place, item = await self._own(home, native_id)
-            self._readiness.forget(home, place, item)
+            await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
+            place, item = await self._own(cube, native_id)
+            self._readiness.forget(cube, place, item)
             answer = await self._native.delete([native_id], place)
             try:
                 left = await self._native.listing(place, native_id)
@@ -271,7 +307,7 @@ class MemosAdapter(SequentialBulk):
         return NativeMutationReceipt(
             status="committed",
             native_ids=(native_id,),
-            raw=await self.shielded.run(home, delete),
+            raw=await self.shielded.run(cube, delete),
             trace=self.trace(request.scope, "product/delete_memory"),
         )
 
@@ -281,11 +317,11 @@ class MemosAdapter(SequentialBulk):
         Raises:
             BackendUnavailable: nothing is found, and what is known to be stored is not found either.
         """
-        home = home_of(request.scope)
-        data = await self._native.search(request, home)
+        cube = cube_of(request.scope)
+        data = await self._native.search(request, cube)
         if not to_entries(data):
-            data = await self._nothing(request, home, data)
-        entries = to_entries(data, [cube for cube in self._options.readable_cubes if cube != home])
+            data = await self._nothing(request, cube, data)
+        entries = to_entries(data, [shared for shared in self._options.readable_cubes if shared != cube])
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
         return RetrieveResult(
             request=request,
@@ -298,23 +334,23 @@ class MemosAdapter(SequentialBulk):
             ),
         )
 
-    async def _nothing(self, request: RetrieveRequest, home: str, data: Any) -> Any:
+    async def _nothing(self, request: RetrieveRequest, cube: str, data: Any) -> Any:
         """Whether there is nothing to find, or the search failed; asked again once the server has recovered."""
         if await self._canary.probe("search"):
-            data = await self._native.search(request, home)
+            data = await self._native.search(request, cube)
         mode = self._options.search_mode
         if mode == "fast" or to_entries(data):
             return data
-        if to_entries(await self._native.search(request, home, mode="fast")):
+        if to_entries(await self._native.search(request, cube, mode="fast")):
             raise BackendUnavailable(f"search: {unfound_by(mode)}", diagnostics={"status": 200}, sent=False)
         return data
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """The scheduler's word, and whether what was written is stored and found."""
-        home = home_of(scope)
-        if self.shielded.busy(home):
+        cube = cube_of(scope)
+        if self.shielded.busy(cube):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
-        return await self._readiness.ask(home)
+        return await self._readiness.ask(cube)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """One memory with its sources and the event's fields, or the cube's memories stored in a time range.
@@ -322,13 +358,13 @@ class MemosAdapter(SequentialBulk):
         Times are the server's clock: when a memory was stored or changed, not when it was said.
         """
         if request.native_id is not None:
-            found = [(await self._own(home_of(request.scope), request.native_id))[1]]
+            found = [(await self._own(cube_of(request.scope), request.native_id))[1]]
             raw: Any = {"memory": found[0]}
         else:
-            listing = await self._native.listing(home_of(request.scope))
+            listing = await self._native.listing(cube_of(request.scope))
             found = [item for item in listing.values() if changed_within(item, request.since, request.until)]
             raw = {"memories": found}
-        events = dict.fromkeys(one for item in found for one in event_ids(item))
+        events = dict.fromkeys(event_id for item in found for event_id in event_ids(item))
         ids = tuple(str(item.get("id")) for item in found)
         return ProvenanceResult(
             raw=raw,
@@ -339,19 +375,19 @@ class MemosAdapter(SequentialBulk):
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type."""
-        raw = await self._native.groups(home_of(request.scope))
+        raw = await self._native.groups(cube_of(request.scope))
         if request.operation == "inventory":
             kinds = (metadata_of(item).get("memory_type") for item in by_id(raw, "get_memory").values())
             raw = dict(Counter(map(str, kinds)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
-    async def _own(self, home: str, native_id: str) -> tuple[str, Item]:
+    async def _own(self, cube: str, native_id: str) -> tuple[str, Item]:
         """The memory and its cube, looked for in those of the scope: the routes by id answer for every cube."""
-        item = (await self._native.listing(home, native_id)).get(native_id)
+        item = (await self._native.listing(cube, native_id)).get(native_id)
         if item is not None:
-            return home, item
+            return cube, item
         for place in self._shared:
-            if item := (await self._native.stored(home, place)).get(native_id):
+            if item := (await self._native.stored(cube, place)).get(native_id):
                 return place, item
         raise ScopeError("native_id: belongs to another scope, or to none")
 
@@ -360,10 +396,10 @@ class MemosAdapter(SequentialBulk):
 
         ``verified`` is False as well where the scheduler was still at work: it could store something afterwards.
         """
-        home = home_of(scope)
-        idle = await self._readiness.idle(self._options.idle_timeout_s, [home, *self._shared])
-        removed, gone, left = await self.shielded.run(home, lambda: self._native.clear(home, self._shared))
-        await self._readiness.begin(home)
+        cube = cube_of(scope)
+        idle = await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
+        removed, gone, left = await self.shielded.run(cube, lambda: self._native.clear(cube, self._shared))
+        await self._readiness.begin(cube)
         if not idle:
             left += ("tasks of the scheduler, which may store memories again",)
         return ResetReceipt(

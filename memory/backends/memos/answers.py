@@ -132,9 +132,9 @@ def _info(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return info if isinstance(info, dict) else {key: metadata[key] for key in flat if key in metadata}
 
 
-def is_by(home: str, item: Item) -> bool:
+def is_by(cube: str, item: Item) -> bool:
     """Whether a memory of a cube that scopes share is what this scope wrote."""
-    return _info(metadata_of(item)).get(WRITER) == home
+    return _info(metadata_of(item)).get(WRITER) == cube
 
 
 def event_ids(item: Item) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def event_ids(item: Item) -> tuple[str, ...]:
     metadata = metadata_of(item)
     own = _info(metadata).get("event_id")
     messages = (source.get("message_id") for source in _sources(metadata))
-    named = (one.rpartition("#")[0] for one in messages if isinstance(one, str) and "#" in one)
+    named = (name.rpartition("#")[0] for name in messages if isinstance(name, str) and "#" in name)
     return tuple(dict.fromkeys((*((own,) if isinstance(own, str) else ()), *named)))
 
 
@@ -176,13 +176,13 @@ def untouched(item: Item) -> bool:
 def count_busy(answer: Any) -> int:
     """Tasks of all users that wait or run: by ``scheduler_summary``, the one truthful count of a local queue, or
     by ``all_tasks_summary``, which with Redis knows of some first."""
-    data, most = expect(dict, data_of(answer, "all_status"), "all_status"), 0
+    data, largest = expect(dict, data_of(answer, "all_status"), "all_status"), 0
     for part in ("scheduler_summary", "all_tasks_summary"):
         where = f"all_status: {part}"
-        told = expect(dict, data.get(part), where)
-        counts = (expect(int, told.get(name), f"{where}.{name}") for name in ("waiting", "in_progress"))
-        most = max(most, sum(counts))
-    return most
+        summary = expect(dict, data.get(part), where)
+        counts = (expect(int, summary.get(name), f"{where}.{name}") for name in ("waiting", "in_progress"))
+        largest = max(largest, sum(counts))
+    return largest
 
 
 def task_states(answer: Any) -> dict[str, str]:
@@ -193,8 +193,8 @@ def task_states(answer: Any) -> dict[str, str]:
 
 def _said_at(info: Mapping[str, Any], metadata: Mapping[str, Any]) -> datetime | None:
     """When it was said, in UTC; MemOS' own times are its server's clock."""
-    told = (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata)))
-    return next(filter(None, map(parse_time, told)), None)
+    times = (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata)))
+    return next(filter(None, map(parse_time, times)), None)
 
 
 def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -210,7 +210,7 @@ def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _rows(value: Any, where: str) -> list[Item]:
-    return [expect(dict, one, where) for one in expect(list, [] if value is None else value, where)]
+    return [expect(dict, row, where) for row in expect(list, [] if value is None else value, where)]
 
 
 def _text(row: Any, name: str, operation: str) -> str:

@@ -101,7 +101,7 @@ class Canary:
             raise BackendUnavailable(f"setup_scope: {problem}")
         if self.read_only and not await self._found():
             return False
-        if await self._found(home=_EMPTY):
+        if await self._found(cube=_EMPTY):
             raise ConfigError(
                 f"{self.where}.graph_db: this server's searches mix all cubes, so scopes would share memory; "
                 "with GRAPH_DB_BACKEND=neo4j run it with MOS_NEO4J_SHARED_DB=true"
@@ -127,14 +127,14 @@ class Canary:
             return True
         if self.read_only:
             return False
-        if await self.shielded.run(CANARY, self._told_of_a_task):
+        if await self.shielded.run(CANARY, self._lists_a_task):
             return True
         raise ConfigError(
             f"{self.where}.scheduler: says redis, but this server tells of no task that it was given, so "
             "memory would be called ready too early; run it with MEMSCHEDULER_USE_REDIS_QUEUE=true, or say local"
         )
 
-    async def _told_of_a_task(self) -> bool:
+    async def _lists_a_task(self) -> bool:
         added = await self._store()
         try:
             for _ in range(_TASK_LOOKS):
@@ -161,7 +161,7 @@ class Canary:
             fresh = await self._store()
             found = await self.native.found(_TEXT, CANARY)
             stored = await self.native.listing(CANARY)
-            lost = [one for one in stored if one not in found and (one in fresh or found)]
+            lost = [memory for memory in stored if memory not in found and (memory in fresh or found)]
             if lost:
                 await self.native.delete(lost, CANARY)
         return None if await self._found() else await self._why()
@@ -172,7 +172,7 @@ class Canary:
             raise BackendUnavailable(
                 "setup_scope: MemOS answered 200 and stored nothing; see the server's log"
             )
-        return [one.native_id for one in added]
+        return [memory.native_id for memory in added]
 
     async def _why(self) -> str:
         """What keeps the canary from being found."""
@@ -181,11 +181,11 @@ class Canary:
             return unfound_by(mode)
         return _LOST
 
-    async def _found(self, home: str = CANARY, context: str | None = None) -> bool:
+    async def _found(self, cube: str = CANARY, context: str | None = None) -> bool:
         where = None
         if context is not None:
             where = native_filter({"context": {"eq": context}}, self.options.graph_db)
-        found = await self.native.found(_TEXT, home, where=where, mode=self.options.search_mode)
+        found = await self.native.found(_TEXT, cube, where=where, mode=self.options.search_mode)
         for item in found.values():
             self.relativity = relativity_of(metadata_of(item))
         return bool(found)

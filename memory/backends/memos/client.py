@@ -37,49 +37,54 @@ class Native:
         answer = await self.transport.call("health", {})
         return answer if isinstance(answer, dict) else {}
 
-    async def add(self, event: MemoryEvent, home: str, place: str) -> tuple[Added, ...]:
+    async def add(self, event: MemoryEvent, cube: str, place: str) -> tuple[Added, ...]:
         """``/product/add`` to one cube; empty where MemOS kept nothing."""
-        return added(await self.transport.call("add", self.requests.add(event, home, place)))
+        return added(await self.transport.call("add", self.requests.add(event, cube, place)))
 
-    async def note(self, text: str, home: str, info: dict[str, str]) -> tuple[Added, ...]:
+    async def note(self, text: str, cube: str, info: dict[str, str]) -> tuple[Added, ...]:
         """``/product/add`` of a text as it is."""
-        return added(await self.transport.call("add", self.requests.note(text, home, info)))
+        return added(await self.transport.call("add", self.requests.note(text, cube, info)))
 
-    async def search(self, request: RetrieveRequest, home: str, mode: str | None = None) -> Any:
+    async def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Any:
         """``/product/search``: the groups; by default in the configured mode."""
-        body = self.requests.search(request, home, mode)
+        body = self.requests.search(request, cube, mode)
         return data_of(await self.transport.call("search", body), "search")
 
     async def found(
         self,
         text: str,
-        home: str,
+        cube: str,
         *,
         session_id: str | None = None,
         where: Body | None = None,
         mode: str | None = "fast",
     ) -> dict[str, Item]:
         """The memories that a search for ``text`` finds, by id. With ``fine`` they would be others."""
-        body = self.requests.ask(text, home, session_id=session_id, where=where, mode=mode)
+        body = self.requests.ask(text, cube, session_id=session_id, where=where, mode=mode)
         return by_id(data_of(await self.transport.call("search", body), "search"), "search")
 
-    async def groups(self, home: str, native_id: str | None = None) -> Any:
+    async def groups(self, cube: str, native_id: str | None = None) -> Any:
         """``/product/get_memory``: the cube's memories in their groups, or at least the one of ``native_id``."""
-        body = self.requests.listing(home, native_id=native_id)
+        body = self.requests.listing(cube, native_id=native_id)
         return data_of(await self.transport.call("get_memory", body), "get_memory")
 
-    async def listing(self, home: str, native_id: str | None = None) -> dict[str, Item]:
+    async def listing(self, cube: str, native_id: str | None = None) -> dict[str, Item]:
         """The memories of :meth:`groups`, each once: PostgreSQL puts every memory into every group."""
-        return by_id(await self.groups(home, native_id), "get_memory")
+        return by_id(await self.groups(cube, native_id), "get_memory")
 
-    async def stored(self, home: str, place: str) -> Mapping[str, Item]:
+    async def stored(self, cube: str, place: str) -> Mapping[str, Item]:
         """What a scope has in a cube, by id: all of its own cube, of a shared one what it has written."""
         rows = await self.listing(place)
-        if place == home:
+        if place == cube:
             return rows
-        return {one: item for one, item in rows.items() if is_by(home, item)}
+        return {native_id: item for native_id, item in rows.items() if is_by(cube, item)}
 
-    async def clear(self, home: str, shared: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
+    async def rows_of(self, event_id: str, cube: str, place: str) -> Mapping[str, Item]:
+        """What a scope has of one event in a cube, by id."""
+        stored = await self.stored(cube, place)
+        return {native_id: item for native_id, item in stored.items() if event_id in event_ids(item)}
+
+    async def clear(self, cube: str, shared: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
         """Delete all of a cube, and in those that scopes share what is its alone; look whether it is gone.
 
         MemOS' own answer is wrong more often than not.
@@ -87,46 +92,46 @@ class Native:
         Returns:
             How many memories went; whether all did that are the scope's alone; and what stays.
         """
-        before = await self.listing(home)
-        data_of(await self.transport.call("delete_memory", self.requests.clear(home)), "delete_memory")
-        rest = tuple(await self.listing(home))
+        before = await self.listing(cube)
+        data_of(await self.transport.call("delete_memory", self.requests.clear(cube)), "delete_memory")
+        rest = tuple(await self.listing(cube))
         if rest:  # written into this cube by another user than ours
-            await self.delete(rest, home)
-            rest = tuple(await self.listing(home))
+            await self.delete(rest, cube)
+            rest = tuple(await self.listing(cube))
         removed, gone, left = len(before) - len(rest), not rest, []
         for place in shared:
-            mine = await self.stored(home, place)
+            mine = await self.stored(cube, place)
             # One that MemOS has merged may be another scope's as well.
-            alone = [one for one, item in mine.items() if len(event_ids(item)) < 2]
+            alone = [native_id for native_id, item in mine.items() if len(event_ids(item)) < 2]
             after = mine
             if alone:
                 await self.delete(alone, place)
-                after = await self.stored(home, place)
+                after = await self.stored(cube, place)
             removed += len(mine) - len(after)
             gone = gone and after.keys().isdisjoint(alone)
             if merged := len(mine) - len(alone):
                 left.append(f"{merged} memories in the shared cube {place}, made of more than one event")
         return removed, gone, tuple(left)
 
-    async def delete(self, native_ids: Sequence[str], home: str) -> Any:
+    async def delete(self, native_ids: Sequence[str], cube: str) -> Any:
         """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""
-        return await self.transport.call("delete_memory", self.requests.delete(native_ids, home))
+        return await self.transport.call("delete_memory", self.requests.delete(native_ids, cube))
 
-    async def feedback(self, feedback: MemoryFeedback, home: str) -> tuple[str, ...]:
+    async def feedback(self, feedback: MemoryFeedback, cube: str) -> tuple[str, ...]:
         """``/product/feedback``, carried out: ids of the memories it changed."""
-        return feedback_ids(await self.transport.call("feedback", self.requests.feedback(feedback, home)))
+        return feedback_ids(await self.transport.call("feedback", self.requests.feedback(feedback, cube)))
 
-    async def busy(self, homes: Sequence[str]) -> int:
+    async def busy(self, cubes: Sequence[str]) -> int:
         """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
         if not self.requests.options.redis:
             return await self.busy_for_all()
-        states = [state for home in homes for state in (await self.tasks(home)).values()]
+        states = [state for cube in cubes for state in (await self.tasks(cube)).values()]
         return sum(state in _ACTIVE for state in states)
 
     async def busy_for_all(self) -> int:
         """Tasks of all users that wait or run."""
         return count_busy(await self.transport.call("all_status", {}))
 
-    async def tasks(self, home: str) -> dict[str, str]:
+    async def tasks(self, cube: str) -> dict[str, str]:
         """State of each task of a user; always empty without Redis."""
-        return task_states(await self.transport.call("task_status", {"user_id": home}))
+        return task_states(await self.transport.call("task_status", {"user_id": cube}))

@@ -11,6 +11,6 @@ from memory.adapter import IdAlphabet
 CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
 
 
-def home_of(scope: MemoryScope) -> str:
+def cube_of(scope: MemoryScope) -> str:
     """The scope's cube, injectively."""
     return CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)

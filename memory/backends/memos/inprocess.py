@@ -179,7 +179,7 @@ class _Engine:
         tracker = TaskStatusTracker(redis_client=parts["redis_client"])
         memories, scheduler = handlers.memory_handler, handlers.scheduler_handler
         cube = parts["naive_mem_cube"]
-        told = {"status": "healthy", "service": "memos", "version": __version__}
+        health = {"status": "healthy", "service": "memos", "version": __version__}
         # What makes the request of a body, and what answers it.
         self._routes: dict[Operation, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
             "add": (models.APIADDRequest, adding.handle_add_memories),
@@ -198,7 +198,7 @@ class _Engine:
                 dict,
                 lambda asked: scheduler.handle_scheduler_status(status_tracker=tracker, **asked),
             ),
-            "health": (dict, lambda _: told),
+            "health": (dict, lambda _: health),
         }
 
     def answer(self, operation: Operation, body: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ or what no search finds. So each event that was written stays in question until 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +18,7 @@ from memory import BackendError, BackendReadiness
 from memory.adapter import BackendProtocolError
 from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextracted, untouched
 from memory.backends.memos.client import Native
+from memory.backends.memos.ledger import Ledger, SentEvent
 from memory.backends.memos.options import MemosOptions
 
 Status = Literal["committed", "queued", "pending", "unknown"]
@@ -33,68 +34,109 @@ _GONE = (
 _UNTOUCHED = "still as sent, though the scheduler has no task for them: it was restarted, or failed"
 
 
+_UNKNOWN_PAST = (
+    "what this scope holds was written where nothing of it was noted, so nobody knows whether all of it is there; "
+    "a reset ends that"
+)
+
+
 @dataclass(frozen=True, slots=True)
-class Written:
+class Written(SentEvent):
     """What an event became, for looking it up again."""
 
-    event_id: str
-    session_id: str
-    place: str
     added: tuple[Added, ...] = ()
 
 
 @dataclass(eq=False)
 class Readiness:
-    """Asks a MemOS how far it is; ``shared`` are cubes that every scope writes to besides its own."""
+    """Asks a MemOS how far it is; ``shared`` are cubes that every scope writes to besides its own.
+
+    ``ledger`` makes that of a cube.
+    """
 
     native: Native
     options: MemosOptions
     shared: Sequence[str]
+    ledger: Callable[[str], Ledger]
     # By cube and event: not yet seen stored and found.
     _open: dict[str, dict[tuple[str, str], Written]] = field(default_factory=dict)
+    _ledgers: dict[str, Ledger] = field(default_factory=dict)
+    _unknown_past: set[str] = field(default_factory=set)
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
 
-    async def begin(self, home: str) -> None:
-        """A new or an emptied scope: what failed before is not held against what will be written."""
-        self._open.pop(home, None)
-        self._unreconciled.pop(home, None)
+    async def begin(self, cube: str) -> None:
+        """An emptied scope: nothing is open, and what failed before is not held against what will be written."""
+        self._open.pop(cube, None)
+        self._unreconciled.pop(cube, None)
+        self._unknown_past.discard(cube)
+        self._ledger(cube).begin()
         if self.options.redis:
-            self._old_failures[home] = await self._failures(home)
+            self._old_failures[cube] = await self._failures(cube)
 
-    async def meet(self, home: str) -> None:
-        """:meth:`begin`, but for a scope that is known already."""
-        if self.options.redis and home not in self._old_failures:
-            await self.begin(home)
-
-    def forget(self, home: str, place: str, item: Item) -> None:
-        """This memory shall be gone: whether its event is stored is no question any more."""
-        waiting = self._open.get(home, {})
-        made_of = {
-            one.event_id
-            for one in waiting.values()
-            if any(it.native_id == item.get("id") for it in one.added)
+    async def meet(self, cube: str) -> None:
+        """Learn of a scope what was noted of it; one of which nothing was, and that holds nothing, is new."""
+        if cube in self._ledgers:
+            return
+        ledger = self.ledger(cube)
+        opened = ledger.load()
+        if opened is None and await self.native.listing(cube):
+            self._unknown_past.add(cube)
+        elif opened is None:
+            ledger.begin()
+        self._ledgers[cube] = ledger
+        self._open[cube] = {
+            (event.place, event.event_id): Written(event.event_id, event.session_id, event.place)
+            for event in opened or ()
         }
-        for event_id in made_of.union(event_ids(item)):
-            waiting.pop((place, event_id), None)
+        if self.options.redis and not opened:
+            self._old_failures[cube] = await self._failures(cube)
 
-    def wrote(self, home: str, written: Written | None = None) -> None:
+    def _ledger(self, cube: str) -> Ledger:
+        return self._ledgers.setdefault(cube, self.ledger(cube))
+
+    def forget(self, cube: str, place: str, item: Item) -> None:
+        """This memory shall be gone: whether its event is stored is no question any more."""
+        waiting = self._open.get(cube, {})
+        made_of = {
+            written.event_id
+            for written in waiting.values()
+            if any(memory.native_id == item.get("id") for memory in written.added)
+        }
+        self._settle(cube, [(place, event_id) for event_id in made_of.union(event_ids(item))])
+
+    def is_open(self, cube: str, written: Written) -> bool:
+        """Whether the event was sent before, by this process or an earlier one, and is not known to be stored."""
+        return (written.place, written.event_id) in self._open.get(cube, {})
+
+    def send(self, cube: str, written: Written) -> None:
+        """Something is about to be sent: it is noted first, so that a later process asks for it, too."""
+        self._ledger(cube).sent(written)
+        self.wrote(cube, written)
+
+    def wrote(self, cube: str, written: Written | None = None) -> None:
         """Something was sent: the scheduler may be at work on it, and readiness is about it."""
-        self._unreconciled[written.place if written else home] = object()
+        self._unreconciled[written.place if written else cube] = object()
         if written is not None:
-            self._open.setdefault(home, {})[written.place, written.event_id] = written
+            self._open.setdefault(cube, {})[written.place, written.event_id] = written
 
-    def refused(self, home: str, written: Written) -> None:
+    def refused(self, cube: str, written: Written) -> None:
         """This event was certainly not stored in that cube."""
-        self._open.get(home, {}).pop((written.place, written.event_id), None)
+        self._settle(cube, [(written.place, written.event_id)])
 
-    async def idle(self, timeout_s: float, homes: Sequence[str] | None = None) -> bool:
+    def _settle(self, cube: str, events: Sequence[tuple[str, str]]) -> None:
+        waiting = self._open.get(cube, {})
+        known = [event for event in events if waiting.pop(event, None) is not None]
+        if known:
+            self._ledger(cube).close(known)
+
+    async def idle(self, timeout_s: float, cubes: Sequence[str] | None = None) -> bool:
         """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
         with anyio.move_on_after(timeout_s):
             pause = _FIRST_PAUSE_S
             while True:
                 before = dict(self._unreconciled)
-                asked = tuple(before if homes is None else homes)
+                asked = tuple(before if cubes is None else cubes)
                 if not asked or not await self._busy(asked):
                     self._reconcile(asked, before)
                     return True
@@ -102,23 +144,23 @@ class Readiness:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         return False
 
-    async def _busy(self, homes: Sequence[str]) -> int:
+    async def _busy(self, cubes: Sequence[str]) -> int:
         """Tasks under way. The local queue counts none while it hands one over, so none is looked at twice."""
-        busy = await self.native.busy(homes)
-        if busy or self.options.redis or self._unreconciled.keys().isdisjoint(homes):
+        busy = await self.native.busy(cubes)
+        if busy or self.options.redis or self._unreconciled.keys().isdisjoint(cubes):
             return busy
         await anyio.sleep(_SECOND_LOOK_S)
-        return await self.native.busy(homes)
+        return await self.native.busy(cubes)
 
-    def _reconcile(self, homes: Sequence[str], before: Mapping[str, object]) -> None:
+    def _reconcile(self, cubes: Sequence[str], before: Mapping[str, object]) -> None:
         """Nothing is under way for them, but what was written since they were asked about."""
-        for home in homes:
-            if home in before and self._unreconciled.get(home) is before[home]:
-                del self._unreconciled[home]
+        for cube in cubes:
+            if cube in before and self._unreconciled.get(cube) is before[cube]:
+                del self._unreconciled[cube]
 
-    async def ask(self, home: str) -> BackendReadiness:
+    async def ask(self, cube: str) -> BackendReadiness:
         """The scope's state now."""
-        before, places = dict(self._unreconciled), (home, *self.shared)
+        before, places = dict(self._unreconciled), (cube, *self.shared)
         busy = await self._busy(places)
         if busy:
             whose = ", of all who write to shared cubes" if self.shared else ""
@@ -129,11 +171,11 @@ class Readiness:
                 detail=f"{busy} tasks under way{whose}",
             )
         if self.options.redis:
-            failed = await self._failures(home) - self._old_failures.get(home, frozenset())
+            failed = await self._failures(cube) - self._old_failures.get(cube, frozenset())
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
         self._reconcile(places, before)
-        return await self._judge(home)
+        return await self._judge(cube)
 
     async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
         """Whether a search finds all that was just written: the status of its receipt, and what that should say.
@@ -164,55 +206,57 @@ class Readiness:
         why = f"it is not among the first {len(found)} found" if found else _LOST
         return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
-    async def _judge(self, home: str) -> BackendReadiness:
+    async def _judge(self, cube: str) -> BackendReadiness:
         """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
         detail = "nothing is stored"
         failed: list[str] = []
-        unknown: list[str] = []
-        for place in (home, *self.shared):
+        unknown = [_UNKNOWN_PAST] if cube in self._unknown_past else []
+        if problem := self._ledger(cube).problem:
+            unknown.append(problem)
+        for place in (cube, *self.shared):
             stored = await (
-                self.native.stored(home, home) if place == home else self._shared_rows(home, place)
+                self.native.stored(cube, cube) if place == cube else self._shared_rows(cube, place)
             )
             raw = sum(map(unextracted, stored.values()))
-            untold = sum(map(self._untold, stored.values()))
-            gone, crowded, lost = await self._unfound(home, place, stored)
+            awaiting = sum(map(self._awaits_scheduler, stored.values()))
+            gone, crowded, lost = await self._unfound(cube, place, stored)
             problems = (
                 (failed, raw, f"{_RAW} in {raw} of {len(stored)} memories"),
                 (failed, lost, _LOST),
                 (unknown, gone, f"of {gone} events {_GONE}"),
-                (unknown, untold, f"{untold} memories are {_UNTOUCHED}"),
+                (unknown, awaiting, f"{awaiting} memories are {_UNTOUCHED}"),
                 (unknown, crowded, f"{crowded} events are stored, and not among the first memories found"),
             )
-            where = "" if place == home else f"in the shared cube {place}: "
-            for found, count, told in problems:
+            where = "" if place == cube else f"in the shared cube {place}: "
+            for found, count, text in problems:
                 if count:
-                    found.append(where + told)
+                    found.append(where + text)
             detail = "what is stored is found" if stored else detail
         if failed or unknown:
             state: Literal["failed", "unknown"] = "failed" if failed else "unknown"
             return BackendReadiness(state=state, detail="; ".join(failed + unknown))
         return BackendReadiness(state="ready", detail=detail)
 
-    async def _shared_rows(self, home: str, place: str) -> Mapping[str, Item]:
+    async def _shared_rows(self, cube: str, place: str) -> Mapping[str, Item]:
         """What the events in question became in a shared cube, which may be large: searched for, at last listed."""
         rows: dict[str, Item] = {}
-        for written in self._waiting(home, place):
+        for written in self._waiting(cube, place):
             if not any(written.event_id in event_ids(item) for item in rows.values()):
                 text = written.added[0].text if written.added else ""
                 found = await self.native.found(text, place, session_id=written.session_id) if text else {}
-                mine = {one: item for one, item in found.items() if is_by(home, item)}
+                mine = {native_id: item for native_id, item in found.items() if is_by(cube, item)}
                 if not any(written.event_id in event_ids(item) for item in mine.values()):
-                    return await self.native.stored(home, place)
+                    return await self.native.stored(cube, place)
                 rows |= mine
         return rows
 
-    def _waiting(self, home: str, place: str) -> list[Written]:
-        return [written for written in self._open.get(home, {}).values() if written.place == place]
+    def _waiting(self, cube: str, place: str) -> list[Written]:
+        return [written for written in self._open.get(cube, {}).values() if written.place == place]
 
-    def _untold(self, item: Item) -> bool:
+    def _awaits_scheduler(self, item: Item) -> bool:
         return self.options.async_mode == "async" and untouched(item)
 
-    async def _unfound(self, home: str, place: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
+    async def _unfound(self, cube: str, place: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
         """Events of which a cube stores nothing; those not among what is found; whether nothing is found at all.
 
         What was written by others is one question, as no search is wasted on each of it.
@@ -223,7 +267,8 @@ class Readiness:
                 of_event[event_id].append(item)
         gone = crowded = lost = 0
         seen: dict[str, Item] = {}
-        waiting = self._waiting(home, place)
+        closed: list[tuple[str, str]] = []
+        waiting = self._waiting(cube, place)
         for written in waiting:
             by_id = (stored.get(memory.native_id) for memory in written.added)
             mine = [*(item for item in by_id if item is not None), *of_event[written.event_id]]
@@ -238,15 +283,15 @@ class Readiness:
                 seen |= found
             if not _among(mine, seen):
                 crowded += 1
-            elif place == home or not any(unextracted(item) or self._untold(item) for item in mine):
-                # Of its own cube everything is judged anew each time.
-                self._open.get(home, {}).pop((place, written.event_id), None)
+            elif not any(unextracted(item) or self._awaits_scheduler(item) for item in mine):
+                closed.append((place, written.event_id))
+        self._settle(cube, closed)
         if not waiting and stored:
             lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), place)
         return gone, 0 if lost else crowded, lost
 
-    async def _failures(self, home: str) -> frozenset[str]:
-        return frozenset(task for task, state in (await self.native.tasks(home)).items() if state == "failed")
+    async def _failures(self, cube: str) -> frozenset[str]:
+        return frozenset(task for task, state in (await self.native.tasks(cube)).items() if state == "failed")
 
 
 def _among(items: Sequence[Item], found: Mapping[str, Item]) -> bool:

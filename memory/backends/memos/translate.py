@@ -38,13 +38,13 @@ class Requests:
 
     options: MemosOptions
 
-    def add(self, event: MemoryEvent, home: str, place: str | None = None) -> Body:
+    def add(self, event: MemoryEvent, cube: str, place: str | None = None) -> Body:
         """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``.
 
         ``place``, a cube that scopes share, is written by its own user, as any cube, and told whose event it is.
         """
-        options, place = self.options, place or home
-        writer = {} if place == home else {WRITER: home}
+        options, place = self.options, place or cube
+        writer = {} if place == cube else {WRITER: cube}
         body: Body = {
             "user_id": place,
             "writable_cube_ids": [place],
@@ -62,19 +62,19 @@ class Requests:
             body["mode"] = options.mode
         return without_nul(body)
 
-    def note(self, text: str, home: str, info: Mapping[str, str]) -> Body:
+    def note(self, text: str, cube: str, info: Mapping[str, str]) -> Body:
         """``APIADDRequest`` of a text kept as it is, at once: the canary."""
         return {
-            "user_id": home,
-            "writable_cube_ids": [home],
-            "session_id": home,
+            "user_id": cube,
+            "writable_cube_ids": [cube],
+            "session_id": cube,
             "async_mode": "sync",
             "mode": "fast",
             "messages": [{"role": "user", "content": text}],
             "info": dict(info),
         }
 
-    def feedback(self, feedback: MemoryFeedback, home: str) -> Body:
+    def feedback(self, feedback: MemoryFeedback, cube: str) -> Body:
         """``APIFeedbackRequest``, answered once carried out. A history may come as ``metadata["history"]``."""
         history = feedback.metadata.get("history")
         said = [feedback.content, *([feedback.corrected_answer] if feedback.corrected_answer else [])]
@@ -82,8 +82,8 @@ class Requests:
         rest = {key: value for key, value in feedback.metadata.items() if key != "history"}
         return without_nul(
             {
-                "user_id": home,
-                "writable_cube_ids": [home],
+                "user_id": cube,
+                "writable_cube_ids": [cube],
                 "session_id": feedback.session_id,
                 "task_id": feedback.feedback_id,
                 "async_mode": "sync",
@@ -96,7 +96,7 @@ class Requests:
             }
         )
 
-    def search(self, request: RetrieveRequest, home: str, mode: str | None = None) -> Body:
+    def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Body:
         """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
 
         The cubes are the scope's own and the configured ones.
@@ -109,22 +109,22 @@ class Requests:
             query = "\n".join((query, *request.cs_filters.values()))
         body = self.ask(
             query,
-            home,
+            cube,
             session_id=request.session_id,
-            most=request.budget.max_items,
+            limit=request.budget.max_items,
             where=native_filter(request.where, self.options.graph_db) if self.options.filters else None,
             mode=mode,
         )
-        body["readable_cube_ids"] = list(dict.fromkeys((home, *self.options.readable_cubes)))
+        body["readable_cube_ids"] = list(dict.fromkeys((cube, *self.options.readable_cubes)))
         return without_nul(body)
 
     def ask(
         self,
         query: str,
-        home: str,
+        cube: str,
         *,
         session_id: str | None = None,
-        most: int | None = None,
+        limit: int | None = None,
         where: Body | None = None,
         mode: str | None = None,
     ) -> Body:
@@ -132,15 +132,15 @@ class Requests:
         options = self.options
 
         def at_most(configured: int) -> int:
-            return configured if most is None else min(configured, most)
+            return configured if limit is None else min(configured, limit)
 
         return {
             "query": query,
-            "user_id": home,
-            "readable_cube_ids": [home],
+            "user_id": cube,
+            "readable_cube_ids": [cube],
             "session_id": session_id,
             "mode": mode or options.search_mode,
-            "top_k": most or options.top_k,
+            "top_k": limit or options.top_k,
             "relativity": options.relativity,
             "dedup": options.dedup,
             "rerank": options.rerank,
@@ -160,11 +160,11 @@ class Requests:
             "neighbor_discovery": False,
         }
 
-    def listing(self, home: str, *, native_id: str | None = None) -> Body:
+    def listing(self, cube: str, *, native_id: str | None = None) -> Body:
         """``GetMemoryRequest``: all of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
         by_id = {"and": [{"id": native_id}]} if native_id is not None and self.options.filters else None
         return {
-            "mem_cube_id": home,
+            "mem_cube_id": cube,
             "user_id": None,
             "include_preference": True,
             "include_tool_memory": True,
@@ -175,14 +175,14 @@ class Requests:
         }
 
     @staticmethod
-    def clear(home: str) -> Body:
+    def clear(cube: str) -> Body:
         """``DeleteMemoryRequest`` for all of one cube. Without the cube, MemOS would delete in every cube."""
-        return {"writable_cube_ids": [home], "user_id": home}
+        return {"writable_cube_ids": [cube], "user_id": cube}
 
     @staticmethod
-    def delete(native_ids: Sequence[str], home: str) -> Body:
+    def delete(native_ids: Sequence[str], cube: str) -> Body:
         """``DeleteMemoryRequest`` for single memories; MemOS does not ask whose they are."""
-        return {"writable_cube_ids": [home], "memory_ids": list(native_ids)}
+        return {"writable_cube_ids": [cube], "memory_ids": list(native_ids)}
 
 
 def native_message(message: Message, event: MemoryEvent, number: int) -> Body:

@@ -199,7 +199,7 @@ async def test_an_event_that_was_refused_is_not_missed(double):
 async def test_an_event_whose_answer_was_lost_is_asked_for(double):
     async with opened(double) as slot:
         double.faults.add("lost", endpoint="POST /product/add")
-        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        assert "look-up" in (await slot.record_event(event("I like oolong tea."))).warnings[0]
         assert (await ready(slot)).state == "ready"
         double.faults.add("reset", endpoint="POST /product/add")
         assert (await slot.record_event(event("I like sencha tea."))).status == "unknown"
@@ -224,7 +224,7 @@ def opened_while_down(double):
     return opened(double)
 
 
-async def test_an_unknown_past_is_ready_where_it_can_be_found(double):
+async def test_what_an_earlier_process_wrote_is_ready_where_it_can_be_found(double):
     async with opened(double) as slot:
         assert (await ready(slot)).detail == "nothing is stored"
         await slot.record_event(event("I like oolong tea."))
@@ -245,7 +245,7 @@ async def test_becoming_read_only_waits_for_the_scheduler(double):
 async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
     async with opened(double, async_mode="sync", deadlines={"write_s": 0.5}) as slot:
         double.late_s = 1.5
-        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        assert "look-up" in (await slot.record_event(event("I like oolong tea."))).warnings[0]
         await MemorySlot(slot._adapter).set_mode(AdapterMode(read_only=True))  # one with time to wait
         assert len(double.model.rows) == 2, "the canary and, before the switch, the write"
 
@@ -253,7 +253,7 @@ async def test_becoming_read_only_waits_for_a_write_that_was_given_up(double):
 async def test_becoming_read_only_waits_for_a_write_whose_answer_was_lost(double):
     async with opened(double, idle_timeout_s=20) as slot:
         double.faults.add("lost", endpoint="POST /product/add")
-        assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
+        assert "look-up" in (await slot.record_event(event("I like oolong tea."))).warnings[0]
         (raw,) = (row for row in double.model.rows if row.cube_id != CANARY)
         await slot.set_mode(AdapterMode(read_only=True))
         assert raw not in double.model.rows

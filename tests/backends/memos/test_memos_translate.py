@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from memos_support import ALICE, BOB, START, event, options, question, requests, verdict
 
 from memory import ContextBudget, InputError, MemoryScope, Message
-from memory.backends.memos.ids import CUBE_IDS, home_of
+from memory.backends.memos.ids import CUBE_IDS, cube_of
 from memory.backends.memos.translate import USER_PREFIX, event_info, native_filter, user_info, without_nul
 
-HOME = home_of(ALICE)
+HOME = cube_of(ALICE)
 TEXT = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "*" not in text)
 
 
@@ -226,7 +226,7 @@ def test_nul_is_taken_out_of_all_that_is_sent():
 @given(TEXT, TEXT, st.none() | TEXT, st.none() | TEXT)
 def test_cube_ids_stand_in_any_query_text(run, persona, namespace, agent):
     scope = MemoryScope(run_id=run, persona_id=persona, backend_namespace=namespace, agent_id=agent)
-    cube = home_of(scope)
+    cube = cube_of(scope)
     assert set(cube) <= set(string.ascii_letters + string.digits + "-_.")
     assert {".", "_"} & set(cube), "the canary's cube has neither"
     assert len(cube) <= CUBE_IDS.max_length
@@ -237,7 +237,7 @@ def test_cube_ids_stand_in_any_query_text(run, persona, namespace, agent):
 )
 def test_cube_ids_never_meet(fields):
     names = ("run_id", "persona_id", "backend_namespace", "agent_id")
-    cubes = {home_of(MemoryScope(**dict(zip(names, one, strict=True)))) for one in fields}
+    cubes = {cube_of(MemoryScope(**dict(zip(names, one, strict=True)))) for one in fields}
     assert len(cubes) == len(fields)
 
 
@@ -265,5 +265,5 @@ def test_a_users_metadata_cannot_take_the_place_of_the_events_fields():
 
 
 def test_two_scopes_have_two_users():
-    assert home_of(ALICE) == "run1.alice" != home_of(BOB)
+    assert cube_of(ALICE) == "run1.alice" != cube_of(BOB)
     assert options().filters is False

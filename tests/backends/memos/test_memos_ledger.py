@@ -1,0 +1,140 @@
+"""What a MemOS loses, and a process that was not there cannot see: events are noted before they are sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from both_loops import anyio_backend as anyio_backend
+from memos_support import ALICE, BOB, config, event, opened, ready
+
+from memory import open_memory
+
+
+async def _lose(double, *texts):
+    """A process whose events the scheduler loses without a row, and that does not ask for them."""
+    async with opened(double) as slot:
+        await slot.record_event(event("I like sencha."))
+        await ready(slot)
+        double.model.loses_raw = True
+        for text in texts:
+            assert (await slot.record_event(event(text))).status == "queued"
+        await ready(slot)
+        double.model.loses_raw = False
+
+
+async def test_a_fresh_process_is_not_ready_over_events_that_the_scheduler_lost(double):
+    await _lose(double, "I like oolong.", "I like mate.", "I like rooibos.")
+    for _ in range(2):
+        async with opened(double) as slot:
+            answer = await ready(slot)
+            assert (answer.state, "of 3 events nothing is stored" in answer.detail) == ("unknown", True)
+            await slot.record_event(event("I like chai."))
+            assert (await ready(slot)).state == "unknown"
+    async with opened(double) as slot:
+        assert (await slot.reset_scope(ALICE)).verified
+        assert (await ready(slot)).state == "ready"
+
+
+async def test_nor_over_an_empty_store(double):
+    async with opened(double) as slot:
+        double.model.loses_raw = True
+        await slot.record_event(event("I like oolong."))
+    double.model.work()
+    async with opened(double) as slot:
+        assert (await ready(slot)).state == "unknown"
+
+
+async def test_a_raw_memory_that_was_seen_is_still_asked_for_when_it_is_gone(double):
+    """Found as it was sent is not found as the model made it: between the two the scheduler may lose it."""
+    async with opened(double) as slot:
+        double.model.held = True
+        await slot.record_event(event("I like oolong."))
+        assert (await ready(slot, 1.0)).state == "pending"
+        double.model.queue.clear()  # as where it was restarted
+        assert (await ready(slot)).state == "unknown"
+        double.model.rows = [row for row in double.model.rows if "oolong" not in row.memory]
+        answer = await ready(slot)
+        assert (answer.state, "of 1 events nothing is stored" in answer.detail) == ("unknown", True)
+
+
+async def test_what_was_written_elsewhere_is_unknown_until_a_reset(double, tmp_path):
+    async with opened(double) as slot:
+        await slot.record_event(event("I like sencha."))
+        assert (await ready(slot)).state == "ready"
+    settings = config(double.url)
+    async with open_memory(settings, scope=ALICE, data_dir=tmp_path / "another host") as slot:
+        answer = await ready(slot)
+        assert (answer.state, "nothing of it was noted" in answer.detail) == ("unknown", True)
+        assert (await slot.reset_scope(ALICE)).verified
+        assert (await ready(slot)).state == "ready"
+        await slot.record_event(event("I like mate."))
+        assert (await ready(slot)).state == "ready"
+
+
+async def test_an_event_sent_again_by_a_later_process_is_stored_once(double):
+    said = event("I like oolong.", event_id="e1")
+    async with opened(double) as slot:
+        double.faults.add("lost", endpoint="POST /product/add")
+        double.faults.add(
+            "500", endpoint="POST /product/get_memory", times=1
+        )  # so that the look-up fails too
+        assert (await slot.record_event(said)).status == "unknown"
+    async with opened(double) as slot:
+        receipt = await slot.record_event(said)
+        assert receipt.status == "queued"
+        assert (await ready(slot)).state == "ready"
+    assert (
+        sum(request.path == "/product/add" and "oolong" in str(request.json) for request in double.requests)
+        == 1
+    )
+
+
+async def test_two_processes_of_one_machine_do_not_disturb_each_other(double):
+    async with opened(double) as one, opened(double) as two:
+        for slot, text in ((one, "I like oolong."), (two, "I like mate."), (one, "I like chai.")):
+            assert (await slot.record_event(event(text))).status == "queued"
+        assert (await ready(one)).state == (await ready(two)).state == "ready"
+        await one.reset_scope(ALICE)
+        await two.record_event(event("I like sencha."))
+        assert (await ready(two)).state == "ready"
+    async with opened(double) as slot:
+        assert (await ready(slot)).state == "ready"
+
+
+async def test_many_processes_leave_few_files(double, tmp_path):
+    for number in range(12):
+        async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:
+            await slot.record_event(event(f"I own {number} boats."))
+            assert (await ready(slot)).state == "ready"
+    assert len(list((tmp_path / "memos").glob("*.events"))) < 12
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "changed", "zeros"])
+async def test_a_ledger_that_is_damaged_is_never_ready(double, tmp_path: Path, damage: str):
+    settings = config(double.url)
+    async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
+        await slot.record_event(event("I like oolong."))
+        double.model.work()
+    (file,) = (tmp_path / "memos").glob("*.events")
+    content = file.read_bytes()
+    lines = content.splitlines(keepends=True)
+    if damage == "gone":
+        file.unlink()
+    else:
+        changed = {"cut": lines[0], "changed": content.replace(b"sent", b"gone"), "zeros": b"\0" * 40}
+        file.write_bytes(changed[damage])
+    async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
+        assert (await ready(slot)).state == "unknown"
+        await slot.reset_scope(ALICE)
+        assert (await ready(slot)).state == "ready"
+
+
+async def test_no_text_is_in_a_ledger_and_scopes_have_their_own(double, tmp_path):
+    async with open_memory(config(double.url), data_dir=tmp_path) as slot:
+        for scope in (ALICE, BOB):
+            await slot.setup_scope(scope)
+            await slot.record_event(event("I like oolong.", scope=scope))
+    files = list((tmp_path / "memos").glob("*.events"))
+    assert len(files) == 2
+    assert not any("oolong" in file.read_text() for file in files)
