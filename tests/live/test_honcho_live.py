@@ -5,9 +5,7 @@
 ``HONCHO_API_KEY`` is the admin key, where the server's auth is on. The server needs models, its worker, and
 ``DERIVER_FLUSH_ENABLED=true``, or it holds short sessions back for half an hour. Scopes are reset; workspaces stay.
 
-``MODEL_CONTROL`` names the switch of its scripted model, for the tests in which that fails: it takes a POST of
-``{"do": "fail", "kind": "500"}`` and of ``{"do": "ok"}``. ``RESTART`` is a command that kills the server's API and
-worker and starts them again.
+What breaks it, :mod:`live_control` names.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import anyio
 import pytest
+from live_control import model_fails, needs_control, restart
 
 from memory import (
     AdapterMode,
@@ -38,8 +36,6 @@ from memory.testing import MemoryContract
 
 URL = os.environ.get("HONCHO_URL")
 KEY = os.environ.get("HONCHO_API_KEY")
-CONTROL = os.environ.get("MODEL_CONTROL")
-RESTART = os.environ.get("RESTART")
 
 pytestmark = pytest.mark.skipif(not URL, reason="HONCHO_URL names no live Honcho server")
 
@@ -141,26 +137,22 @@ async def test_limits_are_met_without_loss(scope: MemoryScope) -> None:
         await memory.reset_scope(scope)
 
 
-@pytest.mark.skipif(not CONTROL, reason="MODEL_CONTROL names no switch of a scripted model")
+@needs_control
 @pytest.mark.parametrize("kind", ["500", "401", "empty"])
 async def test_turns_that_the_model_lost_are_never_ready(scope: MemoryScope, kind: str) -> None:
     """Five turns while the model fails, then a good one; asked by the writer, and afresh after a restart."""
     async with open_memory(_config(), scope=scope) as memory:
         await memory.after_turn(session_id="1", user="I own 0 boats.", assistant="Noted.")
         await _ready(memory, scope)
-        _order(do="fail", kind=kind, endpoint="chat/completions")
-        try:
+        with model_fails(kind):
             for number in range(1, 6):
                 await memory.after_turn(session_id="1", user=f"I own {number} boats.", assistant="Noted.")
             await _ready(memory, scope, "unknown", timeout_s=300.0)
-        finally:
-            _order(do="ok")
         await memory.after_turn(session_id="1", user="I own 6 boats.", assistant="Noted.")
         await _ready(memory, scope, "unknown")
         answer = await _readiness(memory, scope)
         assert "from 5 of 7 messages" in answer.detail
-    if RESTART:
-        await anyio.run_process(RESTART)
+    await restart()
     async with open_memory(_config(), scope=scope) as fresh:
         await _ready(fresh, scope, "unknown")
         await fresh.after_turn(session_id="2", user="I own 7 boats.", assistant="Noted.")
@@ -177,13 +169,6 @@ async def test_many_turns_are_ready_also_to_a_fresh_process(scope: MemoryScope) 
     async with open_memory(_config(), scope=scope) as fresh:
         await _ready(fresh, scope)
         await fresh.reset_scope(scope)
-
-
-def _order(**order: str) -> None:
-    assert CONTROL is not None
-    request = urllib.request.Request(CONTROL, json.dumps(order).encode(), method="POST")
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
-        assert answer.status == 200
 
 
 def _part(entry: Any) -> int:

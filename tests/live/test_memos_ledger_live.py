@@ -1,0 +1,88 @@
+"""Events that a real MemOS loses: never ready, asked by whoever wrote them or by a fresh process.
+
+    MEMOS_URL=http://127.0.0.1:8001 MODEL_CONTROL=... pytest tests/live/test_memos_ledger_live.py
+
+The server has PostgreSQL and a local queue. What breaks it, :mod:`live_control` names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from live_control import model_fails, needs_control, restart
+
+from memory import BackendReadiness, MemoryScope, MemorySlot, SupportsReadiness, open_memory
+
+URL = os.environ.get("MEMOS_URL")
+
+pytestmark = [needs_control, pytest.mark.skipif(not URL, reason="MEMOS_URL names no live MemOS server")]
+
+
+@pytest.fixture
+def scope() -> MemoryScope:
+    return MemoryScope(run_id=f"live-{os.urandom(6).hex()}", persona_id="ada")
+
+
+@asynccontextmanager
+async def _opened(scope: MemoryScope, data_dir: Path, **block: Any) -> AsyncIterator[MemorySlot]:
+    blocks = {"memos": {"url": URL, "graph_db": "postgres", **block}}
+    config = {"memory": {"backend": "memos", "backends": blocks, "deadlines": {"setup_s": 60, "write_s": 60}}}
+    async with open_memory(config, scope=scope, data_dir=data_dir) as memory:
+        yield memory
+
+
+async def _ready(memory: MemorySlot, scope: MemoryScope) -> BackendReadiness:
+    readiness = memory.capability(SupportsReadiness)
+    assert readiness is not None
+    with anyio.fail_after(200):
+        return await readiness.wait_until_ready(scope, 150.0)
+
+
+@pytest.mark.parametrize("kind", ["bad_content", "empty", "500"])
+async def test_turns_that_the_model_lost_are_never_ready(
+    scope: MemoryScope, tmp_path: Path, kind: str
+) -> None:
+    async with _opened(scope, tmp_path) as memory:
+        await memory.after_turn(session_id="1", user="I like sencha tea.")
+        assert (await _ready(memory, scope)).state == "ready"
+        with model_fails(kind):
+            for drink in ("oolong", "mate", "rooibos"):
+                await memory.after_turn(session_id="1", user=f"I like {drink} tea.")
+            lost = await _ready(memory, scope)
+        assert lost.state in ("unknown", "failed"), lost
+        await memory.after_turn(session_id="1", user="I like chai tea.")
+        assert (await _ready(memory, scope)).state in ("unknown", "failed")
+    await restart()
+    async with _opened(scope, tmp_path) as fresh:
+        answer = await _ready(fresh, scope)
+        assert answer.state in ("unknown", "failed"), answer
+        assert (await fresh.reset_scope(scope)).verified
+        assert (await _ready(fresh, scope)).state == "ready"
+
+
+async def test_what_another_machine_wrote_is_unknown(scope: MemoryScope, tmp_path: Path) -> None:
+    async with _opened(scope, tmp_path / "one") as memory:
+        await memory.after_turn(session_id="1", user="I like sencha tea.")
+        assert (await _ready(memory, scope)).state == "ready"
+    async with _opened(scope, tmp_path / "one") as fresh:
+        assert (await _ready(fresh, scope)).state == "ready"
+    async with _opened(scope, tmp_path / "two") as elsewhere:
+        assert (await _ready(elsewhere, scope)).state == "unknown"
+        await elsewhere.reset_scope(scope)
+
+
+async def test_an_event_is_found_by_its_id_and_sent_again_once(scope: MemoryScope, tmp_path: Path) -> None:
+    async with _opened(scope, tmp_path, async_mode="sync", mode="fast") as memory:
+        receipt = await memory.after_turn(session_id="1", user="I like sencha tea.", event_id="e1")
+        adapter: Any = memory._adapter
+        asked = memory.scope
+        assert asked is not None
+        found = await adapter._native.rows_of("e1", *[memory.native_scope(asked)["cube_id"]] * 2)
+        assert set(found) == set(receipt.native_ids)
+        await memory.reset_scope(scope)
