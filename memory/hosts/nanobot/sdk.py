@@ -6,8 +6,9 @@ import logging
 from typing import Any
 
 from memory import MemoryScope
+from memory.hosts._registry import bind, tested, unbind
 from memory.hosts.nanobot.turns import said, turn_event
-from memory.runtime import TurnMemory
+from memory.runtime import HostTurns, TurnMemory
 
 log = logging.getLogger("memslot.nanobot")
 
@@ -28,9 +29,13 @@ def attach(bot: Any, memory: TurnMemory, *, scope: MemoryScope | None = None) ->
 
     Raises:
         ScopeError: there is no scope.
+        ConfigError: the bot has a memory already.
+        PluginLoadError: Nanobot is missing, or of a release that was not tested.
     """
-    from nanobot.agent.hook import AgentHook
+    with tested("nanobot"):
+        from nanobot.agent.hook import AgentHook
 
+    bind(bot, "Nanobot")
     attached = Attached(bot, memory, memory.slot.scope_or_default(scope))
 
     class Hook(AgentHook):  # type: ignore[misc]
@@ -52,7 +57,7 @@ class Attached:
 
     def __init__(self, bot: Any, memory: TurnMemory, scope: MemoryScope) -> None:
         self._bot = bot
-        self._memory = memory
+        self._turns = HostTurns(memory, "nanobot", scope)
         self._scope = scope
         self._sections: dict[str, str] = {}
         self._known: dict[str, int] = {}
@@ -63,6 +68,8 @@ class Attached:
 
     def detach(self) -> None:
         """Leave the bot as it was. Idempotent."""
+        if self._off:
+            unbind(self._bot)
         while self._off:
             self._off.pop()()
 
@@ -82,13 +89,9 @@ class Attached:
         """As a context provider, because it is told the user's own words; it adds nothing itself."""
         key = request.session_key or "sdk:default"
         self._sections.pop(key, None)
-        try:
-            recall = await self._memory.recall(
-                request.original_user_text or "", session_id=key, scope=self._scope
-            )
-            self._sections[key] = recall.section
-        except Exception as error:  # Nanobot would give up the turn
-            log.warning("nothing is recalled in this turn: %s", type(error).__name__)
+        said = request.original_user_text or ""
+        recall = await self._turns.recall(request.turn_id or key, said, session_id=key)
+        self._sections[key] = recall.section
 
     async def _record(self, event: Any) -> None:
         key = event.context.session_key
@@ -97,4 +100,4 @@ class Attached:
         turn = turn_event(self._scope, event, said(messages, self._known.get(key)))
         self._known[key] = len(messages)
         if turn is not None:
-            await self._memory.record(turn)
+            await self._turns.record(turn.turn_id, session_id=key, messages=turn.messages)

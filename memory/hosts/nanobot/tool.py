@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,6 +38,16 @@ def _config(workspace: str) -> Path | None:
     return file.absolute() if named or file.exists() else None
 
 
+def _opened(config: Path) -> TurnMemory:
+    """The memory of a configuration, the same for every tool of this process."""
+    if config not in _open:
+        slot = build_slot(config)
+        if slot.scope is None:
+            raise ScopeError(f"{config}: memory.scope says whose memory this is; add run_id and persona_id")
+        _open[config] = TurnMemory(slot, TurnPolicy(exclude_session=True))
+    return _open[config]
+
+
 async def _closing_with_the_loop(config: Path, memory: TurnMemory) -> AsyncGenerator[None, None]:
     """Nanobot tells no tool that it ends; an event loop ends its generators, each with what it has to finish."""
     try:
@@ -63,23 +74,27 @@ class MemslotTool(Tool):  # type: ignore[misc]
 
     @classmethod
     def enabled(cls, ctx: Any) -> bool:
-        """Only where a configuration is named."""
-        return _config(ctx.workspace) is not None
+        """Where a configuration is named whose memory can be used; what is wrong with it is one line of the log.
+
+        Nanobot would log the traceback of whatever ``create`` raises.
+        """
+        config = _config(ctx.workspace)
+        if config is None:
+            return False
+        try:
+            memory = _opened(config)
+            claim_workspace(Path(ctx.workspace), memory.slot.scope_or_default(None))
+        except MemslotError as error:
+            log.warning("memslot is not used: %s", error)
+            return False
+        return True
 
     @classmethod
     def create(cls, ctx: Any) -> Self:
-        """Open the memory of this workspace. What is wrong with it is logged by Nanobot, which runs without."""
+        """The tool of this workspace's memory."""
         config = _config(ctx.workspace)
         assert config is not None
-        if config not in _open:
-            slot = build_slot(config)
-            if slot.scope is None:
-                raise ScopeError(
-                    f"{config}: memory.scope says whose memory this is; add run_id and persona_id"
-                )
-            _open[config] = TurnMemory(slot, TurnPolicy(exclude_session=True))
-        memory = _open[config]
-        claim_workspace(Path(ctx.workspace), memory.slot.scope_or_default(None))
+        memory = _opened(config)
         _warn_of_file_memory(Path(ctx.workspace))
         tool = cls(config, memory, ctx.sessions)
         if ctx.bus is not None:
@@ -181,7 +196,10 @@ class MemslotTool(Tool):  # type: ignore[misc]
 def _warn_of_file_memory(workspace: Path) -> None:
     try:
         text = (workspace / "memory" / "MEMORY.md").read_text(encoding="utf-8")
+        template = (
+            resources.files("nanobot").joinpath("templates/memory/MEMORY.md").read_text(encoding="utf-8")
+        )
     except OSError:
         return
-    if text.strip():
+    if text.strip() not in ("", template.strip()):
         log.warning("memory/MEMORY.md is not empty: Nanobot shows it in every turn beside this memory")

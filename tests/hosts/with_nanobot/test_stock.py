@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loopback_model import Model
@@ -44,9 +45,34 @@ def test_it_remembers_across_sessions_and_keeps_no_trace_of_what_it_was_shown(
     assert "memory_search" in model.tools[-1]
 
 
-def test_a_broken_configuration_costs_no_turn_and_is_told(model: Model, tmp_path: Path) -> None:
-    memory_config(tmp_path, "full_histroy")
-    said = agent(tmp_path, model, "I like oolong tea.", "cli:one")
-    assert "Noted, 1." in said
-    assert "did you mean full_history?" in said
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"backend": "full_histroy"}, "did you mean full_history?"),
+        ({"backend": "honcho"}, "pip install 'memslot[honcho]'"),
+        ("memory: [", "memslot.yaml"),
+    ],
+)
+def test_a_memory_that_cannot_be_used_costs_no_turn_and_one_line(
+    config: Any, wanted: str, model: Model, tmp_path: Path
+) -> None:
+    if isinstance(config, str):
+        (tmp_path / "memslot.yaml").write_text(config, encoding="utf-8")
+    else:
+        memory_config(tmp_path, **config)
+    printed = agent(tmp_path, model, "I like oolong tea.", "cli:one")
+    assert "Noted, 1." in printed
+    assert len([line for line in printed.splitlines() if wanted in line]) == 1
+    assert "Traceback" not in printed
     assert "memory_search" not in model.tools[-1]
+
+
+def test_only_a_file_memory_that_says_something_is_warned_of(model: Model, tmp_path: Path) -> None:
+    memory_config(tmp_path, "full_history")
+    warning = "memory/MEMORY.md is not empty"
+    assert warning not in agent(tmp_path, model, "I like oolong tea.", "cli:one")
+    written = tmp_path / "workspace" / "memory" / "MEMORY.md"
+    assert written.exists()  # Nanobot's template
+    assert warning not in agent(tmp_path, model, "Thanks.", "cli:one")
+    written.write_text("The user likes coffee.", encoding="utf-8")
+    assert warning in agent(tmp_path, model, "Thanks.", "cli:one")
