@@ -22,8 +22,7 @@ class Model(HttpServer):
             return None
         self.asked.append(body["messages"])
         self.tools.append({tool["function"]["name"] for tool in body.get("tools", ())})
-        remembered = "oolong" in self.sections[-1]
-        text = "You like oolong." if remembered else f"Noted, {len(self.asked)}."
+        text = self.answer_to(body)
         head = {"id": "c", "created": 1, "model": "scripted"}
         if not body.get("stream"):
             message = {"role": "assistant", "content": text}
@@ -36,6 +35,10 @@ class Model(HttpServer):
         lines = [json.dumps({**head, "object": "chat.completion.chunk", "choices": [one]}) for one in chunks]
         sse = "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
         return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})
+
+    def answer_to(self, body: Any) -> str:
+        """What it says to one request."""
+        return "You like oolong." if "oolong" in self.sections[-1] else f"Noted, {len(self.asked)}."
 
     @property
     def prompts(self) -> list[str]:
