@@ -14,7 +14,7 @@ from memory import MemoryEvent, Message
 def said(message: Message) -> str:
     """A message's text; its tool calls, where it has some, as JSON behind it."""
     calls = json.dumps(message.tool_calls, ensure_ascii=False) if message.tool_calls else ""
-    return "\n".join(part for part in (message.content.strip(), calls) if part)
+    return "\n".join(part for part in (message.content, calls) if part.strip())
 
 
 @dataclass(frozen=True, slots=True)

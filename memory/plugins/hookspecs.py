@@ -203,6 +203,15 @@ def memslot_create(settings: AdapterSettings[BaseModel]) -> MemoryAdapter:
 
 
 @hookspec(firstresult=True)
+def memslot_conformance() -> type[Any]:
+    """A subclass of :class:`memory.testing.ConformanceProfile`: what the kit needs to know of this plugin.
+
+    Optional; without it what only its author can show is not tested. Import ``memory.testing`` in here.
+    """
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
 def memslot_bare(directory: Path) -> BareLibrary:
     """Open the library itself on files below a directory, as its users would, to be measured beside the plugin.
 

@@ -232,6 +232,18 @@ class MemoryAdapterRegistry:
             if name not in known
         ]
 
+    def conformance(self, name: str) -> type[Any] | None:
+        """What a plugin gives the conformance kit, see :func:`memory.plugins.hookspecs.memslot_conformance`.
+
+        Raises:
+            PluginNotFound, PluginLoadError: as for :meth:`info`.
+        """
+        manager, _ = self._find(name, _KINDS)
+        if not manager.hook.memslot_conformance.get_hookimpls():
+            return None
+        found: type[Any] = manager.hook.memslot_conformance()
+        return found
+
     def bare(self, name: str) -> Callable[[Path], BareLibrary]:
         """What opens a backend's library without memslot, see :func:`memory.plugins.hookspecs.memslot_bare`.
 

@@ -1,6 +1,7 @@
 """For those who test adapters, and those who test what is built on memory.
 
-- :class:`MemoryContract`: the conformance kit, as tests to subclass. It needs pytest.
+- :func:`validate` and :class:`MemoryContract`: the conformance kit, in code and as tests of pytest to subclass;
+  :class:`ConformanceProfile` is what the author of a plugin tells it.
 - :class:`HostContract`: the promises of a binding to an agent framework, likewise.
 - :class:`FakeBackend` over :class:`FakeNativeStore`: a complete adapter, whose native side can be watched and
   broken.
@@ -35,42 +36,27 @@ if TYPE_CHECKING:
     from memory.testing._loopback import LoopbackServer
     from memory.testing._loopback_process import LoopbackProcess
     from memory.testing._scripted_llm import ScriptedLLM
-    from memory.testing.contract import MemoryContract
-    from memory.testing.contract._base import ContractBase, NativeFault
-    from memory.testing.contract._kit import Fingerprint, Kit, TraceList, marker
-    from memory.testing.contract.budget import BudgetContract
-    from memory.testing.contract.capabilities import CapabilityContract
-    from memory.testing.contract.concurrency import ConcurrencyContract
-    from memory.testing.contract.cs import CsContract
-    from memory.testing.contract.failures import FailureContract
-    from memory.testing.contract.http import LoopbackContract
-    from memory.testing.contract.isolation import IsolationContract
-    from memory.testing.contract.lifecycle import LifecycleContract
-    from memory.testing.contract.readonly import ReadOnlyContract
-    from memory.testing.contract.recording import RecordingContract
-    from memory.testing.contract.safety import SafetyContract
-    from memory.testing.contract.tracing import TraceContract
+    from memory.testing.contract._classes import MemoryContract
+    from memory.testing.contract._declared import ConformanceProfile, FaultInjector, Fingerprint
+    from memory.testing.contract._http_classes import LoopbackContract
+    from memory.testing.contract._kit import Kit, unique_word
+    from memory.testing.contract._report import Report
+    from memory.testing.contract._run import validate
 
 __all__ = [
-    "BudgetContract",
-    "CapabilityContract",
-    "ConcurrencyContract",
-    "ContractBase",
-    "CsContract",
+    "ConformanceProfile",
     "FAKE_KEY",
-    "FailureContract",
     "FakeBackend",
     "FakeNativeError",
     "FakeNativeStore",
     "FakeRow",
+    "FaultInjector",
     "Faults",
     "Fingerprint",
     "HostContract",
     "HostModel",
     "HostUnderTest",
-    "IsolationContract",
     "Kit",
-    "LifecycleContract",
     "LoopbackAnswer",
     "LoopbackContract",
     "LoopbackProcess",
@@ -79,17 +65,13 @@ __all__ = [
     "MemoryContract",
     "ModelDown",
     "ModelTurn",
-    "NativeFault",
+    "person",
     "PICTURE",
-    "ReadOnlyContract",
-    "RecordingContract",
-    "SafetyContract",
+    "Report",
     "ScriptedLLM",
     "TOOL_RESULT",
-    "TraceContract",
-    "TraceList",
-    "marker",
-    "person",
+    "unique_word",
+    "validate",
 ]
 
 _LATE = _by_name(
@@ -102,21 +84,12 @@ _LATE = _by_name(
         "testing._loopback": "LoopbackServer",
         "testing._loopback_process": "LoopbackProcess",
         "testing._scripted_llm": "ScriptedLLM",
-        "testing.contract": "MemoryContract",
-        "testing.contract._base": "ContractBase NativeFault",
-        "testing.contract._kit": "Fingerprint Kit TraceList marker",
-        "testing.contract.budget": "BudgetContract",
-        "testing.contract.capabilities": "CapabilityContract",
-        "testing.contract.concurrency": "ConcurrencyContract",
-        "testing.contract.cs": "CsContract",
-        "testing.contract.failures": "FailureContract",
-        "testing.contract.http": "LoopbackContract",
-        "testing.contract.isolation": "IsolationContract",
-        "testing.contract.lifecycle": "LifecycleContract",
-        "testing.contract.readonly": "ReadOnlyContract",
-        "testing.contract.recording": "RecordingContract",
-        "testing.contract.safety": "SafetyContract",
-        "testing.contract.tracing": "TraceContract",
+        "testing.contract._classes": "MemoryContract",
+        "testing.contract._declared": "ConformanceProfile FaultInjector Fingerprint",
+        "testing.contract._report": "Report",
+        "testing.contract._run": "validate",
+        "testing.contract._kit": "Kit unique_word",
+        "testing.contract._http_classes": "LoopbackContract",
     }
 )
 __getattr__ = _loader(globals(), _LATE)

@@ -1,7 +1,6 @@
-"""What a run of the conformance kit comes to: for each class a level, and for each area what was seen.
+"""What a run of the kit under pytest comes to: for each class a level, and for each area what was seen.
 
-``FULL`` is said only where every promise was tested that the provider does not exclude by declaration. The kit
-registers the plugin by itself; with pytest-xdist, whose tests run elsewhere, say
+The kit registers the plugin by itself; with pytest-xdist, whose tests run elsewhere, say
 ``pytest_plugins = ["memory.testing.pytest_plugin"]`` in your conftest.py.
 """
 
@@ -13,22 +12,18 @@ from typing import Any, NoReturn
 
 import pytest
 
+from memory.testing.contract._report import LEVELS, SHOWN, Outcome, Tally
+from memory.testing.contract._spec import specs
+
 KEY = "memslot_conformance"
 """The property of a test report that names class, area, test and the number of standard tests."""
 
-_NOT_DECLARED, _NOT_TESTED = "not declared: ", "not tested: "
-_ORDER = ("not declared", "passed", "excused", "not tested", "failed")  # from good to bad, for one test
-_SHOWN = ("passed", "failed", "not declared", "excused", "not tested", "not run")
+_LEFT: tuple[Outcome, ...] = ("not declared", "not applicable", "not tested")
 
 
 def not_declared(what: str) -> NoReturn:
     """Skip a test of something that the provider says it does not have."""
-    pytest.skip(f"{_NOT_DECLARED}{what}")
-
-
-def not_tested(why: str) -> NoReturn:
-    """Skip a test for want of something that whoever wrote the test class can give."""
-    pytest.skip(f"{_NOT_TESTED}{why}")
+    pytest.skip(f"not declared: {what}")
 
 
 def register(config: pytest.Config) -> None:
@@ -39,47 +34,36 @@ def register(config: pytest.Config) -> None:
 
 @dataclass
 class _Class:
-    """One test class: test -> its area and outcome, the standard tests there are, and what was not tested."""
+    """One test class: how many standard tests there are, how each ended, and what was not looked at."""
 
     name: str
     total: int = 0
-    outcomes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    areas: dict[str, str] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    tally: Tally = field(default_factory=lambda: Tally({}))
 
-    def note(self, test: str, area: str, outcome: str) -> None:
-        """The worst outcome of a test over its parameters counts."""
-        before = self.outcomes.get(test, (area, _ORDER[0]))[1]
-        self.outcomes[test] = area, max(before, outcome, key=_ORDER.index)
+    def add(self, test: str, area: str, outcome: Outcome) -> None:
+        """One more run of a test."""
+        spec = specs().get(test.removeprefix("test_"))
+        self.areas[test] = area
+        self.tally.core = {**self.tally.core, test: spec is None or spec.core}
+        self.tally.add(test, outcome)
+        self.tally.not_run = self.total - len(self.areas)
 
-    @property
-    def counts(self) -> Counter[str]:
-        counts = Counter(outcome for _, outcome in self.outcomes.values())
-        counts["not run"] = self.total - len(self.outcomes)
-        return counts
-
-    @property
-    def level(self) -> str:
-        counts = self.counts
-        if counts["failed"]:
-            return "FAILED"
-        return "PARTIAL" if counts["not tested"] or counts["excused"] or counts["not run"] else "FULL"
-
-    @property
-    def headline(self) -> str:
-        counts = self.counts
-        shown = ", ".join(f"{counts[name]} {name}" for name in _SHOWN if counts[name])
-        return f"{self.name}: {self.level}: {shown}, of {self.total} promises ({self.seconds:.1f} s)"
-
-    @property
-    def areas(self) -> str:
+    def lines(self) -> list[str]:
+        """The level, its counts, and those of each area."""
+        counts = self.tally.counts()
+        shown = ", ".join(f"{counts[name]} {name}" for name in SHOWN if counts[name])
         by_area: dict[str, Counter[str]] = {}
-        for area, outcome in self.outcomes.values():
-            by_area.setdefault(area, Counter())[outcome] += 1
-        return "; ".join(
-            f"{area} {', '.join(f'{counts[name]} {name}' for name in _SHOWN if counts[name])}"
-            for area, counts in by_area.items()
+        for test, area in self.areas.items():
+            by_area.setdefault(area, Counter())[self.tally.outcomes[test]] += 1
+        areas = (
+            f"{area} {', '.join(f'{found[name]} {name}' for name in SHOWN if found[name])}"
+            for area, found in by_area.items()
         )
+        first = f"{self.name}: {self.tally.level}: {shown}, of {self.total} promises ({self.seconds:.1f} s)"
+        return [first, *(f"  {self.tally.line(level)}" for level in LEVELS), f"  {'; '.join(areas)}"]
 
 
 class Conformance:
@@ -89,46 +73,43 @@ class Conformance:
         self._classes: dict[str, _Class] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        told = dict(report.user_properties).get(KEY)
-        if told is None:
+        about = dict(report.user_properties).get(KEY)
+        if about is None:
             return
-        name, area, test, total = str(told).split("|")
-        one = self._classes.setdefault(report.nodeid.rpartition("::")[0], _Class(name))
-        one.total = int(total)
-        one.seconds += report.duration
+        name, area, test, total = str(about).split("|")
+        found = self._classes.setdefault(report.nodeid.rpartition("::")[0], _Class(name))
+        found.total = int(total)
+        found.seconds += report.duration
         outcome = _outcome(report)
         if outcome is not None:
-            one.note(test, area, outcome)
-        if outcome == "not tested":
-            one.reasons[_reason(report)] += 1
+            found.add(test, area, outcome)
+        if outcome in ("not tested", "not declared"):
+            found.reasons[_reason(report)] += 1
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self._classes:
             return
         terminalreporter.section("memslot conformance")
-        for one in self._classes.values():
-            colour = {"FULL": "green", "PARTIAL": "yellow", "FAILED": "red"}[one.level]
-            terminalreporter.line(one.headline, **{colour: True})
-            terminalreporter.line(f"  {one.areas}")
-            for reason, count in one.reasons.most_common():
-                terminalreporter.line(f"  not tested: {reason} ({count})")
+        for found in self._classes.values():
+            colour = {"FAILED": "red", "BELOW CORE": "yellow"}.get(found.tally.level, "green")
+            first, *rest = found.lines()
+            terminalreporter.line(first, **{colour: True})
+            for line in (*rest, *(f"  {reason} ({count})" for reason, count in found.reasons.most_common())):
+                terminalreporter.line(line)
 
 
-def _outcome(report: pytest.TestReport) -> str | None:
+def _outcome(report: pytest.TestReport) -> Outcome | None:
     """The outcome that a phase of a test decides, or None."""
     if report.failed:
         return "failed"
     if hasattr(report, "wasxfail"):
         return "excused"
     if report.skipped:
-        return "not declared" if _said(report).startswith(_NOT_DECLARED) else "not tested"
+        why = _reason(report).partition(":")[0]
+        return next((known for known in _LEFT if known == why), "not tested")
     return "passed" if report.when == "call" else None
 
 
 def _reason(report: pytest.TestReport) -> str:
-    return _said(report).removeprefix(_NOT_TESTED)
-
-
-def _said(report: pytest.TestReport) -> str:
     said = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
     return said.removeprefix("Skipped: ")

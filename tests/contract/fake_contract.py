@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memory.adapter import CAPABILITIES, MemoryAdapter, PluginInfo
-from memory.testing import FakeBackend, FakeNativeStore, Fingerprint, MemoryContract, NativeFault
+from memory.testing import FakeBackend, FakeNativeStore, FaultInjector, Fingerprint, MemoryContract
 
 
 class FakeContract(MemoryContract):
@@ -42,7 +42,7 @@ class FakeContract(MemoryContract):
         return store.fingerprint
 
     @pytest.fixture
-    def native_fault(self, store: FakeNativeStore) -> NativeFault:
+    def native_fault(self, store: FakeNativeStore) -> FaultInjector:
         @contextmanager
         def inject(kind: str) -> Iterator[Any]:
             store.faults.add(kind, times=None, delay_s=0.5)

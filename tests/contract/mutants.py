@@ -1,4 +1,4 @@
-"""Broken adapters, each with the test that must catch it: proof that the conformance kit can fail.
+"""Broken adapters, each with the spec that must catch it: proof that the conformance kit can fail.
 
 Every mutant is a :class:`FakeBackend` with one fault that real adapters have had. ``MUTANTS`` maps its name to
 how it is made and to the names of contract tests that fail for it.
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import anyio
+import mutants_details as details
 import mutants_unseen as unseen
 
 from memory import (
@@ -36,7 +37,7 @@ from memory.adapter import (
     clean_text,
     wrap_section,
 )
-from memory.testing._fake_backend import FakeBackend
+from memory.testing import ConformanceProfile, FakeBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,11 @@ class Mutant:
 
     Attributes:
         adapter: made like ``FakeBackend(store)``.
-        caught_by: names of tests of :class:`memory.testing.contract.MemoryContract` that must fail.
+        caught_by: names of specs that must fail.
         derivation_s: how its store derives, in seconds.
         healthy: the adapter that passes the same tests, without the fault.
         healthy_derivation_s: how its store derives; None: like the mutant's.
+        profile: what its author shows and declares, where that is the mistake.
     """
 
     adapter: type[FakeBackend]
@@ -56,18 +58,13 @@ class Mutant:
     derivation_s: float = 0.0
     healthy: type[FakeBackend] = FakeBackend
     healthy_derivation_s: float | None = None
+    profile: type[ConformanceProfile] | None = None
 
     @property
     def control(self) -> tuple[type[FakeBackend], float]:
         """The healthy adapter, and how its store derives."""
         own = self.healthy_derivation_s
         return self.healthy, self.derivation_s if own is None else own
-
-    @property
-    def control_class(self) -> str:
-        """Name of the test class of the healthy adapter."""
-        adapter, derivation_s = self.control
-        return f"TestHealthy{adapter.__name__}{derivation_s * 1000:.0f}"
 
 
 class _Unlabelled(FakeBackend):
@@ -353,97 +350,97 @@ class StuckAfterCancel(FakeBackend):
         return receipt
 
 
-_CROSSED = "test_data_of_one_scope_never_appears_under_another"
-_LOOKALIKE = "test_lookalike_scopes_never_meet"
-_IDS = "test_entries_name_their_native_record_and_their_event"
-_ROWS = "test_every_native_row_becomes_an_entry"
-_RESET = "test_reset_clears_this_scope_and_no_other"
+_CROSSED = "data_of_one_scope_never_appears_under_another"
+_LOOKALIKE = "lookalike_scopes_never_meet"
+_IDS = "entries_name_their_native_record_and_their_event"
+_ROWS = "every_native_row_becomes_an_entry"
+_RESET = "reset_clears_this_scope_and_no_other"
 
 _LIMITED = (
     "setup_scope", "record_event", "record_events", "retrieve", "health", "readiness", "provenance", "native_query",
     "native_mutation", "apply_feedback",
 )  # fmt: skip
 MUTANTS: Mapping[str, Mutant] = {
-    "leaky_filter": Mutant(LeakyFilter, (_CROSSED, "test_concurrent_scopes_never_cross")),
+    **{
+        name: Mutant(adapter, (spec,), **settings)
+        for name, (adapter, spec, settings) in details.ESCAPED.items()
+    },
+    "leaky_filter": Mutant(LeakyFilter, (_CROSSED, "concurrent_scopes_never_cross")),
     "prefix_scope": Mutant(PrefixScope, (_LOOKALIKE,)),
     "careless_separator": Mutant(CarelessSeparator, (_LOOKALIKE,)),
     "folds_case": Mutant(FoldsCase, (_LOOKALIKE,)),
-    "ignores_cs_fields": Mutant(IgnoresCsFields, ("test_cs_fields_act_as_declared",)),
+    "ignores_cs_fields": Mutant(IgnoresCsFields, ("cs_fields_act_as_declared",)),
     "claims_a_harmless_setup": Mutant(
-        ClaimsAHarmlessSetup, ("test_setting_up_a_scope_writes_nothing_while_read_only",)
+        ClaimsAHarmlessSetup, ("setting_up_a_scope_writes_nothing_while_read_only",)
     ),
     "writes_while_reading": Mutant(
         WritesWhileReading,
-        ("test_reading_leaves_the_native_state_unchanged", "test_a_test_session_writes_nothing_into_memory"),
+        ("reading_leaves_the_native_state_unchanged", "a_test_session_writes_nothing_into_memory"),
     ),
-    "writes_later": Mutant(WritesLater, ("test_set_mode_drains_writes_before_it_flips",)),
-    "swallows_errors": Mutant(SwallowsErrors, ("test_a_failing_backend_never_looks_empty",)),
-    "swallows_write_errors": Mutant(SwallowsWriteErrors, ("test_a_failing_write_is_an_error_or_unknown",)),
-    "always_healthy": Mutant(AlwaysHealthy, ("test_health_tells_of_a_failing_backend",)),
-    "echoes_user_text": Mutant(EchoesUserText, ("test_traces_hold_no_user_text",)),
+    "writes_later": Mutant(WritesLater, ("set_mode_drains_writes_before_it_flips",)),
+    "swallows_errors": Mutant(SwallowsErrors, ("a_failing_backend_never_looks_empty",)),
+    "swallows_write_errors": Mutant(SwallowsWriteErrors, ("a_failing_write_is_an_error_or_unknown",)),
+    "always_healthy": Mutant(AlwaysHealthy, ("health_tells_of_a_failing_backend",)),
+    "echoes_user_text": Mutant(EchoesUserText, ("traces_hold_no_user_text",)),
     "resets_everything": Mutant(ResetsEverything, (_RESET,)),
     "resets_nothing": Mutant(ResetsNothing, (_RESET,)),
-    "ignores_budget": Mutant(IgnoresBudget, ("test_max_items_reaches_the_native_call",)),
-    "false_ready": Mutant(FalseReady, ("test_ready_means_retrievable",), derivation_s=1.0),
+    "ignores_budget": Mutant(IgnoresBudget, ("max_items_reaches_the_native_call",)),
+    "false_ready": Mutant(FalseReady, ("ready_means_retrievable",), derivation_s=1.0),
     "false_committed": Mutant(
         FalseCommitted,
-        ("test_a_committed_write_is_retrievable_at_once",),
+        ("a_committed_write_is_retrievable_at_once",),
         derivation_s=1.0,
         healthy_derivation_s=0.0,  # who derives later says so, and has nothing to show here
     ),
-    "forged_fence": Mutant(ForgedFence, ("test_stored_text_cannot_close_or_forge_the_section",)),
-    "imitated_entry": Mutant(ImitatedEntry, ("test_stored_text_cannot_close_or_forge_the_section",)),
-    "loses_provenance": Mutant(LosesProvenance, ("test_raw_keeps_the_native_provenance",)),
-    "drops_event_fields": Mutant(DropsEventFields, ("test_event_fields_stay_traceable",)),
-    "wall_clock": Mutant(WallClock, ("test_time_is_the_events_and_not_the_clocks",)),
-    "stub_capability": Mutant(StubCapability, ("test_provenance_of_a_record",)),
-    "mutates_any_scope": Mutant(MutatesAnyScope, ("test_a_mutation_cannot_reach_another_scope",)),
-    "shuffles_receipts": Mutant(ShufflesReceipts, ("test_bulk_ingest_gives_one_receipt_per_event_in_order",)),
-    "leaks_thread": Mutant(LeaksThread, ("test_closing_leaves_nothing_behind",)),
-    "stuck_after_cancel": Mutant(StuckAfterCancel, ("test_cancellation_leaves_the_slot_usable",)),
+    "forged_fence": Mutant(ForgedFence, ("stored_text_cannot_close_or_forge_the_section",)),
+    "imitated_entry": Mutant(ImitatedEntry, ("stored_text_cannot_close_or_forge_the_section",)),
+    "loses_provenance": Mutant(LosesProvenance, ("raw_keeps_the_native_provenance",)),
+    "drops_event_fields": Mutant(DropsEventFields, ("event_fields_stay_traceable",)),
+    "wall_clock": Mutant(WallClock, ("time_is_the_events_and_not_the_clocks",)),
+    "stub_capability": Mutant(StubCapability, ("provenance_of_a_record",)),
+    "mutates_any_scope": Mutant(MutatesAnyScope, ("a_mutation_cannot_reach_another_scope",)),
+    "shuffles_receipts": Mutant(ShufflesReceipts, ("bulk_ingest_gives_one_receipt_per_event_in_order",)),
+    "leaks_thread": Mutant(LeaksThread, ("closing_leaves_nothing_behind",)),
+    "stuck_after_cancel": Mutant(StuckAfterCancel, ("cancellation_leaves_the_slot_usable",)),
     "no_native_ids": Mutant(unseen.NoNativeIds, (_IDS,)),
     "no_event_ids": Mutant(unseen.NoEventIds, (_IDS,)),
     "drops_rows": Mutant(unseen.DropsRows, (_ROWS,)),
     "reorders_rows": Mutant(unseen.ReordersRows, (_ROWS,)),
     **{
         f"blocks_the_loop_by_{call}": Mutant(
-            unseen.blocks_the_loop(call), ("test_the_event_loop_is_never_blocked",)
+            unseen.blocks_the_loop(call), ("the_event_loop_is_never_blocked",)
         )
         for call in ("retrieve", "setup_scope", "reset_scope", "aclose")
     },
-    "forgets": Mutant(unseen.Forgets, ("test_what_is_stored_outlives_the_adapter",)),
-    "truncates": Mutant(unseen.Truncates, ("test_any_script_and_length_survives",)),
-    "names_other_records": Mutant(unseen.NamesOtherRecords, ("test_a_receipt_names_records_that_there_are",)),
-    "pending_for_nothing": Mutant(
-        unseen.PendingForNothing, ("test_a_committed_write_is_retrievable_at_once",)
-    ),
+    "forgets": Mutant(unseen.Forgets, ("what_is_stored_outlives_the_adapter",)),
+    "truncates": Mutant(unseen.Truncates, ("any_script_and_length_survives",)),
+    "names_other_records": Mutant(unseen.NamesOtherRecords, ("a_receipt_names_records_that_there_are",)),
+    "pending_for_nothing": Mutant(unseen.PendingForNothing, ("a_committed_write_is_retrievable_at_once",)),
     "counts_what_it_did_not_remove": Mutant(unseen.CountsWhatItDidNotRemove, (_RESET,)),
-    "logs": Mutant(unseen.Logs, ("test_what_is_said_reaches_no_log_and_no_output",)),
-    "prints": Mutant(unseen.Prints, ("test_what_is_said_reaches_no_log_and_no_output",)),
-    "quadratic": Mutant(unseen.Quadratic, ("test_time_grows_no_faster_than_the_text",)),
-    "lacks_a_capability": Mutant(unseen.LacksACapability, ("test_the_plugins_description_is_true",)),
+    "logs": Mutant(unseen.Logs, ("what_is_said_reaches_no_log_and_no_output",)),
+    "prints": Mutant(unseen.Prints, ("what_is_said_reaches_no_log_and_no_output",)),
+    "quadratic": Mutant(unseen.Quadratic, ("time_grows_no_faster_than_the_text",)),
+    "lacks_a_capability": Mutant(unseen.LacksACapability, ("the_plugins_description_is_true",)),
     "ignores_soft_fields": Mutant(
-        unseen.IgnoresSoftFields, ("test_soft_cs_fields_have_an_effect",), healthy=unseen.Soft
+        unseen.IgnoresSoftFields, ("soft_cs_fields_have_an_effect",), healthy=unseen.Soft
     ),
-    "ignores_ranges": Mutant(unseen.IgnoresRanges, ("test_ranges_compare_numbers",)),
-    "wrong_bounds": Mutant(unseen.WrongBounds, ("test_ranges_compare_numbers",)),
-    "unlimited_in_its_session": Mutant(
-        unseen.UnlimitedInItsSession, ("test_max_items_reaches_the_native_call",)
-    ),
-    "hides_what_it_reset": Mutant(unseen.HidesWhatItReset, ("test_a_reset_outlives_the_adapter",)),
+    "ignores_ranges": Mutant(unseen.IgnoresRanges, ("ranges_compare_numbers",)),
+    "wrong_bounds": Mutant(unseen.WrongBounds, ("ranges_compare_numbers",)),
+    "unlimited_in_its_session": Mutant(unseen.UnlimitedInItsSession, ("max_items_reaches_the_native_call",)),
+    "hides_what_it_reset": Mutant(unseen.HidesWhatItReset, ("a_reset_outlives_the_adapter",)),
     "resets_what_it_finds": Mutant(
-        unseen.ResetsWhatItFinds, ("test_a_reset_reaches_what_is_still_being_derived",), derivation_s=1.0
+        unseen.ResetsWhatItFinds, ("a_reset_reaches_what_is_still_being_derived",), derivation_s=1.0
     ),
     "leaks_while_pending": Mutant(
-        unseen.LeaksWhilePending, ("test_what_is_not_derived_yet_leaks_nowhere",), derivation_s=1.0
+        unseen.LeaksWhilePending, ("what_is_not_derived_yet_leaks_nowhere",), derivation_s=1.0
     ),
     "sends_the_last_first": Mutant(
-        unseen.SendsTheLastFirst, ("test_writes_keep_their_order_across_a_mode_switch",)
+        unseen.SendsTheLastFirst, ("writes_keep_their_order_across_a_mode_switch",)
     ),
     **{
         f"breaks_its_limit_by_{call}": Mutant(
             unseen.breaks_its_limit(call),
-            ("test_declared_concurrency_holds_for_every_kind_of_call",),
+            ("declared_concurrency_holds_for_every_kind_of_call",),
             healthy=unseen.Narrow,
         )
         for call in _LIMITED

@@ -14,7 +14,7 @@ from memory import Deadlines
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FAKE_KEY, Fingerprint, Kit, MemoryContract, NativeFault, ScriptedLLM
+from memory.testing import FAKE_KEY, FaultInjector, Fingerprint, Kit, MemoryContract, ScriptedLLM
 
 
 def backend(name: str, **options: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Mem0Contract(MemoryContract):
         return state
 
     @pytest.fixture
-    def native_fault(self, adapter: MemoryAdapter) -> NativeFault:
+    def native_fault(self, adapter: MemoryAdapter) -> FaultInjector:
         """Qdrant fails as its server does when it cannot be reached, or takes its time."""
 
         def fail(said: str) -> None:
@@ -105,7 +105,7 @@ class Mem0Contract(MemoryContract):
         return inject
 
     async def test_the_flip_waits_for_an_abandoned_native_call(
-        self, kit: Kit, adapter: MemoryAdapter, fault: NativeFault
+        self, kit: Kit, adapter: MemoryAdapter, fault: FaultInjector
     ) -> None:
         """The fingerprint is read on the thread that writes, so it alone could not show the order."""
         self.late_s = 2.0
@@ -145,11 +145,13 @@ class TestMem0Infer(Mem0Contract):
 
 class TestNoMemory(MemoryContract):
     config = condition("no_memory")
+    cannot_fail = "nothing is stored"
 
 
 @pytest.mark.thorough
 class TestNoMemoryNamed(MemoryContract):
     config = condition("no_memory", variant="named")
+    cannot_fail = "nothing is stored"
     anyio_backends = ("asyncio",)
 
 
@@ -182,6 +184,7 @@ class TestFullHistoryOnDisk(TestFullHistory):
 class TestRollingSummary(MemoryContract):
     config = condition("rolling_summary")
     without_ids = {"native_id": "a summary is one text"}  # noqa: RUF012
+    rewrites = "a summary keeps what it takes for important"
     native_query = ("memory", {})
 
     def native_rows(self, raw: Any) -> list[Any]:
@@ -211,10 +214,12 @@ class TestRollingSummaryOnDisk(TestRollingSummary):
 
 
 class TestStaticProfile(MemoryContract):
+    cannot_fail = "a text of the configuration is all there is"
     config = condition("static_profile", profile="Ada plays the oboe.\n\nShe dislikes small talk.")
 
 
 class TestOracleIpas(MemoryContract):
+    cannot_fail = "a table of the configuration is all there is"
     config = condition(
         "oracle_ipas", matrix={"ada": {"work": {"tone": "formal"}, "personal": {"tone": "warm"}}}
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memory.testing.contract import _base
+from memory.testing.contract import _classes as _base
 
 
 def test_a_loop_that_is_not_installed_is_named_with_both_ways_out(monkeypatch):

@@ -20,7 +20,7 @@ from memory import (
     SupportsNativeMutation,
 )
 from memory.adapter import BackendRejected
-from memory.testing import FakeBackend, FakeNativeStore, Kit, marker
+from memory.testing import FakeBackend, FakeNativeStore, Kit, unique_word
 
 SCOPES = (
     MemoryScope(run_id="a_b", persona_id="c"),
@@ -100,8 +100,8 @@ class SlotOverNativeStore(RuleBasedStateMachine):
                     self.run(self.slot.retrieve, request)
                 continue
             result = self.run(self.slot.retrieve, request)
-            assert (marker(name) in result.formatted_context) == (name in self.written[scope])
-            found = {one for one in NAMES if marker(one) in str(result.raw)}
+            assert (unique_word(name) in result.formatted_context) == (name in self.written[scope])
+            found = {one for one in NAMES if unique_word(one) in str(result.raw)}
             assert found == set(self.written[scope])
         assert self.store.fingerprint() == before
 
@@ -131,7 +131,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
         request = NativeMutationRequest(scope=scope, operation="delete", native_id=row.id)
         owner = next(one for one in self.written if self.space(one) == row.space)
         if scope == owner and not self.read_only:
-            name = next(name for name in self.written[owner] if marker(name) in row.text)
+            name = next(name for name in self.written[owner] if unique_word(name) in row.text)
             assert self.run(mutate.native_mutation, request).status == "committed"
             self.written[owner].remove(name)
         elif scope in self.written and self.read_only:

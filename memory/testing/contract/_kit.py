@@ -6,10 +6,10 @@ import hashlib
 import inspect
 import json
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from memory import (
     AdapterMode,
@@ -20,7 +20,9 @@ from memory import (
     MemoryFeedback,
     MemoryScope,
     MemorySlot,
+    MemslotError,
     Message,
+    NativeQueryRequest,
     RetrieveRequest,
     RetrieveResult,
     SupportsReadiness,
@@ -28,16 +30,16 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import CAPABILITIES, LifecycleError, MemoryAdapter
-from memory.testing._conformance import not_declared
-from memory.testing._faults import FAKE_KEY
+from memory.testing._faults import FAKE_KEY, FaultKind
+from memory.testing.contract._declared import Aids, Declarations, Fingerprint
+from memory.testing.contract._spec import not_declared, not_tested
 
 T = TypeVar("T")
-Fingerprint = Callable[[], Any | Awaitable[Any]]
 _START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 STORED = ("committed", "queued", "pending")
 
 
-def marker(name: str) -> str:
+def unique_word(name: str) -> str:
     """A word of letters that nothing else contains, the same for the same name."""
     digest = hashlib.sha256(name.encode()).digest()
     return "zq" + "".join(chr(ord("a") + byte % 26) for byte in digest[:9])
@@ -58,12 +60,15 @@ class TraceList:
 
 
 class Kit:
-    """A slot, its adapter, a scope that is set up, and what was told so far.
+    """A slot, its adapter, a scope that is set up, and what was written so far.
 
     Args:
-        adapter: the provider under test.
-        fingerprint: the provider's own view of its native state, or None.
-        ready_timeout_s: how long a write may take to become retrievable, in seconds.
+        adapter: the memory under test.
+        fingerprint: the memory's own view of its native state, or None; ``aids`` may have it as well.
+        ready_timeout_s: how long a write may take to become retrievable, in seconds; None: as declared.
+        declared: what the memory does not promise.
+        aids: what its author can show.
+        loop: the event loop that the spec is to be played on.
 
     Attributes:
         slot: the slot under test.
@@ -72,24 +77,71 @@ class Kit:
     """
 
     def __init__(
-        self, adapter: MemoryAdapter, fingerprint: Fingerprint | None = None, ready_timeout_s: float = 10.0
+        self,
+        adapter: MemoryAdapter,
+        fingerprint: Fingerprint | None = None,
+        ready_timeout_s: float | None = None,
+        *,
+        declared: Declarations | None = None,
+        aids: Aids | None = None,
+        loop: str = "asyncio",
     ) -> None:
         self.adapter = adapter
+        self.declared = declared or Declarations()
+        self.aids = aids or Aids()
+        self.loop = loop
         self.traces = TraceList()
         self.run_id = f"kit-{uuid.uuid4().hex[:12]}"
         self.scope = self.scope_of("ada")
         self.slot = self.make_slot(scope=self.scope, trace_sink=self.traces)
-        self._fingerprint = fingerprint
-        self._ready_timeout_s = ready_timeout_s
+        self._fingerprint = fingerprint or self.aids.fingerprint
+        self._ready_timeout_s = self.declared.ready_timeout_s if ready_timeout_s is None else ready_timeout_s
         self._scopes: list[MemoryScope] = [self.scope]
-        self._told: list[str] = []
+        self._remembered: list[str] = []
         self._turns = 0
+        self._patched: list[tuple[Any, str]] = []
 
     # -- making things ----------------------------------------------------------------------------------
 
     def make_slot(self, **settings: Any) -> MemorySlot:
         """A slot of other settings over the same adapter. Only :attr:`slot` closes the adapter."""
         return MemorySlot(self.adapter, **settings)
+
+    def make_adapter(self) -> MemoryAdapter:
+        """A further adapter of the same native system."""
+        if self.aids.make_adapter is None:
+            not_tested("a function that makes adapters: one alone cannot be closed and opened again")
+        return self.aids.make_adapter()
+
+    def may_close(self) -> None:
+        """Leave a spec that is about closing, where the adapter is not the kit's to close."""
+        if self.aids.make_adapter is None:
+            not_tested("a function that makes adapters: one alone cannot be closed")
+
+    def another(self) -> Kit:
+        """The same memory through a further adapter and slot, which the spec closes."""
+        aids = Aids(make_adapter=self.aids.make_adapter)
+        made = Kit(self.make_adapter(), declared=self.declared, aids=aids, loop=self.loop)
+        made.traces = self.traces
+        return made
+
+    def fault(self, kind: FaultKind) -> AbstractContextManager[Any]:
+        """For as long as it is open, native calls fail."""
+        if self.declared.cannot_fail:
+            not_declared(f"a backend that can fail: {self.declared.cannot_fail}")
+        if self.aids.native_fault is None:
+            not_tested("native_fault: without it nothing can be made to fail")
+        return self.aids.native_fault(kind)
+
+    def patch(self, owner: Any, name: str, value: Any) -> None:
+        """Replace a method of an object until the spec ends."""
+        setattr(owner, name, value)
+        self._patched.append((owner, name))
+
+    def restore(self) -> None:
+        """Undo every :meth:`patch`."""
+        while self._patched:
+            delattr(*self._patched.pop())
 
     def scope_of(self, persona: str, **fields: Any) -> MemoryScope:
         """A scope of this test's own run."""
@@ -120,8 +172,8 @@ class Kit:
         )
 
     def fact(self, name: str) -> str:
-        """Something a user says about themselves; ``marker(name)`` is in it and in no other fact."""
-        return f"I keep my {name} passport in the {marker(name)} drawer."
+        """Something a user says about themselves; ``unique_word(name)`` is in it and in no other fact."""
+        return f"I keep my {name} passport in the {unique_word(name)} drawer."
 
     def question(self, name: str, **fields: Any) -> RetrieveRequest:
         """The question that :meth:`fact` answers; it does not contain the marker."""
@@ -152,14 +204,14 @@ class Kit:
             }
         )
 
-    # -- telling and asking -----------------------------------------------------------------------------
+    # -- writing and asking -----------------------------------------------------------------------------
 
-    async def tell(self, name: str, **fields: Any) -> WriteReceipt:
+    async def remember(self, name: str, **fields: Any) -> WriteReceipt:
         """Write the fact ``name`` and wait until it can be recalled."""
         event = self.event(self.fact(name), **fields)
         receipt = await self.slot.record_event(event)
         assert receipt.status in STORED, f"a plain write was {receipt.status}: {receipt.warnings}"
-        self._told.append(name)
+        self._remembered.append(name)
         await self.until_ready(event.scope)
         return receipt
 
@@ -169,7 +221,7 @@ class Kit:
 
     async def recalls(self, name: str, **fields: Any) -> bool:
         """Whether the fact ``name`` reaches the prompt."""
-        return marker(name) in (await self.ask(name, **fields)).formatted_context
+        return unique_word(name) in (await self.ask(name, **fields)).formatted_context
 
     async def assert_recalled(self, name: str, problem: str, **fields: Any) -> None:
         """The fact ``name`` reaches the prompt as declared: of a control that recalls nothing, it must not."""
@@ -188,8 +240,8 @@ class Kit:
         if readiness is None:
             return None
         answer = await readiness.wait_until_ready(scope or self.scope, self._ready_timeout_s)
-        settled = answer.state in ("ready", "unknown")
-        assert settled or not required, f"not ready after a write: {answer.state} {answer.detail}"
+        derived = answer.state in ("ready", "unknown")
+        assert derived or not required, f"not ready after a write: {answer.state} {answer.detail}"
         return answer
 
     async def read_only(self, value: bool = True) -> None:
@@ -210,6 +262,21 @@ class Kit:
             not_declared(next(name for name, protocol in CAPABILITIES.items() if protocol is capability))
         return offered
 
+    def query(self, scope: MemoryScope) -> NativeQueryRequest | None:
+        """A native query that shows a scope's content: the declared one, else ``list`` where that takes nothing."""
+        declared = self.declared.query(scope)
+        listing = (self.slot.traits.native_queries or {}).get("list")
+        if declared is None and listing is not None and not listing.required:
+            return NativeQueryRequest(scope=scope, operation="list")
+        return declared
+
+    def needs_query(self, scope: MemoryScope) -> NativeQueryRequest:
+        """:meth:`query`; leaves the spec where it is not known which operation shows the content."""
+        request = self.query(scope)
+        if request is None:
+            not_tested("native_query: name an operation that shows what a scope holds")
+        return request
+
     def needs_recall(self) -> None:
         """Skip a test whose promise is about recalled writes only."""
         if not self.recalls_writes:
@@ -229,7 +296,7 @@ class Kit:
             return await seen if inspect.isawaitable(seen) else seen
         found = []
         for scope in self._scopes:
-            for name in self._told or ["some"]:
+            for name in self._remembered or ["some"]:
                 result = await self.slot.retrieve(self.question(name, scope=scope))
                 found.append(sorted((entry.native_id or "", entry.text) for entry in result.entries))
         return found
@@ -244,7 +311,7 @@ class Kit:
         await self.slot.aclose()
 
 
-def assert_told(kit: Kit, error: BackendError) -> None:
+def assert_explained(kit: Kit, error: BackendError) -> None:
     """An error of ours names its operation and keeps the native one as its cause, and neither leaks."""
     assert error.__cause__ is not None, "the native error is not the cause"
     assert error.operation, "the error does not name its operation"
@@ -255,10 +322,44 @@ def assert_told(kit: Kit, error: BackendError) -> None:
 def assert_no_leak(kit: Kit, shown: str) -> None:
     """Native errors repeat what was sent; ours, and what is logged of them, must not."""
     shown += "".join(trace.model_dump_json() for trace in kit.traces.all)
-    for secret in (marker("secret"), "secret passport", FAKE_KEY):
+    for secret in (unique_word("secret"), "secret passport", FAKE_KEY):
         assert secret not in shown, "what was sent, or a key, is repeated"
 
 
 def as_json(value: Any) -> str:
     """JSON text of a native payload; a TypeError means it was not JSON-ready."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def fail(problem: str) -> NoReturn:
+    """The promise is broken."""
+    raise AssertionError(problem)
+
+
+class Caught:
+    """What :func:`raises` caught."""
+
+    value: Any = None
+
+
+@contextmanager
+def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: str = "") -> Iterator[Caught]:
+    """The body must raise one of these; another error of a memory is a broken promise in words."""
+    caught = Caught()
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    names = " or ".join(kind.__name__ for kind in wanted)
+    try:
+        yield caught
+    except wanted as error:
+        caught.value = error
+        return
+    except MemslotError as error:
+        raise AssertionError(
+            f"{doing or 'this call'} must raise {names}, and raised {_named(error)}"
+        ) from error
+    raise AssertionError(f"{doing or 'this call'} must raise {names}, and raised nothing")
+
+
+def _named(error: BaseException) -> str:
+    cause = f", of {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
+    return f"{type(error).__name__}{cause}: {error}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import os
+import sys
+import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
 import anyio
-import pytest
 
 _TICK_S = 0.005
 _INSIDE: ContextVar[bool] = ContextVar("memslot_kit_inside", default=False)
@@ -59,11 +63,51 @@ class LoopWatch:
             self._worst = max(self._worst, self._missed)
 
 
+@contextmanager
+def watch_output() -> Iterator[dict[str, str]]:
+    """What is logged and printed meanwhile, by Python or past it: ``log``, ``stdout``, ``stderr``, at the end."""
+    found: dict[str, str] = {}
+    log, out, err = io.StringIO(), io.StringIO(), io.StringIO()
+    handler, root = logging.StreamHandler(log), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        with _descriptor(1) as first, _descriptor(2) as second, redirect_stdout(out), redirect_stderr(err):
+            yield found
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    found |= {
+        "log": log.getvalue(),
+        "stdout": out.getvalue() + first[0],
+        "stderr": err.getvalue() + second[0],
+    }
+
+
+@contextmanager
+def _descriptor(number: int) -> Iterator[list[str]]:
+    """What a process writes to a file descriptor, past Python's own streams."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    text: list[str] = []
+    kept = os.dup(number)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), number)
+        try:
+            yield text
+        finally:
+            os.dup2(kept, number)
+            os.close(kept)
+            file.seek(0)
+            text.append(file.read().decode("utf-8", "replace"))
+
+
 class Concurrency:
     """Counts the calls of an adapter that run at a time, and lets each take a while.
 
     Args:
-        adapter: its methods are wrapped for as long as ``patch`` lasts.
+        adapter: its methods are wrapped by ``patch``, which takes object, name and value.
 
     Attributes:
         peak: most calls at a time, over all scopes.
@@ -77,7 +121,7 @@ class Concurrency:
         "provenance", "native_query", "native_mutation", "apply_feedback",
     )  # fmt: skip
 
-    def __init__(self, adapter: Any, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, adapter: Any, patch: Callable[[Any, str, Any], None]) -> None:
         self.peak = 0
         self.peak_of: dict[str, int] = {}
         self.kinds: set[str] = set()
@@ -86,7 +130,7 @@ class Concurrency:
         self._now_of: dict[str, int] = {}
         for name in self.METHODS:
             if hasattr(adapter, name):
-                patch.setattr(adapter, name, self._counted(name, getattr(adapter, name)))
+                patch(adapter, name, self._counted(name, getattr(adapter, name)))
 
     def _counted(self, name: str, native: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @wraps(native)

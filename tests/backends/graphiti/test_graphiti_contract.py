@@ -12,7 +12,7 @@ from graphiti_support import NEEDS_GRAPHITI, config, graph_fault
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import Fingerprint, MemoryContract, NativeFault, ScriptedLLM
+from memory.testing import FaultInjector, Fingerprint, MemoryContract, ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -60,5 +60,5 @@ class TestGraphiti(MemoryContract):
         return dump
 
     @pytest.fixture
-    def native_fault(self) -> NativeFault:
+    def native_fault(self) -> FaultInjector:
         return graph_fault

@@ -1,0 +1,251 @@
+"""The specs as tests of pytest: a class to subclass, with fixtures for what only a memory's author can show."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from memory.adapter import MemoryAdapter, PluginInfo
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing._conformance import KEY, register
+from memory.testing.contract._declared import (
+    Aids,
+    ConformanceProfile,
+    Declarations,
+    FaultInjector,
+    Fingerprint,
+)
+from memory.testing.contract._failure import PromiseBroken, failure_of
+from memory.testing.contract._kit import Kit
+from memory.testing.contract._spec import NotRun, Spec, specs
+
+
+class ContractBase(Declarations):
+    """Fixtures. A provider's test class sets or overrides them; see :class:`MemoryContract`."""
+
+    pytestmark = pytest.mark.anyio
+
+    area: ClassVar[str] = "own"
+    """What the tests of a class are about; the summary counts by it."""
+
+    config: ClassVar[Mapping[str, Any] | None] = None
+    """A configuration as YAML would give it; the simplest way to name the provider."""
+
+    profile: ClassVar[type[ConformanceProfile] | None] = None
+    """Declarations and aids in a class of their own, in place of attributes and fixtures of this one; by default
+    what the configured plugin's hook ``memslot_conformance`` names."""
+
+    anyio_backends: ClassVar[tuple[str, ...]] = ("asyncio", "trio")
+    """Event loops to run on; ``("asyncio",)`` where the SDK knows no other."""
+
+    @pytest.fixture
+    def configured(self) -> Mapping[str, Any] | None:
+        """The configuration; override it where a part is known only when the test runs, such as a port."""
+        return self.config
+
+    @pytest.fixture
+    def described(self, configured: Mapping[str, Any] | None) -> PluginInfo | None:
+        """What the plugin says of itself; override it where there is no configuration to find it by."""
+        if configured is None:
+            return None
+        return installed_plugins().selected(load_config(configured))
+
+    @pytest.fixture
+    def adapter_factory(
+        self, configured: Mapping[str, Any] | None, tmp_path: Path
+    ) -> Callable[[], MemoryAdapter]:
+        """Makes adapters on one native system, fresh for each test. Override it, or set ``config``."""
+        if configured is None:
+            pytest.fail(f"{type(self).__name__}: set config, or override the adapter_factory fixture")
+        settings = load_config(configured)
+        return lambda: installed_plugins().create(settings, data_dir=tmp_path)
+
+    @pytest.fixture
+    def profiled(self, configured: Mapping[str, Any] | None, tmp_path: Path) -> ConformanceProfile | None:
+        """The profile, if there is one."""
+        found = self.profile
+        if found is None and configured is not None:
+            settings = load_config(configured)
+            found = installed_plugins().conformance(installed_plugins().selected(settings).name)
+        return None if found is None else found(tmp_path)
+
+    @pytest.fixture
+    def fingerprint(self, adapter: MemoryAdapter, profiled: ConformanceProfile | None) -> Fingerprint | None:
+        """Override to return a function (sync or async) that gives the native state as a comparable value."""
+        return profiled.aids(adapter).fingerprint if profiled else None
+
+    @pytest.fixture
+    def native_fault(
+        self, adapter: MemoryAdapter, profiled: ConformanceProfile | None
+    ) -> FaultInjector | None:
+        """Override to return a function of ``"500"`` (native calls fail, with an error that repeats what was
+        sent) or ``"late"`` (they take half a second longer), which gives a context manager for as long."""
+        return profiled.aids(adapter).native_fault if profiled else None
+
+    @pytest.fixture
+    def native_peak(
+        self, adapter: MemoryAdapter, profiled: ConformanceProfile | None
+    ) -> Callable[[], int] | None:
+        """Override to return a function that tells how many native calls there were at a time, at most."""
+        return profiled.aids(adapter).native_peak if profiled else None
+
+    # -- fixtures of the kit, not to be overridden --------------------------------------------------------
+
+    @pytest.fixture
+    def adapter(self, adapter_factory: Callable[[], MemoryAdapter]) -> MemoryAdapter:
+        """The adapter under test."""
+        return adapter_factory()
+
+    @pytest.fixture
+    def fault(self, native_fault: FaultInjector | None) -> FaultInjector:
+        """The provider's faults, or a skip that says what is missing."""
+        if native_fault is None:
+            pytest.skip("not tested: native_fault: without it nothing can be made to fail")
+        return native_fault
+
+    @pytest.fixture
+    async def kit(
+        self,
+        adapter: MemoryAdapter,
+        adapter_factory: Callable[[], MemoryAdapter],
+        fingerprint: Fingerprint | None,
+        native_fault: FaultInjector | None,
+        native_peak: Callable[[], int] | None,
+        described: PluginInfo | None,
+        profiled: ConformanceProfile | None,
+        anyio_backend_name: str,
+    ) -> AsyncIterator[Kit]:
+        """The slot under test, with one scope set up."""
+        aids = Aids(
+            make_adapter=adapter_factory, fingerprint=fingerprint, native_fault=native_fault,
+            native_peak=native_peak, described=described,
+        )  # fmt: skip
+        kit = Kit(adapter, declared=profiled or self, aids=aids, loop=anyio_backend_name)
+        async with kit.slot:
+            yield kit
+            await kit.close(clean_up=kit.declared.clean_up)
+
+    @pytest.fixture
+    def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
+        """The event loop of this run of the test."""
+        return installed_loop(request.param)
+
+    @pytest.fixture(autouse=True)
+    def _reported(self, request: pytest.FixtureRequest) -> None:
+        """Tells the summary which promise this test is about."""
+        standard = _standard_tests(request.cls)
+        name = request.function.__name__
+        if name in standard:
+            area = getattr(standard[name][1], "area", standard[name][0].area)
+            about = f"{request.cls.__name__}|{area}|{name}|{len(standard)}"
+            request.node.user_properties.append((KEY, about))
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        register(metafunc.config)
+        if "anyio_backend" in metafunc.fixturenames:
+            metafunc.parametrize("anyio_backend", self.anyio_backends, indirect=True)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, (_, standard) in _standard_tests(cls).items():
+            if getattr(cls, name) is not standard and not _xfails_with_reason(getattr(cls, name)):
+                raise TypeError(
+                    f"{cls.__name__}.{name} replaces a standard test; a standard test may only be overridden "
+                    'by one marked @pytest.mark.xfail(reason="...")'
+                )
+
+
+@cache
+def installed_plugins() -> MemoryAdapterRegistry:
+    """The registry, looked up once for all tests."""
+    return MemoryAdapterRegistry()
+
+
+def _standard_tests(cls: type) -> dict[str, tuple[type[ContractBase], Any]]:
+    """The tests that the kit itself brings to a class, each with the class it comes from."""
+    if cls not in _STANDARD:
+        _STANDARD[cls] = {
+            name: (owner, value)
+            for owner in reversed(cls.__mro__)
+            if owner.__module__.startswith(__package__ or "?")
+            for name, value in vars(owner).items()
+            if name.startswith("test_")
+        }
+    return _STANDARD[cls]
+
+
+_STANDARD: dict[type, dict[str, tuple[Any, Any]]] = {}
+
+
+def _xfails_with_reason(test: Any) -> bool:
+    marks = getattr(test, "pytestmark", ())
+    return inspect.isfunction(test) and any(
+        mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks
+    )
+
+
+def installed_loop(name: str) -> str:
+    """The event loop of a name; a test fails in words where it is not installed."""
+    if find_spec(name) is None and name != "asyncio":
+        pytest.fail(f'{name} is not installed: pip install {name}, or set anyio_backends = ("asyncio",)')
+    return name
+
+
+def test_of(spec: Spec) -> Any:
+    """A spec as a test."""
+
+    async def test(self: ContractBase, kit: Kit) -> None:
+        try:
+            await spec.check(kit)
+        except NotRun as left:
+            pytest.skip(f"{left.outcome}: {left.why}")
+        except (AssertionError, BaseExceptionGroup) as error:
+            broken = failure_of(spec, error, kit.traces.all)
+        else:
+            return
+        raise PromiseBroken(str(broken))
+
+    test.__name__ = test.__qualname__ = f"test_{spec.name}"
+    test.__doc__ = spec.check.__doc__
+    test.area = spec.area  # type: ignore[attr-defined]
+    return test
+
+
+class MemoryContract(ContractBase):
+    """All promises. Subclass it, and give either ``config`` or the fixture ``adapter_factory``.
+
+    Class attributes:
+        config: a configuration, as YAML would give it.
+        profile: declarations and aids in a class of their own; else they are attributes and fixtures of this one.
+        anyio_backends: ``("asyncio", "trio")``; leave trio out where the SDK cannot do it.
+        ready_timeout_s: seconds until a write must be retrievable.
+        event_fields: fields of an event that stay traceable in the raw payload or by provenance.
+        without_ids: ids that entries or receipts cannot carry, each with the reason.
+        blocks_loop_ms: how long the event loop may stand still.
+        lists_in_order: ``native_query`` lists in the order of arrival.
+        limits_natively: False where the backend has no parameter for the number of results.
+        native_query: operation and arguments that show a scope's content, where declared.
+        native_mutations: operations and arguments to try, where declared.
+        concurrent_scopes: how many scopes are used at once.
+        clean_up: True for servers that outlive the test.
+
+    Fixtures:
+        adapter_factory: a function that makes an adapter; all adapters of a test use the same native system.
+        fingerprint: a function, sync or async, returning the native state as a comparable value. Without it
+            only what can be retrieved is compared.
+        native_fault: a function of ``"500"`` or ``"late"`` returning a context manager. Without it the
+            failure tests are skipped, and no level is reached.
+        native_peak: a function that tells how many native calls there were at a time, at most.
+        described: the plugin's description, where no ``config`` leads to it.
+    """
+
+
+for _spec in specs().values():
+    setattr(MemoryContract, f"test_{_spec.name}", test_of(_spec))

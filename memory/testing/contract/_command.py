@@ -1,0 +1,116 @@
+"""``memslot conform``: the kit against the memory of a configuration, without pytest."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from memory.contract.errors import InputError
+from memory.plugins.config import load_config
+from memory.plugins.console import say
+from memory.plugins.registry import MemoryAdapterRegistry
+
+commands = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@commands.command()
+def conform(
+    config: Annotated[
+        Path | None, typer.Argument(help="A configuration; the scope it names is not used.")
+    ] = None,
+    level: Annotated[
+        Literal["core", "full"], typer.Option(help="core: what every memory promises.")
+    ] = "full",
+    only: Annotated[list[str] | None, typer.Option(help="One spec by its name; may be repeated.")] = None,
+    loop: Annotated[
+        list[str] | None, typer.Option(help="asyncio or trio; default: both that are installed.")
+    ] = None,
+    limit: Annotated[float, typer.Option(help="Seconds for each spec.", min=0.1)] = 60.0,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="module:class with native_fault and fingerprint; default: the plugin's own."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole report as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option(help="The summary as Markdown.")] = False,
+    badge: Annotated[bool, typer.Option(help="JSON for a badge of shields.io.")] = False,
+    list_specs: Annotated[
+        bool, typer.Option("--specs", help="Print what is promised, and play nothing.")
+    ] = False,
+) -> None:
+    """Play the conformance kit against a memory: which promises it keeps, breaks, does not make.
+
+    Every spec runs on an empty store in a scope of its own; one that does not come back is cut off and named, and
+    the rest goes on. Exits with 1 where a promise is broken.
+    """
+    if not __debug__:
+        raise InputError("the kit checks by assert: run it without -O, and without PYTHONOPTIMIZE")
+    from memory.testing.contract._report import Report, catalogue
+    from memory.testing.contract._run import of_level, pairs
+    from memory.testing.contract._spec import specs
+    from memory.testing.contract._worker import play
+
+    if list_specs:
+        say(catalogue(specs().values()).rstrip())
+        return
+    if config is None:
+        raise InputError("name a configuration: memslot conform memslot.yaml")
+    unknown = sorted(set(only or ()) - specs().keys())
+    if unknown:
+        raise InputError(f"--only: no spec is called {', '.join(unknown)}; see memslot conform --specs")
+    settings = load_config(config)
+    described = MemoryAdapterRegistry().selected(settings)
+    loops = loop or [name for name in ("asyncio", "trio") if name == "asyncio" or find_spec(name)]
+    chosen = [specs()[name] for name in only] if only else of_level(level)
+    todo = pairs(chosen, loops)
+    report = Report(memory=described.name)
+    shown = _progress(len(todo), quiet=as_json or markdown or badge)
+    with shown:
+        for result in play(str(config), todo, limit_s=limit, profile=profile):
+            report.results.append(result)
+            shown.advance(result)
+    if as_json:
+        say(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
+    elif markdown:
+        say(report.to_markdown().rstrip())
+    elif badge:
+        say(json.dumps(report.to_badge()))
+    else:
+        say(report.to_text())
+        if not find_spec("trio"):
+            say("  on asyncio alone; for both loops: pip install trio")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def _progress(total: int, *, quiet: bool) -> _Progress:
+    return _Progress(total, quiet)
+
+
+class _Progress:
+    """A bar on stderr where that is a terminal; else a line for each broken promise as it is found."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        self._bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("conformance", total=total)
+        self._quiet = quiet or console.is_terminal
+
+    def __enter__(self) -> None:
+        self._bar.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, result: object) -> None:
+        """One more spec is done."""
+        name = f"{getattr(result, 'spec', '')} ({getattr(result, 'loop', '')})"
+        self._bar.update(self._task, advance=1, description=name)
+        if not self._quiet and getattr(result, "outcome", "") == "failed":
+            typer.echo(f"FAILED {name}", err=True)

@@ -1,0 +1,194 @@
+"""A broken promise in words: what was done, what was expected, what was seen, and every remedy there is."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import traceback
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from memory import Trace
+from memory.testing.contract._spec import Spec
+
+DOCS = "docs/conformance-specs.md"
+MEND = "mend the adapter: no declaration excuses this promise"
+_HERE = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+_STEPS, _LONGEST = 8, 240
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a promise counts as broken.
+
+    Attributes:
+        promise: what was expected.
+        problem: in a sentence.
+        done: the last calls of the slot, oldest first.
+        seen: the values that the problem is about.
+        remedies: each an alternative.
+        anchor: where the documentation has more.
+    """
+
+    promise: str
+    problem: str
+    done: tuple[str, ...]
+    seen: tuple[str, ...]
+    remedies: tuple[str, ...]
+    anchor: str
+
+    def __str__(self) -> str:
+        lines = [self.problem, f"  expected: {self.promise}"]
+        lines += [
+            f"  {'done:     ' if not number else '          '}{step}" for number, step in enumerate(self.done)
+        ]
+        lines += [
+            f"  {'seen:     ' if not number else '          '}{seen}" for number, seen in enumerate(self.seen)
+        ]
+        if self.remedies:
+            lines.append("  remedies: " + "\n        or: ".join(self.remedies))
+        return "\n".join([*lines, f"  more:     {self.anchor}"])
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+class PromiseBroken(AssertionError):
+    """What pytest shows of a :class:`Failure`."""
+
+
+def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Failure:
+    """What an exception that left a spec means."""
+    error = _first(error)
+    seen: tuple[str, ...]
+    if isinstance(error, AssertionError):
+        problem, seen = str(error) or "a promise of the kit is broken", tuple(_values(error))
+    else:
+        problem = f"{type(error).__name__} was raised: {error}"
+        seen = tuple(_origins(error))
+    return Failure(
+        promise=spec.promise,
+        problem=problem,
+        done=tuple(_step(trace) for trace in traces[-_STEPS:]),
+        seen=seen,
+        remedies=spec.remedies or (MEND,),
+        anchor=f"{DOCS}#{spec.name}",
+    )
+
+
+def cut_off(spec: Spec, limit_s: float, where: Sequence[str]) -> Failure:
+    """A spec that did not come back; ``where`` is the stack of the thread that ran, innermost first."""
+    return Failure(
+        promise=f"every call comes back, here within {limit_s:g} s. {spec.promise}",
+        problem=f"cut off after {limit_s:g} s",
+        done=(),
+        seen=tuple(where[:4]),
+        remedies=(
+            "end the loop, or give the wait a limit of its own",
+            "where the machine is slow, allow more: --limit SECONDS",
+        ),
+        anchor=f"{DOCS}#{spec.name}",
+    )
+
+
+def shown(value: Any) -> str:
+    """A value for people: cut, and with code points where letters could be taken for others."""
+    text = repr(value)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text)} characters)"
+    if not isinstance(value, str):
+        return text
+    strange = {letter for letter in value if not letter.isascii() or not letter.isprintable()}
+    if value != value.strip():
+        strange.add(" ")
+    if not strange or len(strange) > 12:
+        return text
+    points = ", ".join(f"U+{ord(letter):04X} {unicodedata.name(letter, '?')}" for letter in sorted(strange))
+    return f"{text} ({points})"
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first exception of a group, a broken promise before others."""
+    while isinstance(error, BaseExceptionGroup):
+        broken = [each for each in error.exceptions if isinstance(_first(each), AssertionError)]
+        error = (broken or list(error.exceptions))[0]
+    return error
+
+
+def _step(trace: Trace) -> str:
+    """A call of the slot and how it ended."""
+    ended = trace.error or trace.consistency or "done"
+    if trace.retrieved_count is not None and trace.error is None:
+        ended = f"{trace.retrieved_count} entries"
+    of = f" of {shown(trace.scope.persona_id)}" if trace.scope is not None else ""
+    return f"{trace.operation}{of}: {ended}"
+
+
+def _values(error: AssertionError) -> Iterator[str]:
+    """What the names in the failing assert stand for."""
+    frames = [
+        frame
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename.startswith(_HERE)
+    ]
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame in frames]
+    for frame, line in zip(reversed(frames), reversed(lines), strict=True):
+        test = _assert_at(frame, line)
+        if test is not None:
+            yield from dict.fromkeys(_named_values(test, frame))
+            return
+
+
+def _assert_at(frame: FrameType, line: int) -> ast.expr | None:
+    source = "".join(linecache.getlines(frame.f_code.co_filename))
+    if not source:
+        return None
+    around = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
+    return next((node.test for node in around if node.lineno <= line <= (node.end_lineno or line)), None)
+
+
+def _named_values(test: ast.expr, frame: FrameType) -> Iterator[str]:
+    inner = {id(node.value) for node in ast.walk(test) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(test):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or id(node) in inner:
+            continue
+        try:
+            value = _value(node, frame)
+        except LookupError:
+            continue
+        if not callable(value) and not isinstance(value, (ModuleType, type)):
+            yield f"{ast.unparse(node)} = {shown(value)}"
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    """A name, or a chain of attributes of one; nothing is called."""
+    if isinstance(node, ast.Name) and node.id in frame.f_locals:
+        return frame.f_locals[node.id]
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, frame)
+        try:
+            return getattr(owner, node.attr)
+        except Exception as error:
+            raise LookupError from error
+    raise LookupError
+
+
+def _origins(error: BaseException) -> Iterator[str]:
+    """Where an exception and its causes come from: the innermost line of the plugin, else of whoever raised."""
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = traceback.extract_tb(cause.__traceback__)
+        own = [
+            frame
+            for frame in frames
+            if not frame.filename.startswith(_OURS) and "site-packages" not in frame.filename
+        ]
+        for frame in (own or frames)[-1:]:
+            yield f"{type(cause).__name__} in {frame.filename}:{frame.lineno} ({frame.name})"
+        cause = cause.__cause__

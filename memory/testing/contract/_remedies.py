@@ -1,0 +1,133 @@
+"""What to do where a promise is broken, for specs whose remedy is more than one line beside them.
+
+Each is an alternative. A declaration stands here only where it is honest for some memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_PENDING = "answer pending or queued, declare consistency='async_derived' and offer readiness"
+_CONTROL = (
+    "a control whose context does not come from writes: AdapterTraits(kind='control', recalls_writes=False)"
+)
+_ENCODER = "encode scopes with ScopeEncoder, which keeps any two apart"
+_WORKER = "run a synchronous SDK on a NativeWorker"
+_SHIELD = "wrap an asynchronous write that must not be cut in half in ShieldedCalls"
+
+REMEDIES: Mapping[str, tuple[str, ...]] = {
+    "what_was_written_is_recalled_once_ready": (
+        "search by the words or the meaning of the question, not by its whole text",
+        f"where it is derived later: {_PENDING}",
+        _CONTROL,
+    ),
+    "a_committed_write_is_retrievable_at_once": (
+        "answer committed only when the write can be found",
+        _PENDING,
+    ),
+    "entries_name_their_native_record_and_their_event": (
+        "give ContextEntry native_id and event_ids from the row",
+        "where rows cannot carry them: without_ids = {'native_id': 'why'} (or event_ids)",
+    ),
+    "a_receipt_names_records_that_there_are": (
+        "put the ids of the stored records into the receipt",
+        "leave native_ids empty where the backend does not tell",
+        "where they are ids of something else: without_ids = {'native_ids': 'what they are'}",
+    ),
+    "event_fields_stay_traceable": (
+        "store the fields as metadata of the record",
+        "where the backend has no place for one: event_fields without it",
+    ),
+    "every_native_row_becomes_an_entry": (
+        "make one entry of each row, in the order in which they came",
+        "where rows lie elsewhere in the payload: override native_rows(raw)",
+    ),
+    "cs_fields_act_as_declared": (
+        "send scenario, context and attribute with the native query",
+        "declare what they do: cs_filtering='soft', or 'none'",
+    ),
+    "soft_cs_fields_have_an_effect": (
+        "let the fields take part in the ranking",
+        "declare cs_filtering='none'",
+    ),
+    "filters_narrow_or_are_refused": (
+        "translate every operator in filter_operators",
+        "declare fewer: the slot refuses the others",
+    ),
+    "ranges_compare_numbers": ("compare as numbers", "leave gt, gte, lt and lte out of filter_operators"),
+    "data_of_one_scope_never_appears_under_another": (
+        "send the scope's native id with every native call",
+        "give every entry its scope_ids: the slot then refuses a foreign row, and says whose it is",
+    ),
+    "lookalike_scopes_never_meet": (_ENCODER,),
+    "native_ids_are_stable_strings": (_ENCODER,),
+    "reset_clears_this_scope_and_no_other": (
+        "delete by the scope's native id, then look whether anything is left",
+        "answer verified=False where the backend cannot tell",
+    ),
+    "a_reset_reaches_what_is_still_being_derived": (
+        "wait for the queue of the scope, or empty it, before the reset ends",
+        "give the scope a new generation of native ids, and never read the old one",
+    ),
+    "reading_leaves_the_native_state_unchanged": (
+        "switch off what the backend learns from queries",
+        "leave counters of access out of the fingerprint where they are no memory",
+    ),
+    "setting_up_a_scope_writes_nothing_while_read_only": (
+        "make the space with the first write",
+        "declare AdapterTraits(setup_writes=True): the slot then refuses it while read-only",
+    ),
+    "max_items_reaches_the_native_call": (
+        "pass request.budget.max_items as the native limit",
+        "where there is no such parameter: limits_natively = False",
+    ),
+    "the_event_loop_is_never_blocked": (
+        _WORKER,
+        "where it cannot be helped: blocks_loop_ms, with the reason beside it",
+    ),
+    "declared_concurrency_holds_for_every_kind_of_call": (
+        "let every call of the client pass the same limit",
+        "declare the max_concurrency that the client stands",
+    ),
+    "cancellation_leaves_the_slot_usable": ("release locks in finally, or by with", _SHIELD, _WORKER),
+    "an_abandoned_write_does_not_land_after_the_flip": (_WORKER, _SHIELD),
+    "what_is_stored_outlives_the_adapter": (
+        "write to disk before the receipt says committed",
+        "say so in every receipt: warnings=('volatile: kept until this process ends',)",
+    ),
+    "closing_leaves_nothing_behind": (
+        "release in close_native (on the worker) and aclose_native what was opened",
+        "end threads that the SDK starts, or keep one client for the process",
+    ),
+    "ready_means_retrievable": (
+        "prove readiness by what can be found, not by an empty queue",
+        "answer unknown where the backend cannot tell",
+    ),
+    "the_plugins_description_is_true": (
+        "describe the capabilities that some configuration offers",
+        "implement what is described",
+    ),
+    "what_is_said_reaches_no_log_and_no_output": (
+        "log ids and counts, never texts",
+        "silence an SDK's logger with quiet_loggers",
+    ),
+    "time_grows_no_faster_than_the_text": (
+        "look at each character once: mind regular expressions with nested repeats",
+        "refuse what is too long with one error",
+    ),
+    "native_query_shows_this_scope": (
+        "list the rows of the scope",
+        "name another operation: native_query = ('operation', {})",
+        "leave native_query out",
+    ),
+    "a_native_record_can_be_changed": (
+        "make the change visible to the next retrieval",
+        "name the operations that there are: native_mutations",
+        "leave native_mutation out",
+    ),
+    "bulk_ingest_gives_one_receipt_per_event_in_order": (
+        "answer one receipt for each event, in order",
+        "leave record_events out: the slot then writes one by one",
+    ),
+    "provenance_of_a_record": ("answer the record's history with its id", "leave provenance out"),
+}

@@ -1,0 +1,134 @@
+"""Playing specs: one on the event loop that runs, or all of a memory's; pytest is not needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import sniffio
+
+from memory.adapter import MemoryAdapter, PluginInfo
+from memory.testing.contract._declared import Aids, ConformanceProfile
+from memory.testing.contract._failure import cut_off, failure_of
+from memory.testing.contract._kit import Kit
+from memory.testing.contract._report import Report, Result
+from memory.testing.contract._spec import NotRun, Spec, specs
+
+LIMIT_S = 60.0
+OpenKit = Callable[[], AbstractAsyncContextManager[Kit]]
+
+
+async def validate(
+    memory: MemoryAdapter | Callable[[], MemoryAdapter],
+    *,
+    profile: type[ConformanceProfile] = ConformanceProfile,
+    described: PluginInfo | None = None,
+    level: str = "full",
+    limit_s: float = LIMIT_S,
+    progress: Callable[[Result], None] | None = None,
+) -> Report:
+    """Play the kit against a memory, on the event loop that runs.
+
+    Args:
+        memory: a function that makes adapters of one native system, each closed by the kit; or one adapter, which
+            stays open, so that what needs a second one is not tested.
+        profile: what the memory does not promise, and what only its author can show.
+        described: what its plugin says of it.
+        level: ``core`` plays what every memory promises, ``full`` everything.
+        limit_s: seconds for each spec. A call that blocks the event loop is cut off by ``memslot conform`` alone.
+        progress: called with each result.
+
+    Returns:
+        Counts, failures and the level; nothing raises for a promise that is broken.
+    """
+    report = Report(memory=described.name if described else getattr(memory, "backend_name", "memory"))
+    for spec in of_level(level):
+        result = await run_spec(spec, lambda: opened(memory, profile, described), limit_s)
+        report.results.append(result)
+        if progress is not None:
+            progress(result)
+    return report
+
+
+def of_level(level: str) -> list[Spec]:
+    """The specs that ``core`` or ``full`` needs."""
+    return [spec for spec in specs().values() if spec.core or level != "core"]
+
+
+async def run_spec(spec: Spec, open_kit: OpenKit, limit_s: float) -> Result:
+    """Play one spec; nothing it does wrong escapes."""
+    loop = sniffio.current_async_library()
+    began = time.monotonic()
+    found = Result(spec.name, loop, "passed")
+    traces: list[Any] = []
+    try:
+        with anyio.fail_after(limit_s):
+            async with open_kit() as kit:
+                traces = kit.traces.all
+                await spec.check(kit)
+    except NotRun as left:
+        found = replace(found, outcome=left.outcome, why=left.why)
+    except TimeoutError:
+        found = replace(found, outcome="failed", failure=cut_off(spec, limit_s, ()))
+    except Exception as error:
+        reason = _not_run(error)
+        if reason is not None:
+            found = replace(found, outcome=reason.outcome, why=reason.why)
+        else:
+            found = replace(found, outcome="failed", failure=failure_of(spec, error, traces))
+    return replace(found, seconds=time.monotonic() - began)
+
+
+def _not_run(error: BaseException) -> NotRun | None:
+    """The one exception of a group of tasks that left a spec."""
+    inner: BaseException = error
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, NotRun) else None
+
+
+@asynccontextmanager
+async def opened(
+    memory: MemoryAdapter | Callable[[], MemoryAdapter] | Callable[[Path], MemoryAdapter],
+    profile: type[ConformanceProfile],
+    described: PluginInfo | None,
+    *,
+    in_directory: bool = False,
+) -> AsyncIterator[Kit]:
+    """A kit over a memory, for one spec; ``in_directory`` hands an empty directory to what makes adapters."""
+    with TemporaryDirectory(prefix="memslot-kit-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        declared = profile(directory)
+        given: dict[str, Any] = {"described": described}
+        if isinstance(memory, MemoryAdapter):
+            adapter: Any = memory
+        else:
+            make: Any = (lambda: memory(directory)) if in_directory else memory  # type: ignore[call-arg]
+            given["make_adapter"] = make
+            adapter = make()
+        aids: Aids = declared.aids(adapter, **given)
+        kit = Kit(adapter, declared=declared, aids=aids, loop=sniffio.current_async_library())
+        if aids.make_adapter is None:
+            kit.patch(adapter, "aclose", _nothing)
+        try:
+            async with kit.slot:
+                yield kit
+                await kit.close(clean_up=declared.clean_up)
+        finally:
+            kit.restore()
+
+
+async def _nothing() -> None:
+    """In place of closing an adapter that is not the kit's."""
+
+
+def pairs(chosen: Iterable[Spec], loops: Iterable[str]) -> list[tuple[str, str]]:
+    """Every spec on every loop, one loop after the other."""
+    chosen = list(chosen)
+    return [(spec.name, loop) for loop in loops for spec in chosen]

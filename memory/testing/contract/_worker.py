@@ -1,0 +1,162 @@
+"""Specs in a process of their own, so that a plugin that never comes back can be cut off by its death.
+
+``python -m memory.testing.contract._worker ORDER`` prints a line of JSON before and after every spec. A spec that
+takes too long ends the process, whose stack is then in the file that the order names.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+
+from memory.plugins.config import MemslotConfig, load_config
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.testing.contract._declared import ConformanceProfile
+from memory.testing.contract._failure import Failure, cut_off
+from memory.testing.contract._report import Result
+from memory.testing.contract._run import opened, run_spec
+from memory.testing.contract._spec import specs
+
+_GRACE_S = 2.0
+_OURS = str(Path(__file__).parents[2])
+
+
+def play(
+    config: str, chosen: Sequence[tuple[str, str]], *, limit_s: float, profile: str | None = None
+) -> Iterator[Result]:
+    """The results of specs, each as soon as it is known.
+
+    Args:
+        config: path of a configuration.
+        chosen: names of specs, each with its loop.
+        limit_s: seconds for each.
+        profile: ``module:class`` in place of what the plugin's hook names.
+    """
+    left = list(chosen)
+    while left:
+        with TemporaryDirectory() as directory:
+            stack = Path(directory, "stack")
+            order = {
+                "config": config, "chosen": left, "limit_s": limit_s, "profile": profile, "stack": str(stack),
+            }  # fmt: skip
+            last, stderr = None, Path(directory, "stderr")
+            for line in _lines(order, stderr):
+                if "started" in line:
+                    last = tuple(line["started"])
+                    continue
+                failure = line.pop("failure")
+                left.pop(0)
+                last = None
+                yield Result(**line, failure=_failure(failure))
+            if not left:
+                return
+            spec, loop = last or left[0]
+            where = _stack(stack.read_text()) if stack.exists() else []
+            if where:
+                failure = cut_off(specs()[spec], limit_s, where)
+            else:
+                failure = _died(spec, stderr.read_text(errors="replace"))
+            left.pop(0)
+            yield Result(spec, loop, "failed", failure=failure, seconds=limit_s if where else 0.0)
+
+
+def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
+    with (
+        stderr.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, json.dumps(order)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                yield json.loads(line)
+        finally:
+            process.kill()
+
+
+def _failure(found: dict[str, Any] | None) -> Failure | None:
+    if found is None:
+        return None
+    return Failure(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    )
+
+
+def _died(spec: str, said: str) -> Failure:
+    """The process ended by itself."""
+    return Failure(
+        promise=specs()[spec].promise,
+        problem="the process that played it ended",
+        done=(),
+        seen=tuple(said.strip().splitlines()[-3:]),
+        remedies=("a plugin must not end its process: see what it printed last",),
+        anchor="docs/conformance.md#limits",
+    )
+
+
+def _stack(text: str) -> list[str]:
+    """The lines of a dumped stack that are the plugin's, innermost first; else all of the main thread's."""
+    main = text.rpartition("(most recent call first):")[2]
+    frames = [line.strip().removeprefix("File ") for line in main.splitlines() if "File " in line]
+    own = [
+        frame for frame in frames if _OURS not in frame and "/asyncio/" not in frame and "/trio/" not in frame
+    ]
+    own = [
+        frame
+        for frame in own
+        if "/anyio/" not in frame and "<frozen" not in frame and "/concurrent/" not in frame
+    ]
+    return own or frames
+
+
+def profile_of(registry: MemoryAdapterRegistry, settings: MemslotConfig, named: str | None) -> type[Any]:
+    """The profile that was named, else the plugin's own, else one without aids."""
+    if named is None:
+        return registry.conformance(registry.selected(settings).name) or ConformanceProfile
+    module, _, name = named.partition(":")
+    return getattr(__import__(module, fromlist=[name]), name)  # type: ignore[no-any-return]
+
+
+def _main(order: dict[str, Any]) -> None:
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a plugin prints is no result
+    stack = Path(order["stack"]).open("w")  # noqa: SIM115 (the watchdog writes to it at the end)
+    settings = load_config(order["config"])
+    registry = MemoryAdapterRegistry()
+    profile = profile_of(registry, settings, order["profile"])
+    described = registry.selected(settings)
+    limit_s = float(order["limit_s"])
+
+    async def one_spec(spec: str) -> Result:
+        def make(directory: Path) -> Any:
+            return registry.create(settings, data_dir=directory)
+
+        return await run_spec(
+            specs()[spec], lambda: opened(make, profile, described, in_directory=True), limit_s
+        )
+
+    send: Callable[[Any], Any] = lambda found: channel.write(json.dumps(found) + "\n")  # noqa: E731
+    for spec, loop in order["chosen"]:
+        send({"started": [spec, loop]})
+        faulthandler.dump_traceback_later(limit_s + _GRACE_S, exit=True, file=stack)
+        result = anyio.run(one_spec, spec, backend=loop)
+        faulthandler.cancel_dump_traceback_later()
+        send(asdict(result))
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""The specs, by what they are about. None imports pytest."""

@@ -1,0 +1,112 @@
+"""The budget: reaches the native call, bounds the section, is never padded (spec 9.5; DESIGN 4 and 8)."""
+
+from __future__ import annotations
+
+from memory import ContextBudget, MemorySlot
+from memory.contract.tokens import CallableTokenCounter
+from memory.testing.contract._kit import Kit, as_json, unique_word
+from memory.testing.contract._spec import not_tested, promise
+
+AREA = "budget"
+
+_WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
+_NAMES = tuple(f"item{number}" for number in range(8))
+
+
+async def _fill(kit: Kit) -> None:
+    for name in _NAMES:
+        await kit.slot.record_event(kit.event(kit.fact(name)))
+    await kit.until_ready()
+
+
+@promise(AREA)
+async def the_section_carries_the_backends_label(kit: Kit) -> None:
+    """Spec 9.5: one fence, naming backend and scope; an adapter formats it without I/O."""
+    await kit.remember("blue")
+    result = await kit.ask("blue")
+    section = result.formatted_context
+    if section:
+        assert section.startswith(f'<memory-context backend="{kit.slot.backend_name}"'), (
+            "the section does not begin with its fence and the backend's name"
+        )
+        assert section.endswith("</memory-context>"), "the section does not end with its fence"
+    assert kit.slot.format_context(result) == section == kit.adapter.format_context(result), (
+        "the slot's section is not what the adapter formats"
+    )
+    assert bool(section) == bool(result.included), "a section without entries, or entries without a section"
+    if kit.recalls_writes:
+        assert section, "what was told is in no section"
+
+
+@promise(AREA)
+async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
+    """DESIGN 8: whichever counter the host configures, the whole section stays within."""
+    await _fill(kit)
+    for counter in (kit.slot.token_counter, _WORDS):
+        slot: MemorySlot = kit.make_slot(scope=kit.scope, token_counter=counter)
+        await slot.setup_scope(kit.scope)
+        for limit in (1, 25, 60, 150, 10_000):
+            request = kit.question("item1", budget=ContextBudget(max_tokens=limit))
+            result = await slot.retrieve(request)
+            trace, section = result.trace, result.formatted_context
+            assert counter.count(section) <= limit, f"the section is longer than {limit} {counter.name}"
+            assert trace.token_count == (counter.count(section) if section else 0), (
+                "the trace counts other tokens than the section has"
+            )
+            assert trace.token_counter == counter.name, "the trace names another token counter"
+            assert trace.included_count == len(result.context_entries), (
+                "the trace counts other entries than the section has"
+            )
+        if kit.recalls_writes:
+            assert unique_word("item1") in section, "an ample budget must not lose the best entry"
+
+
+@promise(AREA)
+async def max_items_reaches_the_native_call(kit: Kit) -> None:
+    """Spec 9.5: no over-fetching and trimming where the backend has a parameter for it."""
+    await _fill(kit)
+    for limit, session in ((1, "session-2"), (3, "session-2"), (1, "session-1")):
+        result = await kit.ask("item1", budget=ContextBudget(max_items=limit), session_id=session)
+        assert len(result.included) <= limit, "more entries than max_items"
+        count = result.trace.retrieved_count
+        if kit.declared.limits_natively:
+            assert count is not None, "the trace does not count what was retrieved"
+            assert count <= limit, f"{count} were fetched for max_items {limit}, asked in {session}"
+        if kit.recalls_writes:
+            assert result.included, "nothing is left of what was asked for"
+
+
+@promise(AREA)
+async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
+    """DESIGN 8: ``min_tokens`` is an aim; what is missing is a number, not filler."""
+    await _fill(kit)
+    plain = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000))
+    aimed = await kit.ask("item1", budget=ContextBudget(max_tokens=9_000, min_tokens=8_000))
+    assert plain.trace.shortfall_tokens is None, "a shortfall without a min_tokens"
+    assert aimed.formatted_context == plain.formatted_context, "min_tokens changed the section: it was padded"
+    assert aimed.trace.token_count is not None, "the trace counts no tokens"
+    assert aimed.trace.shortfall_tokens == 8_000 - aimed.trace.token_count, (
+        "the shortfall is not what is missing to min_tokens"
+    )
+
+
+@promise(AREA)
+async def entries_are_given_whole_and_in_the_backends_order(kit: Kit) -> None:
+    """DESIGN 8: the formatter leaves entries out, it does not cut or reorder them."""
+    await _fill(kit)
+    result = await kit.ask("item1", budget=ContextBudget(max_tokens=80))
+    assert list(result.included) == sorted(set(result.included)), (
+        "entries are repeated or not in the backend's order"
+    )
+    everything = await kit.ask("item1")
+    assert everything.trace.included_count == len(everything.entries) or everything.trace.warnings, (
+        "entries are left out without a warning"
+    )
+    if not result.included:
+        kit.needs_recall()
+        not_tested("no entry fits into 80 tokens")
+    for entry in result.context_entries:
+        assert entry.text.strip().split("\n")[0].strip()[:20] in result.formatted_context, (
+            "an entry that counts as included is not in the section"
+        )
+    as_json(result.raw)

@@ -1,0 +1,220 @@
+"""Capabilities: declared, offered and working are the same set (DESIGN 4 and 5)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from memory import (
+    BackendReadiness,
+    InputError,
+    NativeMutationRequest,
+    ProvenanceRequest,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+    SupportsReadiness,
+)
+from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
+from memory.testing.contract._kit import STORED, Kit, as_json, raises, unique_word
+from memory.testing.contract._spec import not_tested, promise
+
+AREA = "capabilities"
+
+
+@promise(AREA, core=False)
+async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
+    """DESIGN 4: declared equals implemented; what is not declared is None, not a stub."""
+    declared = kit.slot.capabilities()
+    assert declared == capabilities_of(kit.adapter), "the slot does not offer what the adapter has"
+    for name, protocol in CAPABILITIES.items():
+        offered = kit.slot.capability(protocol)
+        assert (offered is not None) == (name in declared), name
+        if offered is not None:
+            assert isinstance(offered, protocol), f"what is offered as {name} has not its methods"
+            others = set(CAPABILITIES.values()) - {protocol}
+            assert not any(isinstance(offered, other) for other in others), f"{name} offers more than itself"
+    with raises(InputError):
+        kit.slot.capability(str)
+
+
+@promise(AREA, core=False)
+async def the_plugins_description_is_true(kit: Kit) -> None:
+    """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
+    described = kit.aids.described
+    if described is None:
+        not_tested("described: without a configuration nothing says what the plugin declares")
+    assert described.name == kit.slot.backend_name, "the description's name is not the adapter's"
+    traits = kit.slot.traits
+    assert described.kind == traits.kind or traits.equivalent_control, (
+        "the description's kind is not the adapter's"
+    )
+    undeclared = kit.slot.capabilities() - described.capabilities
+    assert not undeclared, f"offered and not described: {sorted(undeclared)}"
+    absent = missing_methods(kit.adapter, described.capabilities)
+    assert not absent, f"described, not withheld by configuration, and absent: {absent}"
+    assert described.summary, "a listing needs one line of summary"
+
+
+@promise(AREA, core=False)
+async def traits_and_health_agree(kit: Kit) -> None:
+    """DESIGN 4: what health declares for the manifest is what the slot acts on."""
+    health = await kit.slot.health()
+    assert health.status in ("ok", "degraded"), (
+        f"a backend that works says {health.status}: {health.warnings}"
+    )
+    assert health.backend_name == kit.slot.backend_name, "health names another backend"
+    assert health.consistency_model == kit.slot.traits.consistency, (
+        "health and traits disagree on consistency"
+    )
+    assert health.cs_filtering == kit.slot.traits.cs_filtering, "health and traits disagree on CS filtering"
+    assert health.latency_ms is not None, "health was not timed"
+    as_json(health.model_dump(mode="json"))
+
+
+@promise(AREA, core=False)
+async def ready_means_retrievable(kit: Kit) -> None:
+    """DESIGN 4: an empty queue is not readiness; ``ready`` is a promise, ``unknown`` is honest."""
+    readiness = kit.needs(SupportsReadiness)
+    names = [f"ready{number}" for number in range(4)]
+    for name in names:
+        await kit.slot.record_event(kit.event(kit.fact(name)))
+        answer = await readiness.readiness(kit.scope)
+        if answer.state == "ready" and kit.recalls_writes:
+            assert await kit.recalls(name), "ready was said too early"
+    answer = await readiness.wait_until_ready(kit.scope, kit.declared.ready_timeout_s)
+    assert answer.state in ("ready", "unknown"), answer.detail
+    for name in names if answer.state == "ready" else ():
+        await kit.assert_recalled(name, f"ready was said, and {name} is not recalled as declared")
+
+
+@promise(AREA, core=False)
+async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
+    """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
+    readiness = kit.needs(SupportsReadiness)
+    await kit.slot.record_event(kit.event(kit.fact("blue")))
+    for _ in range(3):  # a busy machine slows one call down, not every one
+        started = time.monotonic()
+        answer: BackendReadiness = await readiness.wait_until_ready(kit.scope, 0.01)
+        if (took := time.monotonic() - started) < 2.0:
+            break
+    assert took < 2.0, "a wait of 0.01 s took more than two seconds"
+    if answer.state == "ready":
+        await kit.assert_recalled("blue", "ready was said too early")
+    await kit.until_ready()
+
+
+@promise(AREA, core=False)
+async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
+    """Spec 2: faster, and otherwise the same as single writes; also over several scopes."""
+    bulk = kit.needs(SupportsBulkIngest)
+    other = kit.scope_of("bob")
+    await kit.setup(other)
+    events = [
+        kit.event(kit.fact(f"bulk{number}"), scope=other if number % 2 else kit.scope) for number in range(6)
+    ]
+    native: Any = kit.adapter
+    alone = [kit.event(kit.fact(f"alone{number}")) for number in range(3)]
+    told = [receipt.event_id for receipt in await native.record_events(alone)]
+    assert told == [event.event_id for event in alone], "the adapter's receipts, before the slot mends them"
+    receipts = await bulk.record_events(events)
+    assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events], (
+        "not one receipt per event, in order"
+    )
+    assert all(receipt.status in STORED for receipt in receipts), (
+        f"plain writes were {[receipt.status for receipt in receipts]}"
+    )
+    ids = [native_id for receipt in receipts for native_id in receipt.native_ids]
+    assert len(set(ids)) == len(ids), "two events share a native id"
+    for scope in (kit.scope, other):
+        await kit.until_ready(scope)
+    for number, event in enumerate(events):
+        await kit.assert_recalled(
+            f"bulk{number}", f"bulk{number} is not recalled as declared", scope=event.scope
+        )
+    assert not await kit.recalls("bulk1"), "an event of another scope was recalled"
+    with raises(InputError):
+        await bulk.record_events([events[0], events[0]])
+    assert await bulk.record_events([]) == [], "nothing to write is not nothing written"
+
+
+@promise(AREA, "send every part of a bulk that is cut into parts", "leave record_events out", core=False)
+async def a_long_bulk_is_stored_to_its_end(kit: Kit) -> None:
+    """A receipt for each event is true of each: the last one of many is stored like the first."""
+    bulk = kit.needs(SupportsBulkIngest)
+    kit.needs_recall()
+    names = [f"part{number}" for number in range(13)]
+    receipts = await bulk.record_events([kit.event(kit.fact(name), None) for name in names])
+    await kit.until_ready()
+    lost = [
+        name
+        for name, receipt in zip(names, receipts, strict=True)
+        if receipt.status in STORED and not await kit.recalls(name)
+    ]
+    assert not lost, "events of a bulk have a receipt and are not there"
+
+
+@promise(AREA, core=False)
+async def feedback_is_taken_with_a_receipt(kit: Kit) -> None:
+    """Spec 5.4."""
+    feedback = kit.needs(SupportsFeedback)
+    await kit.remember("blue")
+    entries = (await kit.ask("blue")).entries
+    receipt = await feedback.apply_feedback(
+        kit.feedback(
+            native_ids=tuple(entry.native_id for entry in entries if entry.native_id),
+            corrected_answer=f"I keep my green passport in the {unique_word('green')} drawer.",
+        )
+    )
+    assert receipt.feedback_id == "feedback-1", "the receipt is of another feedback"
+    assert receipt.status in STORED, f"plain feedback was {receipt.status}"
+
+
+@promise(AREA, core=False)
+async def a_native_record_can_be_changed(kit: Kit) -> None:
+    """Spec 2: native mutation, for explicit correction experiments."""
+    mutate = kit.needs(SupportsNativeMutation)
+    for operation, arguments in kit.declared.native_mutations.items():
+        await kit.remember(f"to {operation}")
+        entries = (await kit.ask(f"to {operation}")).entries
+        (entry, *_) = [entry for entry in entries if unique_word(f"to {operation}") in entry.text]
+        receipt = await mutate.native_mutation(
+            NativeMutationRequest(
+                scope=kit.scope, operation=operation, native_id=entry.native_id, arguments=dict(arguments)
+            )
+        )
+        assert receipt.status in STORED, f"a native {operation} was {receipt.status}"
+        as_json(receipt.raw)
+        await kit.until_ready()
+        after = (await kit.ask(f"to {operation}")).entries
+        assert (entry.native_id, entry.text) not in [(one.native_id, one.text) for one in after], (
+            f"the record is as before its {operation}"
+        )
+
+
+@promise(AREA, core=False)
+async def provenance_of_a_record(kit: Kit) -> None:
+    """Spec 2: history of one record, as JSON, naming it."""
+    provenance = kit.needs(SupportsProvenance)
+    await kit.remember("blue")
+    entries = (await kit.ask("blue")).entries
+    ids = [entry.native_id for entry in entries if entry.native_id]
+    assert ids, "provenance without native ids is of no use"
+    answer = await provenance.provenance(ProvenanceRequest(scope=kit.scope, native_id=ids[0]))
+    assert ids[0] in as_json(answer.raw), "the history does not name its record"
+
+
+@promise(AREA, core=False)
+async def native_query_shows_this_scope(kit: Kit) -> None:
+    """Spec 2: diagnostics in the backend's own terms; it stays out of the prompt."""
+    query = kit.needs(SupportsNativeQuery)
+    request = kit.needs_query(kit.scope)
+    await kit.remember("blue")
+    shown = as_json((await query.native_query(request)).raw)
+    if kit.recalls_writes:
+        ids = [entry.native_id or "?" for entry in (await kit.ask("blue")).entries]
+        assert unique_word("blue") in shown or all(native_id in shown for native_id in ids), (
+            "the native query does not show what was told"
+        )

@@ -1,0 +1,217 @@
+"""Order and concurrency: writes in turn, limits that hold, a loop that is never blocked (DESIGN 5.1 and 5.5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import anyio
+
+from memory import (
+    MemoryEvent,
+    MemoryScope,
+    MemslotError,
+    ProvenanceRequest,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+    SupportsReadiness,
+    WriteReceipt,
+)
+from memory.testing.contract._kit import Kit, as_json, fail, unique_word
+from memory.testing.contract._spec import not_applicable, not_tested, promise
+from memory.testing.contract._watch import Concurrency, LoopWatch
+
+AREA = "concurrency"
+
+_ROUNDS = 3
+
+
+@promise(AREA)
+async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
+    """DESIGN 5.5: one at a time and in the order they arrived, however many tasks write."""
+    log = _watch_writes(kit)
+    arrived: dict[str, str] = {}
+    async with anyio.create_task_group() as tasks:
+        for number in range(6):
+            tasks.start_soon(_write, kit, f"number {number}", arrived)
+    wanted = [(step, event_id) for event_id in arrived for step in ("start", "end")]
+    assert log == wanted, "writes of one scope overlapped, or overtook each other"
+
+
+@promise(AREA)
+async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
+    """DESIGN 5.1: what waits for a switch goes on in the order it came, and before what came later."""
+    log = _watch_writes(kit)
+    arrived: dict[str, str] = {}
+    names = [f"racer{number}" for number in range(9)]
+    async with anyio.create_task_group() as tasks:
+        for name in names[:3]:
+            tasks.start_soon(_write, kit, name, arrived)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(kit.read_only, False)
+        await anyio.lowlevel.checkpoint()
+        for name in names[3:6]:
+            tasks.start_soon(_write, kit, name, arrived)
+        await anyio.lowlevel.checkpoint()
+        for name in names[6:]:
+            await anyio.sleep(0.002)
+            tasks.start_soon(_write, kit, name, arrived)
+    started = [event_id for step, event_id in log if step == "start"]
+    assert started == list(arrived), "a write overtook one that waited for the mode switch"
+    if kit.declared.lists_in_order:
+        await kit.until_ready()
+        listed = await _listed(kit)
+        came = list(arrived.values())
+        order = sorted(came, key=lambda name: listed.find(unique_word(name)))
+        assert order == came, "the backend holds the writes in another order"
+
+
+async def _listed(kit: Kit) -> str:
+    query = kit.slot.capability(SupportsNativeQuery)
+    assert query is not None, "lists_in_order needs the capability native_query"
+    request = kit.needs_query(kit.scope)
+    return as_json((await query.native_query(request)).raw)
+
+
+@promise(AREA)
+async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
+    """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
+    limit, of_scope = kit.slot.traits.max_concurrency, kit.slot.traits.max_scope_concurrency
+    if limit is None and of_scope is None:
+        not_applicable("a limit of concurrent calls")
+    other = kit.scope_of("bob")
+    await kit.setup(other)
+    for scope in (kit.scope, other):
+        await kit.remember("blue", scope=scope)
+    calls = [call for scope in (kit.scope, other) for call in await _calls(kit, scope)]
+    seen = Concurrency(kit.adapter, kit.patch)
+    async with anyio.create_task_group() as tasks:
+        for call in calls * max(1, (limit or of_scope or 1) // 4):
+            tasks.start_soon(_regardless, call)
+    assert {"record_event", "retrieve", "health"} <= seen.kinds, "the calls did not reach the adapter"
+    together = ", ".join(dict.fromkeys(seen.together))
+    assert limit is None or seen.peak <= limit, (
+        f"{seen.peak} calls at a time, and {limit} are declared: {together}"
+    )
+    for label, peak in seen.peak_of.items():
+        within = of_scope is None or not label or peak <= of_scope
+        assert within, f"{peak} calls at a time in one scope, and {of_scope} are declared"
+    native_peak = kit.aids.native_peak
+    if limit is not None and native_peak is not None:
+        assert native_peak() <= limit, f"{native_peak()} native calls at a time, and {limit} are declared"
+
+
+async def _calls(kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[Any]]]:
+    """A call of each kind that the provider offers."""
+    slot, entries = kit.slot, (await kit.ask("blue", scope=scope)).entries
+    made: list[Callable[[], Awaitable[Any]]] = [
+        lambda: slot.record_event(kit.event(kit.fact("green"), scope=scope)),
+        lambda: slot.retrieve(kit.question("blue", scope=scope)),
+        lambda: slot.setup_scope(scope),
+        slot.health,
+    ]
+    readiness, bulk = slot.capability(SupportsReadiness), slot.capability(SupportsBulkIngest)
+    provenance, query = slot.capability(SupportsProvenance), slot.capability(SupportsNativeQuery)
+    mutate, feedback = slot.capability(SupportsNativeMutation), slot.capability(SupportsFeedback)
+    if readiness is not None:
+        made.append(lambda: readiness.readiness(scope))
+    if bulk is not None:
+        made.append(lambda: bulk.record_events([kit.event(kit.fact("red"), scope=scope)]))
+    if provenance is not None:
+        native_id = next((entry.native_id for entry in entries), None)
+        made.append(lambda: provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id)))
+    asked = kit.query(scope)
+    if query is not None and asked is not None:
+        made.append(lambda: query.native_query(asked))
+    if mutate is not None:
+        made += [partial(mutate.native_mutation, one) for one in kit.declared.mutations(scope, entries[:1])]
+    if feedback is not None:
+        made.append(lambda: feedback.apply_feedback(kit.feedback(scope=scope)))
+    return made
+
+
+@promise(AREA)
+async def the_event_loop_is_never_blocked(kit: Kit) -> None:
+    """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn."""
+    await kit.remember("blue")
+    calls: dict[str, Callable[[int], Awaitable[Any]]] = {
+        "record_event": lambda _: kit.slot.record_event(kit.event(kit.fact("green"))),
+        "retrieve": lambda _: kit.slot.retrieve(kit.question("blue")),
+        "health": lambda _: kit.slot.health(),
+        "setup_scope": lambda number: kit.setup(kit.scope_of(f"new{number}")),
+        "reset_scope": lambda number: kit.slot.reset_scope(kit.scope_of(f"gone{number}")),
+    }
+    still_ms = await _still_ms(kit, *calls.values())
+    if still_ms > kit.declared.blocks_loop_ms:
+        each = {name: await _still_ms(kit, call) for name, call in calls.items()}
+        name = max(each, key=lambda name: each[name])
+        fail(f"{name}: the event loop stood still for {max(still_ms, each[name]):.0f} ms")
+    closing = kit
+    for number in range(_ROUNDS):
+        if number:
+            closing = kit.another()
+            await closing.setup(kit.scope)
+        watch = LoopWatch()
+        async with watch.watching():
+            await closing.close(clean_up=kit.declared.clean_up)
+        if watch.worst_ms <= kit.declared.blocks_loop_ms:
+            break
+    else:
+        fail("aclose: the event loop stands still for longer than blocks_loop_ms")
+    if kit.aids.native_fault is None and not kit.declared.cannot_fail:
+        not_tested("native_fault: without it no native call takes long enough to see")
+
+
+async def _still_ms(kit: Kit, *calls: Callable[[int], Awaitable[Any]]) -> float:
+    """How long the loop stood still while these ran, in the best of a few rounds."""
+    seen: list[float] = []
+    while len(seen) < _ROUNDS and min(seen, default=math.inf) > kit.declared.blocks_loop_ms:
+        await kit.setup(kit.scope_of(f"gone{len(seen)}"))
+        watch = LoopWatch()
+        async with watch.watching(), _slowed(kit), anyio.create_task_group() as tasks:
+            for call in calls:
+                tasks.start_soon(_regardless, partial(call, len(seen)))
+        seen.append(watch.worst_ms)
+    return min(seen)
+
+
+@asynccontextmanager
+async def _slowed(kit: Kit) -> AsyncIterator[None]:
+    with kit.fault("late") if kit.aids.native_fault is not None else nullcontext():
+        yield
+
+
+async def _regardless(call: Callable[[], Awaitable[Any]]) -> None:
+    """A call whose answer does not matter."""
+    try:
+        await call()
+    except MemslotError:
+        pass
+
+
+async def _write(kit: Kit, name: str, arrived: dict[str, str]) -> None:
+    """Write a fact, and note its event and its name in the order in which that happens."""
+    event = kit.event(kit.fact(name))
+    arrived[event.event_id] = name
+    await kit.slot.record_event(event)
+
+
+def _watch_writes(kit: Kit) -> list[tuple[str, str]]:
+    """A log of the adapter's writes, each with its start and its end."""
+    log: list[tuple[str, str]] = []
+    native = kit.adapter.record_event
+
+    async def watched(event: MemoryEvent) -> WriteReceipt:
+        log.append(("start", event.event_id))
+        receipt = await native(event)
+        log.append(("end", event.event_id))
+        return receipt
+
+    kit.patch(kit.adapter, "record_event", watched)
+    return log

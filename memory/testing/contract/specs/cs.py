@@ -1,0 +1,117 @@
+"""Scenario, context and attribute, and further filters: what is declared is what happens (spec 5.2, 9.9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memory import CapabilityNotSupported, ContextBudget, InputError
+from memory.testing.contract._kit import Kit, as_json, raises, unique_word
+from memory.testing.contract._spec import not_applicable, not_declared, promise
+
+AREA = "cs and filters"
+
+_FIELDS = ("scenario", "context", "attribute")
+_RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (2020, 2020)}
+"""Operator -> its operand, and the one of the years 2020 and 2024 that it lets through."""
+
+
+@promise(AREA)
+async def cs_fields_act_as_declared(kit: Kit) -> None:
+    """Spec 9.9: ``hard`` filters, ``soft`` and ``none`` leave both facts retrievable; traces say which."""
+    declared = kit.slot.traits.cs_filtering
+    for field in _FIELDS:
+        await kit.remember(f"{field} work", **{field: "work"})
+        await kit.remember(f"{field} personal", **{field: "personal"})
+        result = await kit.ask(f"{field} work", **{field: "work"})
+        assert result.trace.cs_filtering == declared, "the trace does not say what is declared"
+        if not kit.recalls_writes:
+            continue
+        assert unique_word(f"{field} work") in result.formatted_context, f"{field} hides its own fact"
+        if declared == "hard":
+            everything = as_json(result.raw) + result.formatted_context
+            assert unique_word(f"{field} personal") not in everything, f"{field} did not filter"
+        assert await kit.recalls(f"{field} personal"), "a request without CS fields must find everything"
+
+
+@promise(AREA)
+async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
+    """Spec 9.9: ``soft`` is an influence on the ranking; fields that change nothing are ``none``.
+
+    Where a backend shows what it has chosen by date, the ranking is seen in what comes first of all.
+    """
+    kit.needs_recall()
+    if kit.slot.traits.cs_filtering != "soft":
+        not_applicable("soft CS filtering")
+    for field in _FIELDS:
+        for value in ("work", "holiday"):
+            fact = f"For {value} I keep my {field} passport in the {unique_word(field + value)} drawer."
+            await kit.slot.record_event(kit.event(fact, **{field: value}))
+        await kit.until_ready()
+        ranked = []
+        for value in ("work", "holiday"):
+            entries = (await kit.ask(field, **{field: value})).entries
+            assert any(unique_word(field + value) in one.text for one in entries), (
+                f"{field} hides its own fact"
+            )
+            best = (await kit.ask(field, budget=ContextBudget(max_items=1), **{field: value})).entries
+            ranked.append([[(entry.text, entry.score) for entry in some] for some in (entries, best)])
+        assert ranked[0] != ranked[1], f"{field} changes neither the order nor a score nor the choice"
+
+
+@promise(AREA)
+async def a_cross_context_probe_is_not_filtered(kit: Kit) -> None:
+    """Spec 5.2: a probe may search across contexts on purpose."""
+    await kit.remember("work", context="work")
+    result = await kit.ask("work", context="personal", filters={"cross_context": True})
+    found = unique_word("work") in result.formatted_context
+    assert found == kit.recalls_writes, "a declared cross-context probe was filtered by its context"
+
+
+@promise(AREA)
+async def filters_narrow_or_are_refused(kit: Kit) -> None:
+    """DESIGN 5.2: a declared operator works; an undeclared one is an error, never silently ignored."""
+    operators = kit.slot.traits.filter_operators
+    samples: dict[str, Any] = {
+        "eq": "north", "ne": "south", "in": ["north", "east"], "nin": ["south"], "contains": "north",
+        "icontains": "NORTH", "gt": 0, "gte": 0, "lt": 0, "lte": 0,
+    }  # fmt: skip
+    await kit.remember("north", metadata={"region": "north"})
+    await kit.remember("south", metadata={"region": "south"})
+    for operator, value in samples.items():
+        filters = {"region": {operator: value}}
+        if operator not in operators:
+            with raises(CapabilityNotSupported):
+                await kit.ask("north", filters=filters)
+        elif operator not in _RANGES:
+            result = await kit.ask("north", filters=filters)
+            assert unique_word("north") in result.formatted_context, f"{operator} hides what it lets through"
+            assert unique_word("south") not in as_json(result.raw), f"{operator} did not filter"
+
+
+@promise(AREA)
+async def ranges_compare_numbers(kit: Kit) -> None:
+    """DESIGN 5.2: ``gt``, ``gte``, ``lt`` and ``lte``, where declared, with the bound where it belongs."""
+    operators = _RANGES.keys() & kit.slot.traits.filter_operators
+    if not operators:
+        not_declared("filters by range")
+    for year in (2020, 2024):
+        await kit.remember(f"year {year}", metadata={"year": year})
+    for operator in sorted(operators):
+        operand, wanted = _RANGES[operator]
+        shown = as_json((await kit.ask("year", filters={"year": {operator: operand}})).raw)
+        seen = [year for year in (2020, 2024) if unique_word(f"year {year}") in shown]
+        assert seen == [wanted], f"year {operator} {operand} let {seen} through"
+
+
+@promise(AREA)
+async def malformed_filters_are_input_errors(kit: Kit) -> None:
+    """Bad input: one clear error before anything is sent."""
+    malformed: tuple[dict[str, Any], ...] = (
+        {"cross_context": "yes"},
+        {"region": {}},
+        {"region": {"like": "n"}},
+        {"region": None},
+    )
+    for filters in malformed:
+        with raises((InputError, CapabilityNotSupported)):
+            await kit.ask("north", filters=filters)

@@ -1,0 +1,170 @@
+"""What is easily lost on the way into a memory and back: ids, blanks, offsets, roles, order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+from memory import Message, SupportsNativeQuery
+from memory.adapter import ContextEntry, SupportsEventLookup
+from memory.testing.contract._kit import STORED, Kit, as_json, unique_word
+from memory.testing.contract._spec import not_applicable, not_declared, not_tested, promise
+
+AREA = "details"
+_MERGES = "where the backend rewrites or merges what it is told by design, say so: rewrites = 'why'"
+
+
+@promise(AREA, "look events up, and refuse repeats, by scope and event id together")
+async def an_event_id_belongs_to_its_scope(kit: Kit) -> None:
+    """Two scopes may use one event id (two people on two devices do): both events are stored, each in its scope."""
+    kit.needs_recall()
+    other = kit.scope_of("bob")
+    await kit.setup(other)
+    first = kit.event(kit.fact("ada"), event_id=f"same-{kit.run_id}")
+    second = kit.event(kit.fact("bob"), event_id=first.event_id, scope=other)
+    assert (await kit.slot.record_event(first)).status in STORED, "a plain write was not stored"
+    if isinstance(kit.adapter, SupportsEventLookup):
+        found = await kit.adapter.find_event(second)
+        assert not found, "an event of another scope was found by its id"
+    receipt = await kit.slot.record_event(second)
+    assert receipt.status in STORED, f"an event whose id another scope has was {receipt.status}"
+    for scope in (kit.scope, other):
+        await kit.until_ready(scope)
+    assert await kit.recalls("ada"), "the first event with this id is gone"
+    assert await kit.recalls("bob", scope=other), "the second event with this id was taken for a repeat"
+
+
+@promise(AREA, "tell repeats by scope and event id, never by their text", _MERGES)
+async def the_same_words_twice_are_two_events(kit: Kit) -> None:
+    """Someone who says a thing again on another day said it twice: both turns stay traceable."""
+    kit.needs_recall()
+    _needs_verbatim(kit)
+    if "event_ids" in kit.declared.without_ids:
+        not_declared("event ids of entries")
+    events = [kit.event(kit.fact("blue"), None) for _ in range(2)]
+    receipts = [await kit.slot.record_event(event) for event in events]
+    await kit.until_ready()
+    named = {event_id for entry in (await kit.ask("blue")).entries for event_id in entry.event_ids}
+    missing = [receipt.event_id for receipt in receipts if receipt.event_id not in named]
+    assert not missing, "an event whose words were said before is in no entry"
+
+
+@promise(AREA, "store the text as it came", _MERGES)
+async def blanks_and_line_breaks_are_kept(kit: Kit) -> None:
+    """Code, poems and tables live by them: what is stored is what was said, also at the ends."""
+    kit.needs_recall()
+    _needs_verbatim(kit)
+    said = f"  {kit.fact('indented')}\n\n    def  drawer():\n\treturn  'blue'  \n"
+    await kit.slot.record_event(kit.event(said, None))
+    await kit.until_ready()
+    entries = await _entries(kit, "indented")
+    whole = [entry.text for entry in entries] + [as_json((await kit.ask("indented")).raw)]
+    kept = any(said in text for text in whole[:-1]) or as_json(said)[1:-1] in whole[-1]
+    assert kept, "blanks or line breaks were changed"
+
+
+@promise(AREA, "store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
+async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
+    """09:00 in Kolkata is 03:30 UTC: an entry that is dated names the event's instant."""
+    kit.needs_recall()
+    wanted = {}
+    for name, hours in (("east", 5.5), ("west", -9.5)):
+        said_at = datetime(2024, 5, 6, 9, 0, tzinfo=timezone(timedelta(hours=hours)))
+        wanted[name] = said_at
+        await kit.slot.record_event(kit.event(kit.fact(name), timestamp=said_at))
+    await kit.until_ready()
+    dated = False
+    for name, said_at in wanted.items():
+        for entry in await _entries(kit, name):
+            dated = dated or entry.timestamp is not None
+            shown = (entry.timestamp or said_at).astimezone(UTC)
+            assert shown == said_at.astimezone(UTC), f"the entry is dated {shown}, the event {said_at}"
+    if not dated:
+        not_declared("dates of entries")
+
+
+@promise(AREA, "store messages of role tool too", "warn in the receipt that they were left out")
+async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
+    """An agent's memory lives on what its tools found; what a backend cannot take, the receipt says."""
+    kit.needs_recall()
+    _needs_verbatim(kit)
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    messages = (
+        Message(role="user", content="Look it up, please."),
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="tool", content=kit.fact("found"), tool_call_id="c1"),
+        Message(role="assistant", content="Done."),
+    )
+    receipt = await kit.slot.record_event(kit.event("unused", messages=messages))
+    await kit.until_ready()
+    recalled = await kit.recalls("found")
+    assert recalled or receipt.warnings, "a tool's answer was left out without a warning"
+
+
+@promise(
+    AREA, "take session_id from the row, not from the request", "leave session_id None where rows do not tell"
+)
+async def an_entry_names_the_session_it_comes_from(kit: Kit) -> None:
+    """A conversation of last week is not this one: ``session_id`` of an entry is the event's, or None."""
+    kit.needs_recall()
+    await kit.remember("blue", session_id="session-1")
+    result = await kit.ask("blue", session_id="session-2")
+    named = {entry.session_id for entry in result.entries}
+    assert named <= {None, "session-1"}, "an entry names a session it does not come from"
+
+
+@promise(
+    AREA, "answer with nothing where nothing matches", "declare cs_filtering='soft' if the fields only rank"
+)
+async def a_filter_that_matches_nothing_finds_nothing(kit: Kit) -> None:
+    """A declared filter narrows: where nothing matches, everything is not the answer."""
+    kit.needs_recall()
+    traits = kit.slot.traits
+    hard, by_metadata = traits.cs_filtering == "hard", "eq" in traits.filter_operators
+    if not hard and not by_metadata:
+        not_declared("filters")
+    await kit.remember("blue", context="work", metadata={"region": "north"})
+    asked: list[dict[str, Any]] = [{"context": "nowhere"}] if hard else []
+    asked += [{"filters": {"region": {"eq": "nowhere"}}}] if by_metadata else []
+    for fields in asked:
+        found = (await kit.ask("blue", **fields)).entries
+        assert not found, f"{fields} matches nothing, and {len(found)} entries came back"
+    assert await kit.recalls("blue"), "what was written is not found without a filter"
+
+
+@promise(AREA, "list by arrival", "set lists_in_order = False", core=False)
+async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
+    """Where ``lists_in_order`` is declared: not by text, not by id, not by what the event says of its time."""
+    if not kit.declared.lists_in_order:
+        not_applicable("lists_in_order")
+    kit.needs_recall()
+    names = ["zulu", "alpha", "mike", "yankee", "bravo"]
+    for name in names:
+        await kit.remember(name, event_id=f"{unique_word(name)}-{kit.run_id}")
+    query, request = kit.needs(SupportsNativeQuery), kit.needs_query(kit.scope)
+    listed = as_json((await query.native_query(request)).raw)
+    order = sorted(names, key=lambda name: listed.find(unique_word(name)))
+    assert order == names, "what was written comes back in another order than it arrived in"
+
+
+@promise(AREA, "compare more of the native state: every row with its text, and the feedback")
+async def the_fingerprint_sees_a_write(kit: Kit) -> None:
+    """A fingerprint that always says the same proves nothing: one write must change it, and reading must not."""
+    kit.needs_recall()
+    if not kit.sees_native_state:
+        not_tested("fingerprint: without it only what can be retrieved is compared")
+    before = await kit.observe()
+    await kit.remember("blue")
+    after = await kit.observe()
+    assert after != before, "the fingerprint is the same after a write"
+    assert await kit.observe() == after, "the fingerprint is another each time, without a write"
+
+
+def _needs_verbatim(kit: Kit) -> None:
+    if kit.declared.rewrites:
+        not_declared(f"texts as they were said: {kit.declared.rewrites}")
+
+
+async def _entries(kit: Kit, name: str) -> list[ContextEntry]:
+    """The entries that hold a fact."""
+    return [entry for entry in (await kit.ask(name)).entries if unique_word(name) in entry.text]

@@ -1,0 +1,293 @@
+"""Scopes never meet, on any path (spec 9.3, 9.6; DESIGN 5.2 and 7)."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+
+from memory import (
+    BackendError,
+    CapabilityNotSupported,
+    MemoryScope,
+    MemorySlot,
+    MemslotError,
+    ProvenanceRequest,
+    ScopeError,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+)
+from memory.testing.contract._kit import Kit, as_json, raises, unique_word
+from memory.testing.contract._spec import promise
+
+AREA = "isolation"
+
+_E = "ren\u00e9e"
+LOOKALIKES: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
+    ({"persona_id": "acme"}, {"persona_id": "acme-corp"}),
+    ({"run_id": "acme", "persona_id": "x"}, {"run_id": "acme-corp", "persona_id": "x"}),
+    ({"run_id": "a_b", "persona_id": "c"}, {"run_id": "a", "persona_id": "b_c"}),
+    ({"run_id": "a:b", "persona_id": "c"}, {"run_id": "a", "persona_id": "b:c"}),
+    ({"run_id": "a-b", "persona_id": "c"}, {"run_id": "a", "persona_id": "b-c"}),
+    ({"persona_id": "User_A"}, {"persona_id": "user_a"}),
+    ({"persona_id": unicodedata.normalize("NFC", _E)}, {"persona_id": unicodedata.normalize("NFD", _E)}),
+    ({"persona_id": "a b"}, {"persona_id": "a%20b"}),
+    ({"persona_id": "pad"}, {"persona_id": "pad "}),
+    ({"persona_id": ".."}, {"persona_id": "."}),
+    ({"persona_id": "l" * 511 + "a"}, {"persona_id": "l" * 511 + "b"}),
+    ({"persona_id": "bob"}, {"persona_id": "bob", "agent_id": "bot"}),
+    ({"persona_id": "bob"}, {"persona_id": "bob", "backend_namespace": "bot"}),
+    ({"persona_id": "bob", "agent_id": "bot"}, {"persona_id": "bob", "backend_namespace": "bot"}),
+)
+"""Pairs that a prefix match, a careless separator, case folding, normalising or cutting would merge."""
+
+WIDENING_FILTERS: tuple[dict[str, Any], ...] = (
+    {"user_id": "bob"},
+    {"run_id": {"in": ["a", "b"]}},
+    {"agent_id": "*"},
+    {"persona_id": "bob"},
+    {"group_id": "g"},
+    {"workspace_id": "w"},
+    {"cube_id": "c"},
+    {"namespace": "n"},
+    {"User_ID": "bob"},
+    {"metadata.user_id": "bob"},
+    {"*": "x"},
+    {"region": "*"},
+    {"region": {"eq": "*"}},
+    {"region": {"in": ["north", "*"]}},
+    {"AND": [{"user_id": "bob"}]},
+    {"OR": [{"region": "north"}, {"user_id": "bob"}]},
+    {"NOT": {"region": "north"}},
+    {"or": [{"region": "north"}]},
+    {"$or": [{"region": "north"}]},
+    {"region": {"OR": ["north", "south"]}},
+    {"region": {"$not": "north"}},
+)
+"""Filters that could reach outside the scope on at least one of the supported backends."""
+
+
+@promise(AREA)
+async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
+    """Spec 9.3, on every read path."""
+    other = kit.scope_of("bob")
+    await kit.setup(other)
+    await kit.remember("ada")
+    await kit.remember("bob", scope=other)
+    for scope, foreign in ((kit.scope, "bob"), (other, "ada")):
+        seen = [text async for text in _all_readings(kit, scope, foreign)]
+        assert not any(unique_word(foreign) in text for text in seen), (
+            f"a read path of {scope.persona_id} shows what is another's"
+        )
+
+
+async def _all_readings(kit: Kit, scope: MemoryScope, foreign: str) -> Any:
+    """What every read path of a scope answers when asked for another scope's fact."""
+    yield await kit.shown(foreign, scope=scope)
+    yield await kit.slot.before_turn(kit.question(foreign).query, session_id="s", scope=scope)
+    provenance = kit.slot.capability(SupportsProvenance)
+    query = kit.slot.capability(SupportsNativeQuery)
+    owner = kit.scope if scope != kit.scope else kit.scope_of("bob")
+    if provenance is not None:
+        for native_id in _native_ids(await kit.ask(foreign, scope=owner)):
+            yield await _answer_or_refusal(
+                provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
+            )
+    request = kit.query(scope)
+    if query is not None and request is not None:
+        yield as_json((await query.native_query(request)).raw)
+
+
+def _native_ids(result: Any) -> list[str]:
+    return [entry.native_id for entry in result.entries if entry.native_id is not None]
+
+
+@promise(AREA)
+async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
+    """Spec 9.3: other scopes see nothing of a write, neither before it is derived nor after."""
+    other = kit.scope_of("bob")
+    await kit.setup(other)
+    await kit.remember("bob", scope=other)
+    await kit.slot.record_event(kit.event(kit.fact("ada")))
+    for when in ("before it was derived", "after it was derived"):
+        shown = await kit.shown("ada", scope=other)
+        assert unique_word("ada") not in shown, f"another scope was shown a write {when}"
+        await kit.until_ready()
+
+
+@promise(AREA)
+async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
+    """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
+    mutate = kit.needs(SupportsNativeMutation)
+    other = kit.scope_of("bob")
+    await kit.setup(other)
+    await kit.remember("ada")
+    before = await kit.observe()
+    for request in kit.declared.mutations(other, (await kit.ask("ada")).entries):
+        with raises(MemslotError):
+            await mutate.native_mutation(request)
+    assert await kit.observe() == before, "a mutation addressed to another scope changed something"
+    await kit.assert_recalled("ada", "a mutation addressed to another scope removed the record")
+
+
+@promise(AREA)
+async def lookalike_scopes_never_meet(kit: Kit) -> None:
+    """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
+    for number, pair in enumerate(LOOKALIKES):
+        one, two = (_in_run(kit, fields, number) for fields in pair)
+        try:
+            await kit.setup(one, two)
+        except ScopeError:
+            # Refusing an optional field that no id template uses is safe; refusing the others is not.
+            assert {"agent_id", "backend_namespace"} & {*pair[0], *pair[1]}, pair
+            continue
+        assert kit.slot.native_scope(one) != kit.slot.native_scope(two), pair
+        await kit.remember(f"first {number}", scope=one)
+        for scope, known in ((one, True), (two, False)):
+            text = await kit.shown(f"first {number}", scope=scope)
+            assert (unique_word(f"first {number}") in text) == (known and kit.recalls_writes), pair
+
+
+@promise(AREA)
+async def native_ids_are_stable_strings(kit: Kit) -> None:
+    """DESIGN 7: the map from scopes to native ids goes into the manifest."""
+    ids = kit.slot.native_scope(kit.scope)
+    assert ids == kit.slot.native_scope(MemoryScope(**kit.scope.model_dump())), (
+        "equal scopes have different native ids"
+    )
+    assert ids, "a provider that keeps scopes apart has at least one native id"
+    assert all(isinstance(value, str) and value for value in ids.values()), (
+        f"native ids must be texts that are not empty: {ids}"
+    )
+
+
+@promise(AREA)
+async def a_scope_must_be_set_up_first(kit: Kit) -> None:
+    """DESIGN 5.2: no call for a scope that was never set up, and setting up twice is no error."""
+    unknown = kit.scope_of("nobody")
+    before = await kit.observe()
+    for call in _calls(kit, kit.slot, unknown):
+        with raises(ScopeError):
+            await call
+    assert await kit.observe() == before, "a refused call changed something"
+    await kit.setup(unknown)
+    await kit.setup(unknown)
+    assert (await kit.ask("x", scope=unknown)).trace.error is None, (
+        "a scope that is set up twice cannot be asked"
+    )
+
+
+@promise(AREA)
+async def filters_that_widen_are_refused(kit: Kit) -> None:
+    """DESIGN 5.2: scope keys, wildcards and logic operators never reach the adapter."""
+    await kit.remember("ada")
+    accepted = []
+    for filters in WIDENING_FILTERS:
+        try:
+            await kit.ask("ada", filters=filters)
+        except (ScopeError, CapabilityNotSupported):
+            continue
+        except MemslotError as error:
+            accepted.append((filters, type(error).__name__))
+        else:
+            accepted.append((filters, "accepted"))
+    assert not accepted, "these must be a ScopeError, or a filter that the provider does not have at all"
+
+
+@promise(AREA)
+async def concurrent_scopes_never_cross(kit: Kit) -> None:
+    """DESIGN 5.5: 64 scopes at once, and each finds its own fact and no other."""
+    names = [f"persona{number}" for number in range(kit.declared.concurrent_scopes)]
+    found: dict[str, str] = {}
+
+    async def live(name: str) -> None:
+        scope = kit.scope_of(name)
+        await kit.setup(scope)
+        await kit.remember(name, scope=scope)
+        found[name] = await kit.shown(name, scope=scope)
+
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(live, name)
+    for name in names:
+        others = [other for other in names if other != name and unique_word(other) in found[name]]
+        assert not others, f"{name} sees {others}"
+        assert (unique_word(name) in found[name]) == kit.recalls_writes, (
+            f"{name} does not see its own as declared"
+        )
+
+
+@promise(AREA)
+async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
+    """Spec 9.6: the bystander keeps everything, the scope is verified empty and can be used again."""
+    bystander = kit.scope_of("ada-2")
+    await kit.setup(bystander)
+    await kit.remember("old")
+    await kit.remember("kept", scope=bystander)
+    kept = (await kit.ask("kept", scope=bystander)).entries
+    receipt = await kit.slot.reset_scope(kit.scope)
+    assert receipt.scope == kit.scope, "the receipt is of another scope"
+    assert receipt.verified, "a reset must look again whether the scope is empty"
+    assert not await kit.recalls("old"), "what was reset is still recalled"
+    if kit.recalls_writes:
+        assert (await kit.ask("old")).entries == (), "a reset scope is not empty"
+    after = (await kit.ask("kept", scope=bystander)).entries
+    assert [entry.text for entry in after] == [entry.text for entry in kept], (
+        "the reset changed another scope"
+    )
+    again = await kit.slot.reset_scope(kit.scope)
+    assert again.verified, "a second reset is not verified"
+    assert not again.removed, f"a second reset says that it removed {again.removed}"
+    await kit.remember("new")
+    await kit.assert_recalled("new", "a scope cannot be used after its reset")
+    assert not await kit.recalls("old"), "what was reset came back"
+
+
+@promise(AREA)
+async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
+    """Spec 9.6: what was accepted before the reset does not turn up after it."""
+    await kit.slot.record_event(kit.event(kit.fact("old")))
+    receipt = await kit.slot.reset_scope(kit.scope)
+    await kit.remember("new")
+    assert not await kit.recalls("old"), "a write from before the reset turned up after it"
+    await kit.assert_recalled("new", "a write from after the reset is gone")
+    assert receipt.scope == kit.scope, "the receipt is of another scope"
+
+
+@promise(AREA)
+async def a_reset_outlives_the_adapter(kit: Kit) -> None:
+    """Spec 9.6: it removes natively, and does not just hide."""
+    await kit.remember("old")
+    assert (await kit.slot.reset_scope(kit.scope)).verified, "the reset was not verified"
+    await kit.slot.aclose()
+    again = kit.another()
+    async with again.slot:
+        await again.setup(kit.scope)
+        shown = await again.shown("old", scope=kit.scope)
+    assert unique_word("old") not in shown, "another adapter still finds what was reset"
+
+
+def _in_run(kit: Kit, fields: dict[str, str], number: int) -> MemoryScope:
+    """A scope that no other test and no other pair uses; the pair's own difference stays."""
+    run_id = f"{kit.run_id}.{number}.{fields.get('run_id', '')}"
+    return MemoryScope(**{**fields, "run_id": run_id})
+
+
+def _calls(kit: Kit, slot: MemorySlot, scope: MemoryScope) -> Iterator[Any]:
+    """One call of each kind for a scope."""
+    yield slot.record_event(kit.event("I am here.", scope=scope))
+    yield slot.retrieve(kit.request("Where am I?", scope=scope))
+    yield slot.reset_scope(scope)
+    yield slot.before_turn("Where am I?", session_id="s", scope=scope)
+    yield slot.after_turn(user="I am here.", session_id="s", scope=scope)
+
+
+async def _answer_or_refusal(call: Any) -> str:
+    """A read path may refuse another scope's id, or answer with nothing of it."""
+    try:
+        return as_json((await call).raw)
+    except (BackendError, ScopeError):
+        return ""

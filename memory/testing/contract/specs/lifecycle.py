@@ -1,0 +1,153 @@
+"""Opening, closing, cancelling: nothing is left behind and nothing gets stuck (DESIGN 5.8)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from memory import AdapterMode, MemorySlot
+from memory.adapter import LifecycleError, MemoryAdapter
+from memory.testing.contract._kit import Kit, raises
+from memory.testing.contract._spec import not_declared, promise
+from memory.testing.contract.specs.isolation import _calls
+
+AREA = "lifecycle"
+
+# Threads of the event loops' own pools; they go with the loop.
+_LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
+
+
+@promise(AREA)
+async def is_an_adapter(kit: Kit) -> None:
+    """DESIGN 4: the contract is structural; the slot satisfies it as well."""
+    for one in (kit.adapter, kit.slot):
+        assert isinstance(one, MemoryAdapter), f"{type(one).__name__} lacks methods of MemoryAdapter"
+        assert one.backend_name == kit.slot.backend_name != "", (
+            "adapter and slot need one name that is not empty"
+        )
+
+
+@promise(AREA)
+async def closing_leaves_nothing_behind(kit: Kit) -> None:
+    """DESIGN 5.8: no thread, file, socket or process; and no lock, or the second adapter could not open."""
+    await kit.slot.aclose()
+    counts = []
+    for number in range(3):
+        opened = kit.another()
+        async with opened.slot:
+            await opened.remember("blue")
+            await opened.ask("blue")
+            await opened.close(clean_up=True)
+        if number:  # the first round is for what an SDK keeps for the life of the process
+            counts.append(_resources())
+    left = counts[1] - counts[0]  # what ended meanwhile was no provider's of these rounds
+    assert not left, f"left after closing: {', '.join(sorted(left))}"
+
+
+@promise(AREA)
+async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
+    """DESIGN 4: ``committed`` lasts beyond the process, or the receipt says ``volatile``."""
+    kit.needs_recall()
+    receipt = await kit.remember("blue")
+    if any(warning.startswith("volatile") for warning in receipt.warnings):
+        not_declared("a memory that lasts; its receipts say volatile")
+    await kit.slot.aclose()
+    again = kit.another()
+    async with again.slot:
+        await again.setup(kit.scope)
+        kept = await again.recalls("blue", scope=kit.scope)
+    assert kept, "another adapter does not find what was stored, and the receipt does not say volatile"
+
+
+@promise(AREA)
+async def closing_twice_is_no_error(kit: Kit) -> None:
+    """DESIGN 5.8: ``aclose`` is idempotent, for slot and adapter."""
+    kit.may_close()
+    await kit.remember("blue")
+    for _ in range(2):
+        await kit.slot.aclose()
+    for _ in range(2):
+        await kit.adapter.aclose()
+
+
+@promise(AREA)
+async def a_closed_slot_says_so(kit: Kit) -> None:
+    """DESIGN 5.8: every call after ``aclose`` is one clear error."""
+    await kit.remember("blue")
+    await kit.slot.aclose()
+    await _assert_refused(kit, kit.slot)
+
+
+@promise(AREA)
+async def another_event_loop_is_refused(kit: Kit) -> None:
+    """DESIGN 5.8: a clear error, in place of the SDK's "attached to a different loop" or a hang."""
+    await kit.remember("blue")
+    problems: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            anyio.run(_assert_refused, kit, kit.slot)
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "a call from another loop hangs"
+    assert not problems, problems
+    await kit.assert_recalled("blue", "the slot does not work any more in its own loop")
+
+
+@promise(AREA)
+async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
+    """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
+    for delay in (0.0, 0.0005, 0.002, 0.01):
+        for call in (kit.slot.record_event, kit.slot.retrieve):
+            argument: Any = (
+                kit.event(kit.fact("cancelled"))
+                if call == kit.slot.record_event
+                else kit.question("cancelled")
+            )
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, argument)
+                await anyio.sleep(delay)
+                tasks.cancel_scope.cancel()
+    with anyio.fail_after(max(60.0, kit.declared.ready_timeout_s)):
+        await kit.slot.set_mode(AdapterMode(read_only=True))
+        await kit.slot.set_mode(AdapterMode(read_only=False))
+        await kit.remember("blue")
+    await kit.assert_recalled("blue", "the slot does not work after cancelled calls")
+    assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0, (
+        "a cancelled write still counts as under way"
+    )
+
+
+async def _assert_refused(kit: Kit, slot: MemorySlot) -> None:
+    for call in _calls(kit, slot, kit.scope):
+        with raises(LifecycleError):
+            await call
+    for probe in (
+        lambda: slot.health(),
+        lambda: slot.setup_scope(kit.scope),
+        lambda: slot.set_mode(AdapterMode(read_only=True)),
+    ):
+        with raises(LifecycleError):
+            await probe()
+
+
+def _resources() -> Counter[str]:
+    """How many there are of each thread, and where the system shows them, of open files and child processes."""
+    gc.collect()
+    names = (thread.name for thread in threading.enumerate())
+    found = Counter(f"thread {name}" for name in names if not name.startswith(_LOOP_THREADS))
+    files, tasks = Path("/proc/self/fd"), Path("/proc/self/task")
+    found["files"] = len(os.listdir(files)) if files.exists() else 0
+    children = (child for path in tasks.glob("*/children") for child in path.read_text().split())
+    found.update(f"process {child}" for child in children)
+    return found

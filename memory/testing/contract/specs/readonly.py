@@ -1,0 +1,190 @@
+"""Test sessions leave no trace in memory (spec 4.2, 9.4, 9.10, 9.11; DESIGN 5.1)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from memory import (
+    AdapterMode,
+    MemoryEvent,
+    ReadOnlyError,
+    SupportsBulkIngest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    WriteReceipt,
+)
+from memory.testing.contract._kit import STORED, Kit, raises
+from memory.testing.contract._spec import not_tested, promise
+
+AREA = "read-only"
+
+_ARTIFACTS: dict[str, dict[str, Any]] = {
+    "test user": {"metadata": {"origin": "test_user"}},
+    "test assistant": {"metadata": {"origin": "assistant"}},
+    "simulator": {"metadata": {"origin": "simulator"}},
+    "judge": {"metadata": {"origin": "judge"}},
+}
+
+
+@promise(AREA)
+async def a_test_session_writes_nothing_into_memory(kit: Kit) -> None:
+    """Spec 9.4: neither test turns nor responses, simulator events or judge artifacts."""
+    await kit.remember("known")
+    before = await kit.observe()
+    await kit.read_only()
+    for name, fields in _ARTIFACTS.items():
+        await kit.slot.before_turn(f"{kit.fact(name)} Where is it?", session_id="test-1")
+        receipt = await kit.slot.record_event(kit.event(kit.fact(name), session_id="test-1", **fields))
+        assert receipt.status == "skipped_read_only", f"a {name} event was {receipt.status} while read-only"
+    assert await kit.observe() == before, "a test session changed the native state"
+    await kit.read_only(False)
+    await kit.until_ready()
+    assert await kit.observe() == before, "something of a test session was written after it"
+    for name in _ARTIFACTS:
+        assert not await kit.recalls(name), f"the {name} of a test session is recalled"
+    await kit.assert_recalled("known", "what was known before is not recalled as declared")
+    await kit.remember("later")
+    await kit.assert_recalled("later", "what is told afterwards is not recalled as declared")
+
+
+@promise(AREA)
+async def controls_and_backends_pass_the_same_gate(kit: Kit) -> None:
+    """Spec 9.11: the skip is the slot's, for every kind of provider, and traces name the kind."""
+    await kit.read_only()
+    receipt = await kit.slot.after_turn(user=kit.fact("x"), session_id="s")
+    assert receipt.status == "skipped_read_only", f"a write while read-only was {receipt.status}"
+    assert receipt.trace is not None, "a skipped write has no trace"
+    assert receipt.trace.read_only is True, "the trace does not say that the slot was read-only"
+    assert receipt.trace.condition_kind == kit.slot.traits.kind, "the trace names another kind of provider"
+    assert receipt.trace.attempts == 0, "a skipped write was attempted"
+
+
+@promise(AREA)
+async def every_write_path_is_skipped_while_read_only(kit: Kit) -> None:
+    """DESIGN 5.1: each with a receipt that says so, none with a native call."""
+    await kit.remember("known")
+    entries = (await kit.ask("known")).entries
+    before = await kit.observe()
+    await kit.read_only()
+    event, other = kit.event(kit.fact("x")), kit.event(kit.fact("y"))
+    skipped = await kit.slot.record_event(event)
+    assert (skipped.event_id, skipped.status) == (event.event_id, "skipped_read_only"), (
+        "a write while read-only has not the receipt of a skipped one"
+    )
+    assert skipped.native_ids == (), "a skipped write has native ids"
+    bulk = kit.slot.capability(SupportsBulkIngest)
+    if bulk is not None:
+        receipts = await bulk.record_events([event, other])
+        assert [(r.event_id, r.status) for r in receipts] == [
+            (event.event_id, "skipped_read_only"),
+            (other.event_id, "skipped_read_only"),
+        ], "a bulk write while read-only is not skipped event by event"
+    feedback = kit.slot.capability(SupportsFeedback)
+    if feedback is not None:
+        assert (await feedback.apply_feedback(kit.feedback())).status == "skipped_read_only", (
+            "feedback was taken while read-only"
+        )
+    mutate = kit.slot.capability(SupportsNativeMutation)
+    if mutate is not None:
+        for request in kit.declared.mutations(kit.scope, entries):
+            assert (await mutate.native_mutation(request)).status == "skipped_read_only", (
+                "a mutation was made while read-only"
+            )
+    assert await kit.observe() == before, "a skipped write changed the native state"
+
+
+@promise(AREA)
+async def reset_is_refused_while_read_only(kit: Kit) -> None:
+    """Spec 9.10: a test session never resets; memory stays as it is."""
+    await kit.remember("known")
+    before = await kit.observe()
+    await kit.read_only()
+    with raises(ReadOnlyError):
+        await kit.slot.reset_scope(kit.scope)
+    assert await kit.observe() == before, "a refused reset changed the native state"
+    await kit.read_only(False)
+    await kit.assert_recalled("known", "what was known before is not recalled as declared")
+
+
+@promise(AREA)
+async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
+    """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False, and is."""
+    await kit.remember("known")
+    before = await kit.observe()
+    await kit.read_only()
+    with suppress(ReadOnlyError):
+        await kit.slot.setup_scope(kit.scope_of("newcomer"))
+    await kit.slot.setup_scope(kit.scope)
+    assert await kit.observe() == before, "setting a scope up changed the native state while read-only"
+    await kit.read_only(False)
+    await kit.assert_recalled("known", "what was known before is not recalled as declared")
+
+
+@promise(AREA)
+async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
+    """DESIGN 5.1: retrieval, health and formatting write nothing, in either mode."""
+    await kit.remember("known")
+    for read_only in (False, True):
+        await kit.read_only(read_only)
+        before = await kit.observe()
+        for query in ("known", "never told"):
+            result = await kit.ask(query, context="work", filters={"cross_context": True})
+            kit.slot.format_context(result)
+        await kit.slot.before_turn(kit.fact("asked"), session_id="probe")
+        await kit.slot.health()
+        assert await kit.observe() == before, f"reading changed the native state, read_only={read_only}"
+    assert not await kit.recalls("asked"), "a question is recalled as if it had been told"
+    if not kit.sees_native_state and kit.recalls_writes:
+        not_tested("fingerprint: without it only what can be retrieved was compared")
+
+
+@promise(AREA)
+async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
+    """DESIGN 5.1: a write is either finished before the flip or skipped; none lands afterwards."""
+    receipts: dict[str, WriteReceipt] = {}
+
+    async def write(name: str, event: MemoryEvent) -> None:
+        receipts[name] = await kit.slot.record_event(event)
+
+    names = [f"racer{number}" for number in range(8)]
+    async with anyio.create_task_group() as tasks:
+        for name in names[:4]:
+            tasks.start_soon(write, name, kit.event(kit.fact(name)))
+        await anyio.wait_all_tasks_blocked()
+        for name in names[4:]:
+            tasks.start_soon(write, name, kit.event(kit.fact(name)))
+        mode = await kit.slot.set_mode(AdapterMode(read_only=True, reason="race"))
+    assert (mode.read_only, mode.reason) == (True, "race"), "the receipt does not name mode and reason"
+    await kit.until_ready(required=False)
+    flipped = await kit.observe()
+    statuses = {name: receipt.status for name, receipt in receipts.items()}
+    assert set(statuses.values()) <= {*STORED, "skipped_read_only"}, (
+        f"writes at a mode switch were {statuses}"
+    )
+    early = [statuses[name] for name in names[:4]]
+    assert "skipped_read_only" not in early, "what was under way before set_mode counts"
+    for name in names:
+        await kit.ask(name)
+    await anyio.sleep(0.02)
+    assert await kit.observe() == flipped, "something was written after the flip"
+    await kit.read_only(False)
+    await kit.until_ready()
+    for name in names:
+        expected = kit.recalls_writes and statuses[name] in STORED
+        assert await kit.recalls(name) == expected, f"{name} was {statuses[name]}"
+
+
+@promise(AREA)
+async def switching_back_allows_writes_again(kit: Kit) -> None:
+    """Spec 4.2: after the test session, accumulation goes on; switching twice is no error."""
+    for _ in range(2):
+        receipt = await kit.slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
+        assert receipt.read_only is True, "the slot did not become read-only"
+    for _ in range(2):
+        receipt = await kit.slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+        assert receipt.read_only is False, "the slot did not open again"
+    await kit.remember("after")
+    await kit.assert_recalled("after", "what is told afterwards is not recalled as declared")

@@ -1,0 +1,58 @@
+"""Plays specs against the reference adapter and its mutants, each on a store of its own; no pytest inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+
+from memory.adapter import CAPABILITIES, PluginInfo
+from memory.testing import ConformanceProfile, FakeBackend, FakeNativeStore
+from memory.testing.contract._report import Result
+from memory.testing.contract._run import opened, run_spec
+from memory.testing.contract._spec import specs
+
+DESCRIBED = PluginInfo(
+    name="fake", kind="architecture", summary="for tests", capabilities=frozenset(CAPABILITIES)
+)
+
+
+class FakeProfile(ConformanceProfile):
+    """What the reference adapter shows of itself."""
+
+    native_query = ("list", {})
+    lists_in_order = True
+    native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
+
+    def fingerprint(self, adapter: Any) -> str:
+        return adapter.store.fingerprint()
+
+    def native_peak(self, adapter: Any) -> int:
+        return adapter.store.peak_in_flight
+
+    @contextmanager
+    def native_fault(self, adapter: Any, kind: Any) -> Iterator[None]:
+        adapter.store.faults.add(kind, times=None, delay_s=0.5)
+        try:
+            yield
+        finally:
+            adapter.store.faults.clear()
+
+
+def play(
+    spec: str,
+    loop: str,
+    adapter: Callable[[FakeNativeStore], FakeBackend] = FakeBackend,
+    *,
+    derivation_s: float = 0.0,
+    profile: type[ConformanceProfile] = FakeProfile,
+) -> Result:
+    """How a spec ends on one event loop."""
+    store = FakeNativeStore(latency_s=0.001, derivation_s=derivation_s)
+
+    async def run() -> Result:
+        return await run_spec(specs()[spec], lambda: opened(lambda: adapter(store), profile, DESCRIBED), 30.0)
+
+    return anyio.run(run, backend=loop)

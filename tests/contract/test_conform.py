@@ -1,0 +1,190 @@
+"""``memslot conform``: without pytest, cut off where a plugin does not come back, and honest about levels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from mutant_runs import FakeProfile, play
+
+from memory.testing import FakeBackend, FakeNativeStore, validate
+from memory.testing.contract._report import CORE, DECLARED, FULL, Report, Result, Tally, catalogue
+from memory.testing.contract._spec import specs
+
+LOOPS_FOREVER = """
+from memory import BackendHealth, RetrieveResult, WriteReceipt
+from memory.adapter import AdapterTraits, BaseAdapter, IdAlphabet, PluginInfo, ResetReceipt, ScopeEncoder, hookimpl
+
+IDS = ScopeEncoder(IdAlphabet())
+
+
+class Loops(BaseAdapter):
+    traits = AdapterTraits(consistency="immediate")
+    backend_name = "loops"
+
+    def native_scope(self, scope):
+        return IDS.encode(scope)
+
+    async def record_event(self, event):
+        while True:
+            pass
+
+    async def retrieve(self, request):
+        return RetrieveResult(request=request, raw=[], entries=(), trace=self.trace(request.scope, "none"))
+
+    async def reset_scope(self, scope):
+        return ResetReceipt(scope=scope, verified=True, removed=0)
+
+    async def health(self):
+        return self.health_of()
+
+
+@hookimpl
+def memslot_describe():
+    return PluginInfo(name="loops", kind="architecture", summary="never comes back")
+
+
+@hookimpl
+def memslot_create(settings):
+    return Loops()
+"""
+
+
+@pytest.fixture
+def conform(tmp_path: Path):
+    site = tmp_path / "site"
+    (site / "loops-1.dist-info").mkdir(parents=True)
+    (site / "loops.py").write_text(LOOPS_FOREVER)
+    (site / "loops-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: loops\nVersion: 1\n")
+    (site / "loops-1.dist-info/entry_points.txt").write_text("[memslot.backends]\nloops = loops\n")
+    for name, kind in (("loops", "backend"), ("full_history", "condition")):
+        block = f"memory:\n  {kind}: {name}\n  {kind}s: {{{name}: {{}}}}\n"
+        (tmp_path / f"{name}.yaml").write_text(block)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = f"import sys; sys.path.insert(0, {str(site)!r}); from memory.cli import main; main()"
+        return subprocess.run(
+            [sys.executable, "-c", code, "conform", *arguments],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": str(site), "PATH": ""},
+        )  # fmt: skip
+
+    return run
+
+
+def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform) -> None:
+    names = ["a_new_scope_is_empty_and_that_is_no_error", "a_committed_write_is_retrievable_at_once"]
+    names += ["is_an_adapter"]
+    only = [part for name in names for part in ("--only", name)]
+    ended = conform("loops.yaml", "--limit", "0.5", "--loop", "asyncio", "--json", *only)
+    assert ended.returncode == 1, ended.stderr
+    found = {row["spec"]: row for row in json.loads(ended.stdout)["specs"]}
+    assert {name: found[name]["outcome"] for name in names} == {
+        names[0]: "passed", names[1]: "failed", names[2]: "passed",
+    }  # fmt: skip
+    failure = found[names[1]]["failure"]
+    assert failure["problem"] == "cut off after 0.5 s"
+    assert "loops.py" in failure["seen"][0]
+    assert "record_event" in failure["seen"][0]
+    assert failure["remedies"][0] == "end the loop, or give the wait a limit of its own"
+
+
+def test_every_way_to_print_it(conform) -> None:
+    few = ("full_history.yaml", "--only", "is_an_adapter", "--loop", "asyncio")
+    assert "full_history: BELOW CORE" in conform(*few).stdout
+    assert "| CORE, not reached | 0 | 1 |" in conform(*few, "--markdown").stdout
+    assert json.loads(conform(*few, "--badge").stdout)["message"] == "BELOW CORE"
+    assert conform("full_history.yaml", "--only", "nonsense").returncode == 2
+    assert "no spec is called nonsense" in conform("full_history.yaml", "--only", "nonsense").stderr
+    assert "name a configuration" in conform().stderr
+
+
+def test_a_level_is_reached_only_where_all_of_it_was_looked_at() -> None:
+    tally = Tally({"core": True, "extra": False})
+    assert tally.level == "BELOW CORE"
+    tally.add("core", "passed")
+    assert (tally.reached(CORE), tally.level) == (True, CORE)
+    tally.add("extra", "not declared")
+    assert (tally.level, tally.reached(FULL)) == (DECLARED, False)
+    tally.add("extra", "passed")
+    assert tally.level == FULL
+    tally.add("core", "not tested")
+    assert (tally.level, tally.reached(DECLARED)) == ("BELOW CORE", False)
+    tally.add("extra", "failed")
+    assert tally.level == "FAILED"
+
+
+def test_what_is_excused_by_the_alternative_counts_nowhere() -> None:
+    tally = Tally({"core": True, "other": True})
+    tally.add("core", "passed")
+    tally.add("other", "not applicable")
+    assert tally.level == FULL
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_validate_in_code_says_full_of_the_reference(loop: str) -> None:
+    store = FakeNativeStore(latency_s=0.001)
+
+    async def run() -> Report:
+        from mutant_runs import DESCRIBED
+
+        return await validate(lambda: FakeBackend(store), profile=FakeProfile, described=DESCRIBED)
+
+    report = anyio.run(run, backend=loop)
+    assert report.level == FULL, report.to_text()
+    assert sum(result.outcome == "passed" for result in report.results) > 90
+
+
+def test_one_open_adapter_is_not_closed_and_what_needs_two_is_not_tested() -> None:
+    async def run() -> tuple[Report, bool]:
+        adapter = FakeBackend()
+        report = await validate(adapter, level="core", profile=FakeProfile)
+        await adapter.health()
+        return report, adapter.store.clients == 1
+
+    report, still_open = anyio.run(run)
+    assert still_open
+    assert report.level == "BELOW CORE"
+    assert any("a function that makes adapters" in why for why in report.reasons("not tested"))
+
+
+def test_a_failure_says_what_was_done_expected_and_seen() -> None:
+    from mutants import FalseCommitted
+
+    failure = play(
+        "a_committed_write_is_retrievable_at_once", "asyncio", FalseCommitted, derivation_s=1.0
+    ).failure
+    text = str(failure)
+    assert text.startswith("committed, and not retrievable")
+    assert "record_event of 'ada': committed" in text
+    assert "retrieve of 'ada': 0 entries" in text
+    assert "remedies: answer committed only when the write can be found\n        or: answer pending" in text
+    assert "docs/conformance-specs.md#a_committed_write_is_retrievable_at_once" in text
+
+
+def test_lookalike_names_are_shown_with_their_code_points() -> None:
+    from mutants import FoldsCase
+
+    from memory.testing.contract._failure import shown
+
+    failure = play("lookalike_scopes_never_meet", "asyncio", FoldsCase).failure
+    assert failure is not None
+    assert "User_A" in str(failure)
+    assert shown("ren\u00e9e") == "'renée' (U+00E9 LATIN SMALL LETTER E WITH ACUTE)"
+    assert "U+0065" not in shown("plain")
+    assert "U+0020" in shown("pad ")
+
+
+def test_the_page_of_specs_is_the_one_that_is_published() -> None:
+    page = Path(__file__).parents[2] / "docs/conformance-specs.md"
+    assert page.read_text(encoding="utf-8") == catalogue(specs().values()), (
+        "memslot conform --specs > docs/..."
+    )
+
+
+def test_a_result_is_json() -> None:
+    report = Report("x", results=[Result("is_an_adapter", "asyncio", "passed")])
+    assert json.loads(json.dumps(report.to_json()))["levels"]["CORE"]["not_run"] > 50
