@@ -230,6 +230,11 @@ class _Running:
     def stop_listening(self) -> None:
         """Refuse new connections; called on an answer's thread."""
         closed = threading.Event()
+
+        def close() -> None:
+            self._listening.close()
+            closed.set()
+
         self._loop.call_soon_threadsafe(self._listening.close)
         self._loop.call_soon_threadsafe(closed.set)
         closed.wait()

@@ -91,9 +91,10 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
 def _failure(found: dict[str, Any] | None) -> Failure | None:
     if found is None:
         return None
-    return Failure(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-    )
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+    }
+    return Failure(**fields)
 
 
 def _died(spec: str, said: str) -> Failure:
