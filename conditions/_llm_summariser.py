@@ -16,6 +16,7 @@ from conditions._document import leading_lines
 from conditions._notebook import Draft, Line, Sources
 from memory import BackendError, TokenCounter
 from memory.adapter import (
+    HTTPX_ERRORS,
     BackendAuthError,
     BackendProtocolError,
     BackendRejected,
@@ -184,7 +185,9 @@ class LlmSummariser:
             response.raise_for_status()
             return response.json()
         except Exception as error:
-            raise normalise_error(error, backend_name=self._owner, operation=path) from error
+            raise normalise_error(
+                error, backend_name=self._owner, operation=path, table=HTTPX_ERRORS
+            ) from error
 
     def _bounded(self, text: str) -> tuple[str, str]:
         """The leading lines that fit ``max_tokens``, and the rest."""

@@ -49,7 +49,6 @@ from memory.contract.errors import (
     PluginError,
     PluginLoadError,
     StoreError,
-    normalise_error,
 )
 from memory.contract.formatting import (
     clean_text,
@@ -60,6 +59,13 @@ from memory.contract.formatting import (
     section_overhead,
     strip_context,
     wrap_section,
+)
+from memory.contract.native_errors import (
+    HTTPX_ERRORS,
+    OPENAI_ERRORS,
+    ErrorTable,
+    NativeError,
+    normalise_error,
 )
 from memory.contract.operations import NotBlank, Operation
 from memory.contract.receipts import (
@@ -92,7 +98,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CAPABILITIES",
     "FILTER_OPERATORS",
+    "HTTPX_ERRORS",
     "LEXICAL_OR_BLOCK",
+    "OPENAI_ERRORS",
     "AdapterSettings",
     "AdapterTraits",
     "AppendLog",
@@ -112,6 +120,7 @@ __all__ = [
     "FeedbackReceipt",
     "FileLock",
     "Durability",
+    "ErrorTable",
     "Frozen",
     "IdAlphabet",
     "InputFile",
@@ -123,6 +132,7 @@ __all__ = [
     "MemoryAdapter",
     "ModeReceipt",
     "ModelEndpoint",
+    "NativeError",
     "NativeMutationReceipt",
     "NativeQueryResult",
     "NativeWorker",

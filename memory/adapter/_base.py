@@ -13,9 +13,10 @@ from memory.adapter._shielded import ShieldedCalls
 from memory.adapter._worker import NativeWorker
 from memory.contract.adapter import AdapterTraits, declared_health
 from memory.contract.admission import yield_turn
-from memory.contract.errors import BackendError, MemslotError, normalise_error
+from memory.contract.errors import BackendError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import render_section
+from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import (
     BackendHealth,
     BackendReadiness,
@@ -193,7 +194,12 @@ class BaseAdapter:
             if isinstance(error, MemslotError) and not isinstance(error, BackendError):
                 failure = error
             else:
-                failure = normalise_error(error, backend_name=self.backend_name, operation="record_events")
+                failure = normalise_error(
+                    error,
+                    backend_name=self.backend_name,
+                    operation="record_events",
+                    table=self.traits.errors,
+                )
             failure.receipts = tuple(receipts)
             raise failure from (error.__cause__ if failure is error else error)
 

@@ -27,8 +27,8 @@ from memory.contract.errors import (
     BackendRejected,
     BackendUnavailable,
     InputError,
-    normalise_error,
 )
+from memory.contract.native_errors import HTTPX_ERRORS, normalise_error
 
 T = TypeVar("T")
 
@@ -186,7 +186,9 @@ class JsonHttp:
                 response = await pool.http.send(request)
                 pool.retired = pool.retired or _unhandled(response)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            failure = normalise_error(error, backend_name=self._backend, operation=operation)
+            failure = normalise_error(
+                error, backend_name=self._backend, operation=operation, table=HTTPX_ERRORS
+            )
             if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 failure.args = (f"{failure}: nobody answers at {self.url}",)
             raise failure from error
@@ -246,7 +248,7 @@ class JsonHttp:
             )
             error.__cause__ = cause
             return error
-        error = normalise_error(cause, backend_name=self._backend, operation=operation)
+        error = normalise_error(cause, backend_name=self._backend, operation=operation, table=HTTPX_ERRORS)
         error.diagnostics.update(_said(response))
         usual = "the {server} failed" if status >= 500 else "the {server} refused it"
         hint = self._hints.get(status, usual).format(server=self._named)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Protocol, runtime_checkable
 
 from memory.contract.errors import CapabilityNotSupported, InputError
 from memory.contract.events import MemoryEvent
+from memory.contract.native_errors import ErrorTable
 from memory.contract.operations import Operation
 from memory.contract.receipts import (
     BackendHealth,
@@ -81,6 +82,7 @@ class AdapterTraits:
         store: what tells this store from another of the same backend: an address without credentials, or a path
             that the configuration gives; "" for the place that follows from ``memory.data_dir``. The journal knows
             an event by a hash of it.
+        errors: what the exceptions of the SDK mean. A write that failed with one of another type may be stored.
         packages: distributions that do the work, whose versions health tells where they are installed.
         native_queries, native_mutations: the operations by name, with their arguments; the slot refuses all others.
             None leaves it to the adapter to refuse what it does not know.
@@ -105,6 +107,7 @@ class AdapterTraits:
     native_ingest_modes: tuple[str, ...] | None = None
     native_query_modes: tuple[str, ...] | None = None
     store: str = ""
+    errors: ErrorTable = field(default_factory=dict)
     packages: tuple[str, ...] = ()
     native_queries: Mapping[str, Operation] | None = None
     native_mutations: Mapping[str, Operation] | None = None

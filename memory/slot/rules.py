@@ -29,9 +29,9 @@ from memory.contract.errors import (
     LifecycleError,
     MemslotError,
     ScopeError,
-    normalise_error,
 )
 from memory.contract.events import MemoryEvent
+from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
 from memory.contract.usage import LlmUse
@@ -356,7 +356,9 @@ class Rules:
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             raise error
         cause = error.__cause__ if isinstance(error, BackendError) else error
-        raise normalise_error(error, backend_name=self.backend_name, operation=operation) from cause
+        raise normalise_error(
+            error, backend_name=self.backend_name, operation=operation, table=self.traits.errors
+        ) from cause
 
     def finish(self, span: Span, trace: Trace | None, **fields: Any) -> Trace:
         """Complete the adapter's trace with what was measured, and emit it."""

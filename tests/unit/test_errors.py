@@ -12,6 +12,7 @@ from pydantic import BaseModel
 import memory.contract.errors
 from memory import BackendError, BackendTimeout, BackendUnavailable, MemslotError
 from memory.adapter import (
+    HTTPX_ERRORS,
     BackendAuthError,
     BackendProtocolError,
     BackendRateLimited,
@@ -60,7 +61,7 @@ class LLMError(Exception):
 
 
 class NeighbourConnectionError(Exception):
-    """Named like the builtin, and not derived from it (as honcho's)."""
+    """Named like the builtin, and not derived from it: a name proves nothing."""
 
 
 CASES = [
@@ -81,7 +82,7 @@ CASES = [
     (httpx.WriteError(USER_TEXT), BackendUnavailable),
     (TimeoutError(USER_TEXT), BackendTimeout),
     (ConnectionResetError(USER_TEXT), BackendUnavailable),
-    (NeighbourConnectionError(USER_TEXT), BackendUnavailable),
+    (NeighbourConnectionError(USER_TEXT), BackendError),
     (httpx.DecodingError(USER_TEXT), BackendProtocolError),
     (json.JSONDecodeError(USER_TEXT, "", 0), BackendProtocolError),
     (AttributeError(USER_TEXT), BackendProtocolError),
@@ -183,9 +184,10 @@ def test_a_code_that_holds_text_is_left_out():
     ids=repr,
 )
 def test_what_was_sent_and_not_definitely_refused_is_ambiguous(native):
-    error = normalise_error(native, backend_name="b", operation="o")
-    assert error.ambiguous
-    assert error.sent
+    for table in ({}, HTTPX_ERRORS):
+        error = normalise_error(native, backend_name="b", operation="o", table=table)
+        assert error.ambiguous
+        assert error.sent
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,16 @@ def test_what_was_sent_and_not_definitely_refused_is_ambiguous(native):
     ids=repr,
 )
 def test_what_never_left_or_was_refused_is_not(native):
-    assert not normalise_error(native, backend_name="b", operation="o").ambiguous
+    table = HTTPX_ERRORS  # of an adapter whose writes are one request each
+    assert not normalise_error(native, backend_name="b", operation="o", table=table).ambiguous
+
+
+def test_without_a_table_only_what_python_itself_says_is_definite():
+    assert not normalise_error(ConnectionRefusedError("x"), backend_name="b", operation="o").ambiguous
+    for native in (httpx.ConnectError("x"), http_error(401), http_error(409)):
+        assert normalise_error(native, backend_name="b", operation="o").ambiguous, (
+            "of several requests of a write one was refused; what came of the others nobody says"
+        )
 
 
 def test_one_ambiguous_attempt_leaves_all_of_them_ambiguous():

@@ -36,6 +36,7 @@ from memory.adapter import (
     normalise_error,
     release,
 )
+from memory.backends.graphiti.errors import ERRORS
 from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.records import GraphitiRecords, mutations, queries
 from memory.backends.graphiti.stores import make_store
@@ -78,6 +79,8 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
             pet_observability="dated",
             bulk_size=None if _in_batches(settings.options) else 1,
             asyncio_only=True,
+            errors=ERRORS,
+            store=_store_of(settings.options),
             packages=("graphiti-core", *self._store.packages),
             native_memory_types=KINDS,
             native_ingest_modes=_modes(settings.options),
@@ -362,9 +365,16 @@ class _InUse:
         self._place.release()
         if isinstance(error, NotSaved):
             cause = error.__cause__ or error
-            failure = normalise_error(cause, backend_name=self._name, operation="the write")
+            failure = normalise_error(cause, backend_name=self._name, operation="the write", table=ERRORS)
             failure.sent = False  # also where a model's answer was lost: nothing is stored
             raise failure from cause
+
+
+def _store_of(options: GraphitiOptions) -> str:
+    """What tells one graph database from another: its driver and where it stands, and no key."""
+    server = getattr(options, options.driver, None)
+    named = [str(getattr(server, key)) for key in ("uri", "host", "port", "database") if hasattr(server, key)]
+    return "|".join([options.driver, str(options.path or ""), *named])
 
 
 def _in_batches(options: GraphitiOptions) -> bool:

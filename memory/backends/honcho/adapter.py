@@ -33,6 +33,7 @@ from memory.adapter import (
     normalise_error,
 )
 from memory.backends.honcho.client import Connections
+from memory.backends.honcho.errors import ERRORS
 from memory.backends.honcho.ids import HonchoIds
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
@@ -76,6 +77,8 @@ class HonchoAdapter(HonchoRecords):
             write_retries=1,  # safe: find_event says what is stored, and the rest alone is sent again
             native_memory_types=("message", "summary", "representation", "conclusion", "peer card"),
             native_ingest_modes=("message",),
+            errors=ERRORS,
+            store=settings.options.base_url or "",
             packages=("honcho-ai",),
             native_queries=QUERIES,
             native_mutations=MUTATIONS,
@@ -150,7 +153,10 @@ class HonchoAdapter(HonchoRecords):
                 ids = await workspace.add(batch)
             except Exception as error:
                 failure = normalise_error(
-                    error, backend_name=self.backend_name, operation="Session.add_messages"
+                    error,
+                    backend_name=self.backend_name,
+                    operation="Session.add_messages",
+                    table=ERRORS,
                 )
                 failure.sent = failure.sent or any(stored[part.event.event_id] for part in batch)
                 done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]

@@ -45,6 +45,7 @@ from memory.adapter import (
     ResetReceipt,
     SynchronousWrites,
 )
+from memory.backends.mem0.errors import ERRORS
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import (
     ScopeIds,
@@ -110,6 +111,8 @@ class Mem0Adapter(SynchronousWrites):
             max_concurrency=options.threads,
             write_retries=1 if options.profile.hard else 0,
             bulk_size=_BULK_SIZE,
+            errors=ERRORS,
+            store=_store_of(options),
             packages=("mem0ai", options.profile.package or options.vector_store.provider),
             native_ingest_modes=("infer" if options.infers else "verbatim",),
             native_queries={"count": _LIMITED, "list": _LIMITED},
@@ -355,3 +358,10 @@ def _losses(stored: int, extracted: int | None, messages: int) -> list[str]:
     if stored < extracted:
         return [f"mem0 stored {stored} of {extracted} extracted memories; it drops exact duplicates"]
     return []
+
+
+def _store_of(options: Mem0Options) -> str:
+    """What tells one vector store from another; where it stands, as far as the options say that, and no key."""
+    config = options.vector_store.config
+    named = [str(config[key]) for key in ("url", "host", "port", "dbname", "path") if key in config]
+    return "|".join([options.vector_store.provider, str(options.path or ""), *named])

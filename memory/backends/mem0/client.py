@@ -27,6 +27,7 @@ from memory.adapter import (
     normalise_error,
     quiet_loggers,
 )
+from memory.backends.mem0.errors import ERRORS
 from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.partition import TOMBSTONES
@@ -206,7 +207,7 @@ class NativeMem0:
             uncertain = True
         # mem0 wraps what its model raised in an LLMError; ours is the better answer.
         own = error.__cause__ if isinstance(error.__cause__, BackendError) else error
-        failure = normalise_error(own, backend_name=self._name, operation="Memory.add")
+        failure = normalise_error(own, backend_name=self._name, operation="Memory.add", table=ERRORS)
         failure.sent = uncertain
         return failure
 

@@ -57,6 +57,7 @@ from memory.backends.memos.answers import (
 )
 from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.client import Native
+from memory.backends.memos.errors import ERRORS
 from memory.backends.memos.ids import cube_of
 from memory.backends.memos.ledger import Ledger
 from memory.backends.memos.options import MemosOptions
@@ -104,6 +105,8 @@ class MemosAdapter(SequentialBulk):
             cs_filtering="hard" if options.filters else "soft",
             pet_observability="dated",
             filter_operators=OPERATORS if options.filters else frozenset(),
+            errors=ERRORS,
+            store=options.url,
             max_concurrency=MAX_CONCURRENCY,
             bulk_size=1,
             native_memory_types=MEMORY_TYPES,

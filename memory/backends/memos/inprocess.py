@@ -23,6 +23,7 @@ from typing import Any
 
 from memory import ConfigError
 from memory.adapter import BackendRejected, NativeWorker, PluginLoadError, environment_kept, normalise_error
+from memory.backends.memos.errors import ERRORS
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
 
@@ -72,7 +73,9 @@ class InprocessTransport:
                 lambda: _shared.engine(self, self._data_dir).answer(operation, body)
             )
         except Exception as error:
-            raise normalise_error(error, backend_name=self._backend_name, operation=operation) from error
+            raise normalise_error(
+                error, backend_name=self._backend_name, operation=operation, table=ERRORS
+            ) from error
 
     async def aclose(self) -> None:
         """Stop MemOS with the last adapter that uses it; that takes MemOS some seconds.

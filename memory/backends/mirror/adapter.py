@@ -260,11 +260,12 @@ class MirrorAdapter:
     def _may_be_stored(self, error: BaseException, operation: str = "record_event") -> bool:
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             return False
-        refused = (
-            isinstance(error, Exception)
-            and not normalise_error(error, backend_name=self.backend_name, operation=operation).ambiguous
+        if not isinstance(error, Exception):
+            return True
+        failure = normalise_error(
+            error, backend_name=self.backend_name, operation=operation, table=self.traits.errors
         )
-        return not refused
+        return failure.ambiguous
 
     def _copy(self, events: Sequence[MemoryEvent]) -> None:
         for shadow in self.shadows:

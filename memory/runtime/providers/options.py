@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from pydantic import Field, SecretStr, field_validator
 
 from memory.adapter._address import server_address
-from memory.contract.errors import BackendError, BackendProtocolError, ConfigError, normalise_error
+from memory.contract.errors import BackendError, BackendProtocolError, ConfigError
+from memory.contract.native_errors import normalise_error
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import Public
 

@@ -15,11 +15,12 @@ from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
     BackendTimeout,
+    BackendUnavailable,
     ConfigError,
     InputError,
     PluginLoadError,
-    normalise_error,
 )
+from memory.contract.native_errors import NativeError, normalise_error, status_error
 from memory.runtime._provider import encodable
 from memory.runtime.signet.adapter import RuntimeAdapter
 from memory.runtime.signet.types import (
@@ -42,6 +43,14 @@ DEFAULT_URL = "http://127.0.0.1:3850"
 """Where a daemon listens unless it is configured otherwise."""
 _LARGEST = 20_000_000
 _POLL_S = 0.25
+
+_ERRORS = {
+    "aiohttp.client_exceptions.ClientConnectorError": NativeError(BackendUnavailable, sent=False),
+    "aiohttp.client_exceptions.ClientConnectorDNSError": NativeError(BackendUnavailable, sent=False),
+    "aiohttp.client_exceptions.ServerTimeoutError": NativeError(BackendTimeout),
+    "aiohttp.client_exceptions.ClientPayloadError": NativeError(BackendProtocolError),
+    "aiohttp.client_exceptions.ClientError": NativeError(BackendUnavailable),
+}
 
 
 class AdapterClient(RuntimeAdapter):
@@ -314,9 +323,10 @@ class AdapterClient(RuntimeAdapter):
                 while len(raw) <= _LARGEST and not answer.content.at_eof():
                     raw += await answer.content.read(_LARGEST + 1 - len(raw))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise normalise_error(error, backend_name="signet", operation=operation) from error
+            raise normalise_error(error, backend_name="signet", operation=operation, table=_ERRORS) from error
         if not 200 <= status < 300:
-            raise normalise_error(_Status(status), backend_name="signet", operation=operation)
+            failed = status if status >= 400 else 502  # a redirect, which is not followed
+            raise status_error(failed, backend_name="signet", operation=operation)
         try:
             found = json.loads(raw, parse_constant=_no_number) if len(raw) <= _LARGEST else None
             if b"\\u" in raw:  # a daemon that shortens a text may halve a character
@@ -353,14 +363,6 @@ def create_adapter(harness: str, daemon_url: str = DEFAULT_URL, *, token: str | 
         PluginLoadError: aiohttp is not installed.
     """
     return AdapterClient(daemon_url, harness=harness, token=token)
-
-
-class _Status(Exception):
-    """An answer that is an error; its body may repeat what was said, so it is not kept."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"HTTP {status}")
-        self.status = status if status >= 400 else 502  # a redirect, which is not followed
 
 
 def _no_number(name: str) -> None:

@@ -1,0 +1,262 @@
+"""From an error of somebody else's to one of ours, by tables of exact types.
+
+SDKs share no base class, and a class's name proves nothing: a ``CoauthorLookupError`` is no failed login. So each
+adapter declares in its traits what the exceptions of its SDK mean. A write is taken for definitely not carried out
+only where the type itself, not a relative of it, is in that table and says so; everything else may be stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from memory.contract.errors import (
+    BackendAuthError,
+    BackendError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+)
+
+
+@dataclass(frozen=True)
+class NativeError:
+    """What an exception of an SDK means.
+
+    Attributes:
+        kind: the error it becomes; None where its HTTP status says (408 and 504 timeouts, other 5xx unavailable).
+        sent: whether the request may have been carried out; None where the kind says, so that of statuses only 408
+            and 5xx leave that open.
+    """
+
+    kind: type[BackendError] | None = None
+    sent: bool | None = None
+
+
+ErrorTable = Mapping[str, NativeError]
+"""``module.Class``, as the class itself names them -> what it means. A name does not import the SDK."""
+
+HTTPX_ERRORS: ErrorTable = MappingProxyType(
+    {
+        "httpx.HTTPStatusError": NativeError(),
+        "httpx.ConnectError": NativeError(BackendUnavailable, sent=False),
+        "httpx.ConnectTimeout": NativeError(BackendTimeout, sent=False),
+        "httpx.PoolTimeout": NativeError(BackendTimeout, sent=False),
+        "httpx.UnsupportedProtocol": NativeError(BackendRejected),
+        "httpx.InvalidURL": NativeError(BackendRejected),
+        "httpx.TimeoutException": NativeError(BackendTimeout),
+        "httpx.DecodingError": NativeError(BackendProtocolError),
+        "httpx.TooManyRedirects": NativeError(BackendProtocolError),
+        "httpx.TransportError": NativeError(BackendUnavailable),
+    }
+)
+"""For an adapter of which each write is one request of httpx."""
+
+OPENAI_ERRORS: ErrorTable = MappingProxyType(
+    {
+        "openai.APITimeoutError": NativeError(BackendTimeout, sent=True),
+        "openai.APIConnectionError": NativeError(BackendUnavailable, sent=True),
+        "openai.APIResponseValidationError": NativeError(BackendProtocolError, sent=True),
+        "openai.LengthFinishReasonError": NativeError(BackendProtocolError, sent=True),
+        "openai.ContentFilterFinishReasonError": NativeError(BackendProtocolError, sent=True),
+        "openai.APIStatusError": NativeError(sent=True),
+        "openai.OpenAIError": NativeError(BackendUnavailable, sent=True),
+    }
+)
+"""Of the model that an SDK calls within a write: what the SDK had stored by then it does not tell."""
+
+_OF_PYTHON: Mapping[type[BaseException], NativeError] = {
+    ConnectionRefusedError: NativeError(BackendUnavailable, sent=False),
+    BlockingIOError: NativeError(BackendUnavailable, sent=False),
+    socket.gaierror: NativeError(BackendUnavailable, sent=False),
+    ModuleNotFoundError: NativeError(BackendError, sent=False),
+    TimeoutError: NativeError(BackendTimeout),
+    OSError: NativeError(BackendUnavailable),
+    json.JSONDecodeError: NativeError(BackendProtocolError),
+    UnicodeDecodeError: NativeError(BackendProtocolError),
+}
+_SAFE_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+
+
+def normalise_error(
+    error: BaseException, *, backend_name: str, operation: str, table: ErrorTable = MappingProxyType({})
+) -> BackendError:
+    """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
+
+    ``sent`` is False only where ``error`` itself says so. An adapter that knows better sets it.
+    The message names the exception type and HTTP status only; native messages may echo user text.
+
+    Args:
+        error: what was raised.
+        backend_name, operation: for the message.
+        table: what the SDK's exceptions mean, beside those of Python and httpx.
+    """
+    if isinstance(error, BackendError):
+        error.backend_name = error.backend_name or backend_name
+        error.operation = error.operation or operation
+        return error
+    links = _telling(error, table)
+    diagnostics: dict[str, Any] = {"exception": _shown_name(type(error))}
+    causes = [_shown_name(type(cause)) for cause in _chain(error)][1:]
+    if causes:
+        diagnostics["causes"] = causes
+    for link in links:
+        if isinstance(link, ModuleNotFoundError) and link.name:
+            diagnostics.setdefault("module", link.name)
+        for key, value in (
+            ("status", _status(link)),
+            ("code", _safe_code(link, "code") or _safe_code(link, "error_code")),
+            ("request_id", _safe_code(link, "request_id")),
+            ("retry_after_s", _retry_after(link)),
+        ):
+            if value is not None:
+                diagnostics.setdefault(key, value)
+    status = f", HTTP {diagnostics['status']}" if "status" in diagnostics else ""
+    if "module" in diagnostics:
+        status += f": {diagnostics['module']} is not installed"
+    return _kind(links, table)(
+        f"{backend_name}: {operation} failed ({diagnostics['exception']}{status})",
+        backend_name=backend_name,
+        operation=operation,
+        diagnostics=diagnostics,
+        sent=_was_sent(error, table),
+    )
+
+
+def status_error(status: int, *, backend_name: str, operation: str) -> BackendError:
+    """The error for an HTTP answer of 400 or more to the one request that was sent."""
+    return _by_status(status)(
+        f"{backend_name}: {operation} failed (HTTP {status})",
+        backend_name=backend_name,
+        operation=operation,
+        diagnostics={"status": status},
+    )
+
+
+def native_name(kind: type) -> str:
+    """A class as tables name it: ``module.Class``."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _meaning(kind: type[BaseException], table: ErrorTable) -> NativeError | None:
+    """What a type means, or the nearest of those it is derived from."""
+    for base in kind.__mro__:
+        name = native_name(base)
+        found = table.get(name) or HTTPX_ERRORS.get(name) or _OF_PYTHON.get(base)
+        if found is not None:
+            return found
+    core = sys.modules.get("pydantic_core")  # not imported for one error class: it takes 50 ms
+    invalid = core is not None and issubclass(kind, core.ValidationError)
+    return NativeError(BackendProtocolError) if invalid else None
+
+
+def _was_sent(error: BaseException, table: ErrorTable) -> bool:
+    """Whether the request may have been carried out, by the attempt's own type alone.
+
+    What it was raised from, or while handling what, may be another attempt's; and what a relative of the type means
+    does not prove that this one was refused.
+    """
+    found = table.get(native_name(type(error))) or _OF_PYTHON.get(type(error))
+    if found is None:
+        return True
+    if found.sent is not None:
+        return found.sent
+    status = _status(error)
+    kind = found.kind or (_by_status(status) if status is not None and status >= 400 else BackendError)
+    return kind.sent
+
+
+def _classify(error: BaseException, table: ErrorTable) -> type[BackendError] | None:
+    found, status = _meaning(type(error), table), _status(error)
+    if status is not None and status >= 400 and (found is None or found.kind is None):
+        return _by_status(status)
+    return None if found is None else found.kind
+
+
+def _telling(error: BaseException, table: ErrorTable) -> list[BaseException]:
+    """The error and what it was raised from; what was merely being handled only where none of these tells."""
+    links = list(_chain(error, contexts=False))
+    return links if any(_classify(link, table) for link in links) else list(_chain(error))
+
+
+def _kind(links: list[BaseException], table: ErrorTable) -> type[BackendError]:
+    """An HTTP status decides, else the innermost error that is recognised: SDKs wrap those of the transport."""
+    for link in links:
+        if (status := _status(link)) is not None and status >= 400:
+            return _by_status(status)
+    for link in reversed(links):
+        if (kind := _classify(link, table)) is not None:
+            return kind
+    # Nothing of transport: SDK code that stumbled over an answer, or something nobody foresaw.
+    stumbled = isinstance(links[0], (AttributeError, LookupError, TypeError))
+    return BackendProtocolError if stumbled else BackendError
+
+
+def _by_status(status: int) -> type[BackendError]:
+    if status in (401, 403):
+        return BackendAuthError
+    if status == 429:
+        return BackendRateLimited
+    if status in (408, 504):
+        return BackendTimeout
+    if status >= 500:
+        return BackendUnavailable
+    return BackendRejected
+
+
+def _chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseException]:
+    """The error and its causes, nearest first; cycles and long chains are cut."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(seen) < 8:
+        seen.add(id(current))
+        yield current
+        handled = current.__context__ if contexts and not current.__suppress_context__ else None
+        current = current.__cause__ or handled
+
+
+def _attribute(owner: object, name: str) -> Any:
+    """Of an error of somebody else's, or None; theirs may be properties that warn or fail."""
+    try:
+        return getattr(owner, name, None)
+    except Exception:
+        return None
+
+
+def _status(error: BaseException) -> int | None:
+    for owner in (error, _attribute(error, "response")):
+        for name in ("status_code", "status", "http_status"):
+            value = _attribute(owner, name)
+            if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
+                return value
+    return None
+
+
+def _safe_code(error: BaseException, name: str) -> str | None:
+    value = _attribute(error, name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) and _SAFE_CODE.match(value) else None
+
+
+def _retry_after(error: BaseException) -> float | None:
+    value = _attribute(error, "retry_after")
+    if value is None:
+        headers = _attribute(_attribute(error, "response"), "headers")
+        value = headers.get("retry-after") if isinstance(headers, Mapping) else None
+    try:
+        return float(value) if value is not None else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _shown_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else native_name(kind)
