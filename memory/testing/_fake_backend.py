@@ -44,7 +44,8 @@ from memory.adapter import (
     yield_turn,
 )
 from memory.contract.adapter import FILTER_OPERATORS
-from memory.testing._fake_store import FakeNativeStore
+from memory.contract.native_errors import NativeError, native_name
+from memory.testing._fake_store import FakeNativeError, FakeNativeStore
 
 _POLL_S = 0.01
 # A narrow alphabet, as real backends have: lower case, no dots, 64 characters.
@@ -69,6 +70,7 @@ class FakeBackend(BaseAdapter):
         self.traits = AdapterTraits(
             consistency="async_derived" if self.store.derivation_s else "immediate",
             cs_filtering="hard",
+            errors={native_name(FakeNativeError): NativeError()},  # of the one request of a write
             pet_observability="dated",
             filter_operators=FILTER_OPERATORS,
             write_retries=write_retries,
