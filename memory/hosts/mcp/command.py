@@ -22,6 +22,9 @@ def mcp(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Offer no tool that writes, and write nothing.")
     ] = False,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="Answer the hooks of Claude Code as well; over stdio only.")
+    ] = False,
 ) -> None:
     """Serve a memory to an MCP client: tools to search, store, get, modify and forget, as far as the backend can.
 
@@ -46,4 +49,4 @@ def mcp(
     if http:
         anyio.run(partial(serve_http, loaded, port, ready, read_only=read_only))
     else:
-        anyio.run(partial(serve_stdio, loaded, read_only=read_only))
+        anyio.run(partial(serve_stdio, loaded, read_only=read_only, hooks=hooks))

@@ -15,7 +15,7 @@ import anyio
 from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError, open_memory
 from memory.adapter import LifecycleError, quiet_loggers
 from memory.hosts.mcp.server import build_server
-from memory.runtime import MemslotConfig, stop_at_signals
+from memory.runtime import MemslotConfig, TurnMemory, stop_at_signals
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
@@ -33,8 +33,13 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
         yield slot
 
 
-async def serve_stdio(config: MemslotConfig, *, read_only: bool = False) -> None:
+async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: bool = False) -> None:
     """Serve one client until it closes our stdin. Whatever prints meanwhile prints on stderr.
+
+    Args:
+        config: which memory.
+        read_only: offer no tool that writes, and write nothing.
+        hooks: answer the hooks of Claude Code as well, and empty their spool.
 
     Raises:
         ConfigError, PluginError, ScopeError, BackendError: the memory cannot be opened.
@@ -47,11 +52,27 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False) -> None
         async with _opened(config, read_only) as slot:
             server = build_server(slot, read_only=read_only)
             try:
-                async with stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing):
+                async with (
+                    _hooks_answered(slot, config, wanted=hooks),
+                    stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing),
+                ):
                     await server.run(incoming, outgoing, server.create_initialization_options())
             except* OSError as errors:
                 why = next(_leaves(errors)).strerror
                 raise LifecycleError(f"the client cannot be written to ({why})") from None
+
+
+@asynccontextmanager
+async def _hooks_answered(slot: MemorySlot, config: MemslotConfig, *, wanted: bool) -> AsyncIterator[None]:
+    if not wanted:
+        yield
+        return
+    from memory.hosts.claude_code import answer_hooks, spool_directory
+
+    async with TurnMemory(slot) as memory, anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_hooks, memory, spool_directory(config.data_dir))
+        yield
+        tasks.cancel_scope.cancel()
 
 
 def _leaves(errors: BaseExceptionGroup[OSError]) -> Iterator[OSError]:

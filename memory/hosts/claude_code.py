@@ -1,0 +1,143 @@
+"""Claude Code: what its hooks ask, answered by the process of the plugin's MCP server, without a daemon.
+
+A hook is a process of its own and may not wait for Python to import a memory. So it asks over a socket of this
+machine, and writes what was said into a spool, one file a turn, which is emptied here. A window that does not have
+the socket leaves both to the one that has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import tempfile
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from memory import InputError, MemslotError
+from memory.runtime import HostTurns, TurnMemory
+
+log = logging.getLogger("memslot.hosts")
+
+_MAX_REQUEST = 10_000_000
+_AGAIN_S = 5.0
+
+
+def spool_directory(data_dir: Path) -> Path:
+    """Where the hooks of a configuration leave turns."""
+    return data_dir / "claude-code"
+
+
+def socket_path(spool: Path) -> Path:
+    """The socket of a spool: a short path, because a socket's may have some hundred characters only."""
+    name = sha256(str(spool.absolute()).encode()).hexdigest()[:16]
+    return (
+        Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+        / f"memslot-{os.getuid()}-{name}.sock"
+    )
+
+
+async def answer_hooks(memory: TurnMemory, spool: Path) -> None:
+    """Answer the hooks and empty their spool until cancelled.
+
+    Args:
+        memory: of the slot's own scope; whoever opened it closes it, after this.
+        spool: as :func:`spool_directory` names it.
+    """
+    hooks, path = _Hooks(memory, spool), socket_path(spool)
+    os.makedirs(spool, mode=0o700, exist_ok=True)
+    while _answers(path):  # noqa: ASYNC110 - another window has it, another process
+        await anyio.sleep(_AGAIN_S)
+    _remove(path)
+    try:
+        listener = await anyio.create_unix_listener(path, mode=0o600)
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(hooks.drain_for_ever)
+            await listener.serve(hooks.answer)
+    finally:
+        _remove(path)
+
+
+class _Hooks:
+    def __init__(self, memory: TurnMemory, spool: Path) -> None:
+        self._turns = HostTurns(memory, "claude-code")
+        self._spool = spool
+        self._draining = anyio.Lock()
+
+    async def answer(self, connection: SocketStream) -> None:
+        async with connection:
+            try:
+                line = await BufferedByteReceiveStream(connection).receive_until(b"\n", _MAX_REQUEST)
+                request = json.loads(line)
+                answer = await self._answer_to(request)
+                await connection.send(json.dumps(answer).encode() + b"\n")
+            except (ValueError, KeyError, TypeError, anyio.IncompleteRead, anyio.DelimiterNotFound):
+                log.warning("claude-code: a hook asked what cannot be read")
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # it did not wait
+
+    async def _answer_to(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "recall":
+            recall = await self._turns.recall(
+                request["turn"], request["user"], session_id=request["session_id"]
+            )
+            return {"section": recall.section, "failure": str(recall.failure or "")}
+        await self.drain()
+        return {"left": len(self._waiting())}
+
+    async def drain_for_ever(self) -> None:
+        while True:
+            await self.drain()
+            await anyio.sleep(_AGAIN_S)
+
+    async def drain(self) -> None:
+        """Record what lies in the spool, oldest first; what cannot be recorded stays."""
+        async with self._draining:
+            for file in self._waiting():
+                try:
+                    turn = json.loads(file.read_text("utf-8"))
+                    self._turns.end(turn["session_id"])
+                    receipt = await self._turns.memory.slot.after_turn(
+                        session_id=turn["session_id"],
+                        user=turn["user"],
+                        assistant=turn["assistant"],
+                        event_id=f"claude-code:{turn['turn']}",
+                        turn_id=turn["turn"],
+                        timestamp=datetime.fromtimestamp(turn["at"], UTC),
+                        agent_id="claude-code",
+                    )
+                except (ValueError, KeyError, TypeError) as error:
+                    log.error("claude-code: a turn of the spool cannot be read: %s", type(error).__name__)
+                    file.rename(file.with_suffix(".unreadable"))
+                except InputError:  # nothing was said
+                    file.unlink()
+                except MemslotError as error:
+                    log.warning("claude-code: a turn is not recorded yet: %s", error)
+                    return
+                else:
+                    if receipt.status in ("unknown", "skipped_read_only"):
+                        return  # the next time it is looked up by its event id
+                    file.unlink()
+
+    def _waiting(self) -> list[Path]:
+        return sorted(self._spool.glob("*.json"))
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
