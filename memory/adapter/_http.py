@@ -20,6 +20,7 @@ import httpx
 from pydantic import SecretStr
 
 from memory.adapter._address import server_address
+from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
 from memory.adapter._sdk import warnings_only
 from memory.contract.errors import (
     BackendError,
@@ -110,6 +111,7 @@ class JsonHttp:
         timeout_s: for each request, in seconds.
         connections: requests at a time; further ones wait. None leaves httpx' 100.
         hints: what to say of an HTTP status, where that is not the usual.
+        max_answer_bytes: of one answer, unpacked; a longer one is a :class:`BackendProtocolError`.
     """
 
     def __init__(
@@ -121,7 +123,9 @@ class JsonHttp:
         timeout_s: float = 10.0,
         connections: int | None = None,
         hints: Mapping[int, str] | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
+        self._bound = bounded_answers(backend, max_answer_bytes)
         self.url = url
         self._backend = backend
         self._named = server
@@ -210,6 +214,8 @@ class JsonHttp:
                     timeout=self._timeout_s,
                     limits=self._limits,
                     follow_redirects=False,
+                    headers={"accept-encoding": "gzip"},
+                    event_hooks={"response": [self._bound]},
                     # Loading the certificates takes 70 ms; plain http has no use for them.
                     verify=secure,
                     # Through a proxy an http request would show the key to it; https only tunnels.

@@ -24,6 +24,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._channel import AgentOutput, Channel, ChannelClosed, UserTurn
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
+from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult
 
 log = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ class AgentSession:
         self.last: TurnReport | None = None
         self._epoch = checkpoint.epoch
         self._context = ToolContext(self.session_key, project, memory.slot, self.scope)
-        self._opening = ""
+        self._opening: Recall | None = None
 
     @property
     def session_id(self) -> str:
@@ -140,7 +141,7 @@ class AgentSession:
     async def start(self, context: str = "What is known about the user?") -> Recall:
         """Begin: what the memory has goes into the first turn's system prompt."""
         recall = await self._recall(context)
-        self._opening = recall.section if not self.history else ""
+        self._opening = None if self.history else recall
         return recall
 
     async def turn(self, turn: UserTurn, emit: Emit | None = None) -> TurnReport:
@@ -202,7 +203,7 @@ class AgentSession:
         took_ms = (time.perf_counter() - started) * 1000
         recorded = await self._record(said, conversation[len(self.history) + 1 :])
         self.history = conversation if output.error is None else [*self.history, said]
-        self._opening = ""
+        self._opening = None
         self.last = TurnReport(output, recall, research, recorded, rounds, took_ms, before_ms, failure)
         if gone is not None:
             raise gone
@@ -214,7 +215,7 @@ class AgentSession:
         answered = [Message(role="assistant", content=shown)] if shown.strip() else []
         await self._record(said, answered)
         self.history = [*self.history, said, *answered]
-        self._opening = ""
+        self._opening = None
 
     async def compact(self) -> bool:
         """Replace the conversation by the model's summary, which the memory keeps; False where it gave none."""
@@ -259,7 +260,7 @@ class AgentSession:
 
     def clear(self) -> None:
         """Forget the conversation and what it was opened with, because the memory was reset."""
-        self.history, self._opening, self.last = [], "", None
+        self.history, self._opening, self.last = [], None, None
 
     def checkpoint(self) -> Checkpoint:
         """What :class:`AgentSession` is resumed from later."""
@@ -294,8 +295,19 @@ class AgentSession:
 
     def _system(self, recall: Recall, research: Sequence[ToolResult]) -> str:
         results = [f"Result of {result.name}:\n{result.content}" for result in research]
-        memory = recall.section or self._opening
+        memory = self._remembered(recall)
         return "\n\n".join(filter(None, (self.settings.identity, self.settings.soul, memory, *results)))
+
+    def _remembered(self, recall: Recall) -> str:
+        """What the turn recalled, and before the first turn what the session's start did: each memory once."""
+        opening, turn = self._opening.result if self._opening else None, recall.result
+        if opening is None or turn is None:
+            return recall.section or (self._opening.section if self._opening else "")
+        slot, recalled = self.memory.slot, {digest_of(entry) for entry in turn.context_entries}
+        parts = [Part("user", opening), Part("user", turn)]
+        return fit_parts(
+            slot, parts, slot.budget, lambda part, entry: part == 0 and digest_of(entry) in recalled
+        )
 
     def _options(self, system: str, *, tools: bool = True) -> CompletionOptions:
         offered = self.tools.definitions() if self.tools and tools else ()

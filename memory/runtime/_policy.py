@@ -23,7 +23,7 @@ from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
 from memory.contract.errors import BackendTimeout, BackendUnavailable, InputError, JournalError, MemslotError
 from memory.contract.events import MemoryEvent
-from memory.contract.formatting import strip_json
+from memory.contract.formatting import relabel_section, strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
 from memory.contract.requests import Positive, RetrieveRequest
 from memory.contract.scope import MemoryScope
@@ -71,7 +71,8 @@ class Recall:
     """What a turn was given.
 
     Attributes:
-        section: the context section for the prompt; empty where nothing is remembered, and where recall failed.
+        section: the context section for the prompt, whose label says ``user`` in place of the scope; empty where
+            nothing is remembered, and where recall failed.
         failure: why it failed; None where it did not.
         result: the retrieval behind it; None where it failed, or there was nothing to ask.
         took_ms: from the question to this.
@@ -188,7 +189,12 @@ class TurnMemory:
             if self.policy.on_failure == "raise":
                 raise
             return Recall("", error, None, took_ms)
-        return Recall(result.formatted_context, None, result, (time.perf_counter() - started) * 1000)
+        return Recall(
+            relabel_section(result.formatted_context, "user"),
+            None,
+            result,
+            (time.perf_counter() - started) * 1000,
+        )
 
     async def record(self, event: MemoryEvent) -> bool:
         """Hand an event to the writer behind; returns at once unless ``queue_size`` events wait.

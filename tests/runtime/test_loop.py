@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from both_loops import anyio_backend as anyio_backend
 from slot_support import Obedient, forever
 from turn_support import ADA
 
-from memory import BackendUnavailable, InputError, MemorySlot, Message
+from memory import BackendUnavailable, ContextBudget, InputError, MemorySlot, Message
 from memory.contract.errors import BackendRejected
 from memory.runtime._channel import (
     AgentOutput,
@@ -25,7 +26,7 @@ from memory.runtime._channel import (
     UserTurn,
 )
 from memory.runtime._loop import AgentSession, Checkpoint, SessionSettings, run_session
-from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, ToolCall
 from memory.runtime._tools import ToolContext, ToolRegistry, memory_tools
 from memory.runtime.providers.scripted import ScriptedProvider
@@ -230,6 +231,40 @@ async def test_a_session_opens_with_what_is_known(memory: TurnMemory) -> None:
     with_text = UserTurn(content="see", attachments=(Attachment(name="a.txt", content="tea list"),))
     await now.turn(with_text)
     assert "[a.txt]\ntea list" in asked(now)[0][0][0].content
+
+
+async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_the_turn_did(
+    memory: TurnMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = session(memory, "ok", "ok")
+    for text in ("I am Ada.", "My bike is red."):
+        await say(earlier, text)
+    await earlier.end()
+    everything = memory.recall
+
+    async def by_word(user: str, **fields: Any) -> Recall:
+        recall = await everything(user, **fields)
+        assert recall.result is not None
+        fits = [n for n, entry in enumerate(recall.result.entries) if user.strip("?") in entry.text]
+        result = recall.result.model_copy(update={"included": tuple(fits), "formatted_context": ""})
+        result = result.model_copy(update={"formatted_context": memory.slot.format_context(result)})
+        return replace(recall, section=result.formatted_context, result=result)
+
+    monkeypatch.setattr(memory, "recall", by_word)
+    now = session(memory, "Red.", "Yes.")
+    await now.start("a")  # in both
+    await say(now, "bike?")
+    await say(now, "bike?")
+    first, second = (options.system_prompt or "" for _, options in asked(now))
+    assert (first.count("My bike is red."), first.count("I am Ada.")) == (1, 1), "each once"
+    assert (second.count("My bike is red."), second.count("I am Ada.")) == (1, 0), (
+        "the start's, in the first prompt"
+    )
+    memory.slot.budget = ContextBudget(max_items=1)
+    small = session(memory, "Red.")
+    await small.start("a")
+    await say(small, "bike?")
+    assert (asked(small)[0][1].system_prompt or "").count("- (") == 1, "one budget"
 
 
 # -- channels ---------------------------------------------------------------------------------------------

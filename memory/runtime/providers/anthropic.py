@@ -65,7 +65,7 @@ class AnthropicProvider(ServiceProvider):
             timeout=options.timeout_s,
             max_retries=options.max_retries,
         )
-        super().__init__("anthropic", client)
+        super().__init__("anthropic", client, options)
 
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None

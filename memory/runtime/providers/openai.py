@@ -79,7 +79,7 @@ class OpenAIProvider(ServiceProvider):
             timeout=options.timeout_s,
             max_retries=options.max_retries,
         )
-        super().__init__("openai" if own else "openai_compatible", client)
+        super().__init__("openai" if own else "openai_compatible", client, options)
 
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None

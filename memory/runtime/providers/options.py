@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field, SecretStr, field_validator
 
 from memory.adapter._address import server_address
+from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError
 from memory.contract.native_errors import normalise_error
 from memory.plugins.hookspecs import PluginOptions
@@ -29,6 +30,8 @@ class ServiceOptions(PluginOptions):
     """Where the service asks for one; write ``${NAME}``. Default: its variable of the environment."""
     timeout_s: float = Field(default=60.0, gt=0)
     """For each attempt, seconds."""
+    max_answer_bytes: int = Field(default=MAX_ANSWER_BYTES, gt=0)
+    """Of one answer, unpacked; a longer one is an error."""
     max_retries: int = Field(default=2, ge=0, le=10)
     """Attempts after one that was answered with 408, 409, 429 or 5xx, or not at all."""
 
@@ -44,6 +47,7 @@ class ServiceProvider:
     Args:
         id: the provider's name.
         client: the SDK's client.
+        options: its bound on answers.
 
     Attributes:
         operation: the SDK's call, for errors.
@@ -52,9 +56,12 @@ class ServiceProvider:
     operation: ClassVar[str]
     _lists_models: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, id: str, client: Any) -> None:
+    def __init__(self, id: str, client: Any, options: ServiceOptions) -> None:
         self.id = id
         self._client = client
+        http = client._client  # neither SDK takes a hook beside its own client's settings
+        http.headers["accept-encoding"] = "gzip"
+        http.event_hooks = {"response": [bounded_answers(id, options.max_answer_bytes)]}
 
     async def available(self) -> bool:
         """``models.list``; a server without that list counts as available where it says so itself (404)."""
@@ -76,6 +83,8 @@ class ServiceProvider:
         except BackendError:
             raise
         except Exception as error:
+            if isinstance(error.__cause__, BackendError):  # an answer without end, as the SDK words it
+                raise error.__cause__ from None
             raise normalise_error(error, backend_name=self.id, operation=self.operation) from error
 
     def _unusable(self, why: str) -> BackendProtocolError:

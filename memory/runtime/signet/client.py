@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import anyio
 
 from memory.adapter._address import is_loopback, server_address
+from memory.adapter._bounded import MAX_ANSWER_BYTES
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
@@ -41,7 +42,6 @@ from memory.runtime.signet.types import (
 
 DEFAULT_URL = "http://127.0.0.1:3850"
 """Where a daemon listens unless it is configured otherwise."""
-_LARGEST = 20_000_000
 _POLL_S = 0.25
 
 _ERRORS = {
@@ -64,6 +64,7 @@ class AdapterClient(RuntimeAdapter):
         trusted_origins: such as ``https://memory.example:3850``.
         runtime_path: which of a host's two ways in this is; a session is claimed by one of them.
         timeout_s: for each call. OpenCode grants a prompt 2 s.
+        max_answer_bytes: of one answer; it is asked for unpacked, and a packed or longer one is refused.
 
     Raises:
         ConfigError: the address is none, or the token would leave this machine.
@@ -82,7 +83,9 @@ class AdapterClient(RuntimeAdapter):
         trusted_origins: Iterable[str] = (),
         runtime_path: Literal["plugin", "legacy"] = "plugin",
         timeout_s: float = 10.0,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
+        self._max_answer_bytes = max_answer_bytes
         try:
             import aiohttp
         except ImportError as error:
@@ -104,6 +107,7 @@ class AdapterClient(RuntimeAdapter):
             "x-signet-runtime-path": runtime_path,
             "x-signet-actor": harness,
             "x-signet-actor-type": "harness",
+            "accept-encoding": "identity",
             **({"authorization": f"Bearer {token}"} if token else {}),
         }
         self._timeout_s = timeout_s
@@ -312,23 +316,25 @@ class AdapterClient(RuntimeAdapter):
         aiohttp = self._aiohttp
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s), trust_env=False
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s), trust_env=False, auto_decompress=False
             )
         operation = f"{method} {path.partition('?')[0]}"
         try:
             async with self._session.request(
                 method, f"{self.url}{path}", data=content, headers=self._headers, allow_redirects=False
             ) as answer:
-                status, raw = answer.status, await answer.content.read(_LARGEST + 1)
-                while len(raw) <= _LARGEST and not answer.content.at_eof():
-                    raw += await answer.content.read(_LARGEST + 1 - len(raw))
+                status, raw = answer.status, bytearray()
+                async for piece in answer.content.iter_any():
+                    raw += piece
+                    if len(raw) > self._max_answer_bytes:
+                        raise self._nonsense(operation, f"it is longer than {self._max_answer_bytes} bytes")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise normalise_error(error, backend_name="signet", operation=operation, table=_ERRORS) from error
         if not 200 <= status < 300:
             failed = status if status >= 400 else 502  # a redirect, which is not followed
             raise status_error(failed, backend_name="signet", operation=operation)
         try:
-            found = json.loads(raw, parse_constant=_no_number) if len(raw) <= _LARGEST else None
+            found = json.loads(raw, parse_constant=_no_number)
             if b"\\u" in raw:  # a daemon that shortens a text may halve a character
                 found = json.loads(encodable(json.dumps(found, ensure_ascii=False)))
         except (ValueError, RecursionError):

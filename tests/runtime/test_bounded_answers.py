@@ -1,0 +1,119 @@
+"""No client of ours unpacks an answer without end; each by its real library, against a server on the loopback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from memory import Message
+from memory.adapter import BackendProtocolError
+from memory.adapter._http import JsonHttp
+from memory.runtime import AdapterClient, create_provider
+
+MAX_BYTES = 1_000_000
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    body = b""
+    encoding = ""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            if running.encoding:
+                self.send_header("content-encoding", running.encoding)
+            self.send_header("content-length", str(len(running.body)))
+            self.end_headers()
+            try:
+                self.wfile.write(running.body)
+            except ConnectionError:
+                self.close_connection = True
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with Server(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+async def json_http(url: str) -> Any:
+    http = JsonHttp(url, backend="test", max_answer_bytes=MAX_BYTES)
+    try:
+        return await http.request("GET", "/")
+    finally:
+        await http.aclose()
+
+
+async def signet(url: str) -> Any:
+    async with AdapterClient(url, harness="test", max_answer_bytes=MAX_BYTES) as client:
+        return await client.health()
+
+
+def model(kind: str) -> Callable[[str], Awaitable[Any]]:
+    async def ask(url: str) -> Any:
+        options = {
+            "model": "m",
+            "base_url": url,
+            "api_key": "k",
+            "max_retries": 0,
+            "max_answer_bytes": MAX_BYTES,
+        }
+        provider = create_provider(kind, options)
+        try:
+            return await provider.complete([Message(role="user", content="tea?")])
+        finally:
+            await provider.aclose()
+
+    return ask
+
+
+CLIENTS = {
+    "json_http": json_http,
+    "signet": signet,
+    "openai": model("openai"),
+    "anthropic": model("anthropic"),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", ""])
+async def test_an_answer_without_end_is_given_up(server: Server, client: str, encoding: str) -> None:
+    body = json.dumps({"text": "x" * 5_000_000 if encoding else "x" * 2_000_000}).encode()
+    packed = {
+        "gzip": lambda: gzip.compress(body, 1),
+        "deflate": lambda: zlib.compress(body, 1),
+        "": lambda: body,
+    }
+    server.body, server.encoding = packed[encoding](), encoding
+    with pytest.raises(BackendProtocolError):
+        await CLIENTS[client](f"http://127.0.0.1:{server.server_port}")
+
+
+async def test_a_packed_answer_within_the_bound_is_read(server: Server) -> None:
+    server.body, server.encoding = gzip.compress(b'{"tea": "oolong"}'), "gzip"
+    assert await json_http(f"http://127.0.0.1:{server.server_port}") == {"tea": "oolong"}
+
+
+async def test_what_cannot_be_unpacked_is_said(server: Server) -> None:
+    for encoding in ("gzip", "br"):
+        server.body, server.encoding = b"tea", encoding
+        with pytest.raises(BackendProtocolError, match="packed"):
+            await json_http(f"http://127.0.0.1:{server.server_port}")
