@@ -77,7 +77,7 @@ class BaseAdapter:
     readiness_pauses_s: tuple[float, float] = (0.02, 0.5)
     """Between two looks of :meth:`wait_until_ready`: the first pause, doubled each time up to the second."""
 
-    readiness_doubts: int = 1
+    max_unclear_looks: int = 1
     """How many looks of a wait must say ``unknown`` or ``failed`` before that is the answer."""
 
     async def setup_scope(self, scope: MemoryScope) -> None:
@@ -104,11 +104,11 @@ class BaseAdapter:
         answer = BackendReadiness(state="pending", detail=f"no answer within {timeout_s:g} s")
         with anyio.move_on_after(timeout_s):
             wait_s, longest_s = self.readiness_pauses_s
-            doubts = 0
+            unclear_looks = 0
             while True:
                 answer = await asked.readiness(scope)
-                doubts += answer.state in ("unknown", "failed")
-                if answer.state == "ready" or doubts >= self.readiness_doubts:
+                unclear_looks += answer.state in ("unknown", "failed")
+                if answer.state == "ready" or unclear_looks >= self.max_unclear_looks:
                     break
                 await yield_turn(wait_s)
                 wait_s = min(wait_s * 2, longest_s)

@@ -260,10 +260,10 @@ class JsonHttp:
         hint = self._hints.get(status, usual).format(server=self._named)
         if error.retry_after_s is not None:
             hint += f"; try again in {error.retry_after_s:.0f} s"
-        told = "".join(
+        named = "".join(
             f", {name} {error.diagnostics[name]}" for name in ("code", "fields") if name in error.diagnostics
         )
-        error.args = (f"{self._backend}: {operation} answered HTTP {status}{told}: {hint}",)
+        error.args = (f"{self._backend}: {operation} answered HTTP {status}{named}: {hint}",)
         error.__cause__ = cause
         return error
 

@@ -132,9 +132,9 @@ def _write(file: int, text: bytes) -> None:
 
 def _owner(file: int) -> str:
     try:
-        told = os.read(file, 20).decode("ascii", "replace")
+        owner = os.read(file, 20).decode("ascii", "replace")
     except OSError:  # Windows keeps a locked file to its owner
         return ""
-    if not told.isdecimal():
+    if not owner.isdecimal():
         return ""
-    return " in this process" if int(told) == os.getpid() else f" in process {told}"
+    return " in this process" if int(owner) == os.getpid() else f" in process {owner}"

@@ -88,7 +88,7 @@ class ShieldedCalls:
 
     async def idle(self, key: Hashable | None = None) -> None:
         """Wait until the calls of ``key``, or all, have ended."""
-        while pending := [done for one, done in self._running.items() if key is None or one == key]:
+        while pending := [done for running, done in self._running.items() if key is None or running == key]:
             await pending[0].wait()
 
     def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, Strict, ValidationError
 
 from memory.contract.errors import InputError, MemslotError
 
@@ -127,7 +128,23 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-Id = Annotated[str, AfterValidator(_check_id)]
-Text = Annotated[str, AfterValidator(check_text)]
+# Strict: bytes are not decoded, or b"run" and "run" would be one scope.
+Id = Annotated[str, Strict(), AfterValidator(_check_id)]
+Text = Annotated[str, Strict(), AfterValidator(check_text)]
 AwareDatetime = Annotated[datetime, AfterValidator(check_aware)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
+
+
+def words_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """Names of a model's fields that hold text or JSON of somebody, by their types: no id, time or choice."""
+    return tuple(
+        name for name, field in model.model_fields.items() if _holds_words(field.annotation, field.metadata)
+    )
+
+
+def _holds_words(annotation: Any, marks: Iterable[Any] = ()) -> bool:
+    if any(getattr(mark, "func", None) in (check_text, _check_json) for mark in marks):
+        return True
+    if hasattr(annotation, "__metadata__"):
+        return _holds_words(annotation.__origin__, annotation.__metadata__)
+    return any(_holds_words(argument) for argument in get_args(annotation))

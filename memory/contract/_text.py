@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 # Text that may hold a run of combining marks; the two halfwidth ones pass for letters.
 _MARKS = re.compile(r"(?:[^\w\s]|[\uff9e\uff9f]){32,}+")
-_MOST_MARKS = 30  # as Unicode's Stream-Safe Text Format (UAX 15) allows; no script needs more than a few
+_MAX_MARKS = 30  # as Unicode's Stream-Safe Text Format (UAX 15) allows; no script needs more than a few
 
 
 def normalise(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
@@ -27,7 +27,7 @@ def _bounded(found: re.Match[str]) -> str:
     marks = 0
     for char in found.group():
         marks = marks + 1 if unicodedata.category(char)[0] == "M" or char in "\uff9e\uff9f" else 0
-        if marks <= _MOST_MARKS:
+        if marks <= _MAX_MARKS:
             kept.append(char)
     return "".join(kept)
 
@@ -38,16 +38,16 @@ def without_nul(value: T) -> T:
     if isinstance(value, str):
         cleaned = value.replace("\0", "")
     elif isinstance(value, dict):
-        cleaned = {without_nul(key): without_nul(one) for key, one in value.items()}
+        cleaned = {without_nul(key): without_nul(item) for key, item in value.items()}
     elif isinstance(value, list):
-        cleaned = [without_nul(one) for one in value]
+        cleaned = [without_nul(item) for item in value]
     return cast(T, cleaned)
 
 
-def parse_time(told: object, *, naive_is_utc: bool = False) -> datetime | None:
+def parse_time(text: object, *, naive_is_utc: bool = False) -> datetime | None:
     """An ISO 8601 time in UTC; None for what is none, or names no zone and is not known to be UTC."""
     try:
-        moment = datetime.fromisoformat(cast(str, told))
+        moment = datetime.fromisoformat(cast(str, text))
         if moment.tzinfo is None:
             return moment.replace(tzinfo=UTC) if naive_is_utc else None
         return moment.astimezone(UTC)

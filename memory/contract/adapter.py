@@ -330,7 +330,7 @@ def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, 
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     wanted |= {name: CAPABILITIES[name] for name in declared if name not in withheld}
     missing = {
-        name: tuple(one for one in _members(protocol) if not hasattr(adapter, one))
+        name: tuple(method for method in _members(protocol) if not hasattr(adapter, method))
         for name, protocol in wanted.items()
     }
     return {name: methods for name, methods in missing.items() if methods}

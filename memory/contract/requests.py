@@ -16,12 +16,12 @@ CROSS_CONTEXT = "cross_context"
 
 
 def _check_count(value: int) -> int:
-    if value > _MOST:
-        raise ValueError(f"is larger than {_MOST}, which no backend takes; leave it out for no limit")
+    if value > _MAX:
+        raise ValueError(f"is larger than {_MAX}, which no backend takes; leave it out for no limit")
     return value
 
 
-_MOST = 2**31 - 1
+_MAX = 2**31 - 1
 Positive = Annotated[int, BeforeValidator(check_number), Field(gt=0), AfterValidator(_check_count)]
 
 

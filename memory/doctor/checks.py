@@ -106,8 +106,8 @@ class SlotChecks:
                 "for the plugin's author: add them, or name what a configuration lacks in withheld_capabilities",
             )
         listed = ", ".join(sorted(offered)) or "none"
-        told = f"CS filtering {traits.cs_filtering}; PET {traits.pet_observability or 'not declared'}"
-        return "passed", f"{listed}; {traits.consistency}; {told}"
+        declared = f"CS filtering {traits.cs_filtering}; PET {traits.pet_observability or 'not declared'}"
+        return "passed", f"{listed}; {traits.consistency}; {declared}"
 
     async def models(self) -> Outcome:
         """Every model that the adapter calls itself answers."""

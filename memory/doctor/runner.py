@@ -158,7 +158,7 @@ class _Doctor:
         self._hints = Hints(loaded)
         journal = "; the journal is left out: nothing of this is kept" if loaded.journal else ""
         beside = [self._source] if isinstance(self._source, (str, Path)) else []
-        hidden = hides_us(Path.cwd(), *(Path(one).parent for one in beside))
+        hidden = hides_us(Path.cwd(), *(Path(path).parent for path in beside))
         note = f"; {hidden}" if hidden else ""
         unread = "".join(f"; {place}" for place in self._registry.unread(loaded))
         return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}{note}{unread}"

@@ -45,11 +45,11 @@ class Trial:
     def pair(cls) -> tuple[Self, Self]:
         """Two personas of one run."""
         run = f"memslot-doctor-{uuid.uuid4().hex[:12]}"
-        one, two = (
+        first, second = (
             cls(MemoryScope(run_id=run, persona_id=persona), f"Hakone{uuid.uuid4().hex[:8]}", new_word())
             for persona in ("doctor-a", "doctor-b")
         )
-        return one, two
+        return first, second
 
     @property
     def name(self) -> str:

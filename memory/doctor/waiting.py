@@ -25,16 +25,16 @@ class Patience:
     """Knows which call is under way, and tells of those that take their time.
 
     Args:
-        tell: called after two seconds of a call, and every five seconds from then on.
+        report: called after two seconds of a call, and every five seconds from then on.
 
     Attributes:
-        tell: as given.
+        report: as given.
         check: the check that is under way.
     """
 
-    def __init__(self, tell: Callable[[Waiting], None] | None) -> None:
+    def __init__(self, report: Callable[[Waiting], None] | None) -> None:
         self.check = ""
-        self.tell = tell
+        self.report = report
         self._call: _Call | None = None
 
     @contextmanager
@@ -48,7 +48,7 @@ class Patience:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Tell of long calls while the body runs. What the body or ``tell`` raises comes out as it is."""
+        """Tell of long calls while the body runs. What the body or ``report`` raises comes out as it is."""
         problem: BaseException | None = None
 
         async def watch() -> None:
@@ -73,16 +73,16 @@ class Patience:
             raise problem
 
     async def _watch(self) -> None:
-        told: _Call | None = None
-        told_at = 0.0
-        while self.tell is not None:
+        reported: _Call | None = None
+        reported_at = 0.0
+        while self.report is not None:
             await anyio.sleep(_FIRST_NOTICE_S / 4)
             call, now = self._call, anyio.current_time()
             if call is None or now - call.since < _FIRST_NOTICE_S:
                 continue
-            if call is not told or now - told_at >= _NEXT_NOTICE_S:
-                told, told_at = call, now
+            if call is not reported or now - reported_at >= _NEXT_NOTICE_S:
+                reported, reported_at = call, now
                 elapsed_s = now - call.since
-                self.tell(
+                self.report(
                     Waiting(check=self.check, what=call.what, elapsed_s=elapsed_s, limit_s=call.limit_s)
                 )

@@ -66,7 +66,7 @@ class SlotStore(BaseStore):  # type: ignore[misc]
             lambda namespace: MemoryScope(run_id=run_id, persona_id=".".join(namespace))
         )
         self._turns = HostTurns(memory, "langgraph")
-        self._store = HostStore(slot.backend_name, slot.host_file, most=2**62)
+        self._store = HostStore(slot.backend_name, slot.host_file, max_objects=2**62)
 
     def close(self) -> None:
         """Give the file of values back. Idempotent."""

@@ -200,7 +200,7 @@ class MemslotConfig:
         return slow_hash(
             {
                 "provider": self.provider,
-                "memory": {key: one for key, one in memory.items() if key not in _NOT_HASHED},
+                "memory": {key: value for key, value in memory.items() if key not in _NOT_HASHED},
                 "options": content(options, ("memory", self.group, self.provider)),
                 "run": None if run is None else content(run, ("run",)),
             }
@@ -287,7 +287,7 @@ def _resolve(
         chosen=chosen or ("memory", spelling),
         group=group,
         blocks=tuple(
-            (one, str(name)) for one in ("backends", "conditions") for name in memory.get(one) or ()
+            (value, str(name)) for value in ("backends", "conditions") for name in memory.get(value) or ()
         ),
         options=resolver.fill(options, ("memory", group, provider)),
         run=None if others["run"] is None else resolver.fill(others["run"], ("run",)),
@@ -335,7 +335,7 @@ def _plain(name: str) -> str:
 
 def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:
     """Without the mappings of all providers' blocks, of which one alone is read."""
-    return {key: one for key, one in memory.items() if key not in ("backends", "conditions")}
+    return {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
 
 
 def _selected(memory: dict[str, Any], problem: Problems) -> tuple[Literal["backend", "condition"], str]:

@@ -101,13 +101,13 @@ def resolve_paths(value: T, base: Path) -> T:
     elif isinstance(value, BaseModel):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
         changed = {
-            name: moved for name, one in fields.items() if (moved := resolve_paths(one, base)) is not one
+            name: moved for name, item in fields.items() if (moved := resolve_paths(item, base)) is not item
         }
         new = value.model_copy(update=changed) if changed else value
     elif isinstance(value, dict):
-        new = {key: resolve_paths(one, base) for key, one in value.items()}
+        new = {key: resolve_paths(item, base) for key, item in value.items()}
     elif type(value) in (list, tuple):
-        new = type(value)(resolve_paths(one, base) for one in value)  # type: ignore[attr-defined, call-arg]
+        new = type(value)(resolve_paths(item, base) for item in value)  # type: ignore[attr-defined, call-arg]
     return new  # type: ignore[no-any-return]
 
 
@@ -138,7 +138,7 @@ class _Spot:
 
     @classmethod
     def of_field(cls, field: FieldInfo, path: tuple[str, ...]) -> _Spot:
-        mark = next((one for one in field.metadata if isinstance(one, _Mark)), None)
+        mark = next((item for item in field.metadata if isinstance(item, _Mark)), None)
         default = _NO_DEFAULT if field.is_required() else field.get_default(call_default_factory=False)
         return cls(path, tuple(_alternatives(field.annotation, mark)), default)
 
@@ -146,9 +146,9 @@ class _Spot:
         """The place of an item of this mapping or sequence."""
         found: list[tuple[Any, _Mark | None]] = []
         for annotation, mark in self.types:
-            arguments = [one for one in get_args(annotation) if one is not Ellipsis]
-            for one in arguments[1:] if of_mapping else arguments:
-                found.extend(_alternatives(one, mark))
+            arguments = [item for item in get_args(annotation) if item is not Ellipsis]
+            for item in arguments[1:] if of_mapping else arguments:
+                found.extend(_alternatives(item, mark))
             if not arguments:
                 found.append((Any, mark))
         return _Spot((*self.path, key), tuple(found), within=True)
@@ -189,13 +189,13 @@ def _names(path: tuple[str, ...]) -> Iterator[str]:
 def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _Mark | None]]:
     """The types a value may be of, unions and aliases taken apart, each with the nearest mark."""
     if hasattr(annotation, "__metadata__"):
-        mark = next((one for one in annotation.__metadata__ if isinstance(one, _Mark)), mark)
+        mark = next((item for item in annotation.__metadata__ if isinstance(item, _Mark)), mark)
         yield from _alternatives(annotation.__origin__, mark)
     elif annotation is JsonValue:
         yield Any, mark
     elif _origin(annotation) in (Union, UnionType):
-        for one in get_args(annotation):
-            yield from _alternatives(one, mark)
+        for item in get_args(annotation):
+            yield from _alternatives(item, mark)
     elif hasattr(annotation, "__value__"):
         yield from _alternatives(annotation.__value__, mark)
     else:
@@ -243,7 +243,7 @@ class Redaction:
 
     def _from_variable(self, path: tuple[str, ...]) -> str | None:
         found = (path[:length] for length in range(1, len(path) + 1) if path[:length] in self._secrets)
-        return next((self._secrets[one] for one in found), None)
+        return next((self._secrets[item] for item in found), None)
 
     # -- shown ------------------------------------------------------------------------------------------
 
@@ -269,14 +269,14 @@ class Redaction:
     def _show_many(self, value: Any, spot: _Spot) -> Any:
         """The items where all may be shown, else one hash of all."""
         if isinstance(value, Mapping):
-            items = [(str(key), one, spot.inside(str(key), of_mapping=True)) for key, one in value.items()]
+            items = [(str(key), item, spot.inside(str(key), of_mapping=True)) for key, item in value.items()]
         else:
-            items = [(str(at), one, spot.inside(str(at))) for at, one in enumerate(value)]
+            items = [(str(at), item, spot.inside(str(at))) for at, item in enumerate(value)]
         listed = not isinstance(value, Mapping) and all(
-            isinstance(one, BaseModel) or one is None or place.plain(one) for _, one, place in items
+            isinstance(item, BaseModel) or item is None or place.plain(item) for _, item, place in items
         )
         if listed or not items or "public" in spot.marks:
-            shown = {key: self._show(one, place) for key, one, place in items}
+            shown = {key: self._show(item, place) for key, item, place in items}
             return shown if isinstance(value, Mapping) else list(shown.values())
         return HIDDEN if any(place.untyped for _, _, place in items) else self._digest(value, spot)
 
@@ -304,17 +304,17 @@ class Redaction:
             return _content_of(self._base / Path(value).expanduser()) if "input" in spot.marks else str(value)
         if isinstance(value, Mapping):
             inside = {
-                str(key): self._hash(one, spot.inside(str(key), of_mapping=True))
-                for key, one in value.items()
+                str(key): self._hash(item, spot.inside(str(key), of_mapping=True))
+                for key, item in value.items()
             }
-            return {key: one for key, one in inside.items() if one is not _OMITTED}
+            return {key: item for key, item in inside.items() if item is not _OMITTED}
         if isinstance(value, (list, tuple, set, frozenset)):
-            every = [self._hash(one, spot.inside(str(at))) for at, one in enumerate(value)]
-            every = [one for one in every if one is not _OMITTED]
+            every = [self._hash(item, spot.inside(str(at))) for at, item in enumerate(value)]
+            every = [item for item in every if item is not _OMITTED]
             return sorted(every, key=json.dumps) if isinstance(value, (set, frozenset)) else every
         if isinstance(value, datetime) and value.tzinfo is not None:
             value = value.astimezone(UTC)
-        text = to_jsonable_python(value, bytes_mode="hex", fallback=lambda one: type(one).__qualname__)
+        text = to_jsonable_python(value, bytes_mode="hex", fallback=lambda item: type(item).__qualname__)
         return _anonymous(text, pairs=spot.untyped) if isinstance(text, str) else text
 
 
@@ -339,9 +339,9 @@ class Scrubber:
         if isinstance(value, str):
             new = self._pattern.sub(lambda found: self._replacements[found[0]], value)
         elif isinstance(value, Mapping):
-            new = {key: self(one) for key, one in value.items()}
+            new = {key: self(item) for key, item in value.items()}
         elif isinstance(value, (list, tuple)):
-            new = type(value)(self(one) for one in value)
+            new = type(value)(self(item) for item in value)
         return new  # type: ignore[no-any-return]
 
 
@@ -350,12 +350,12 @@ def texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, item in value.items():
             yield from texts_in(key)
-            yield from texts_in(one)
+            yield from texts_in(item)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from texts_in(one)
+        for item in value:
+            yield from texts_in(item)
 
 
 def _content_of(path: Path) -> str | None:
@@ -378,9 +378,9 @@ def _bare(value: Any) -> Any:
         _ = parts.port
     except ValueError:
         return HIDDEN
-    doubtful = not parts.scheme or any(sign in host + parts.path for sign in "@;= ")
+    unclear = not parts.scheme or any(sign in host + parts.path for sign in "@;= ")
     rest = parts.query + parts.fragment
-    return HIDDEN if doubtful or "@" in rest else urlunsplit((parts.scheme, host, parts.path, "", ""))
+    return HIDDEN if unclear or "@" in rest else urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def _anonymous(text: str, *, pairs: bool) -> str:

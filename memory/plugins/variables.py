@@ -19,7 +19,7 @@ SECTIONS = ("memory", "run", "agent", "serve")
 
 _VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
 _DEEPEST = 64
-_MOST_VALUES = 100_000
+_MAX_VALUES = 100_000
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Resolver:
             ConfigError: a variable is not set, or a value could not be kept, shown or hashed.
         """
         self._filled += 1
-        if len(path) > _DEEPEST or self._filled > _MOST_VALUES:
+        if len(path) > _DEEPEST or self._filled > _MAX_VALUES:
             raise self._problem(path[:4], "is nested too deeply or too large, or holds itself; write less")
         if isinstance(value, Mapping):
             filled = {str(key): self.fill(item, (*path, str(key))) for key, item in value.items()}

@@ -11,7 +11,7 @@ import yaml
 from memory.contract.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
-_MOST_NODES = 100_000
+_MAX_NODES = 100_000
 _DEEPEST = 64
 
 
@@ -102,7 +102,7 @@ class _Builder:
 
     def value(self, node: yaml.Node, path: tuple[str, ...]) -> Any:
         self._nodes += 1
-        if self._nodes > _MOST_NODES:
+        if self._nodes > _MAX_NODES:
             raise self._problem(
                 node, path, "makes this more than a configuration by its aliases; write it out"
             )
@@ -139,10 +139,10 @@ class _Builder:
         """What ``<<`` brings in: of one mapping, or of several, the first of which counts."""
         found = self.value(node, (*path, "<<"))
         merged: dict[str, Any] = {}
-        for one in found if isinstance(found, list) else [found]:
-            if not isinstance(one, dict):
+        for merging in found if isinstance(found, list) else [found]:
+            if not isinstance(merging, dict):
                 raise self._problem(node, (*path, "<<"), "merges what is not a mapping")
-            merged = {**one, **merged}
+            merged = {**merging, **merged}
         return merged
 
     def _problem(self, node: yaml.Node, path: tuple[str, ...], what: str) -> ConfigError:

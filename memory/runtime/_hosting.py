@@ -27,8 +27,7 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import open_memory
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
-from memory.slot.turns import event_from_turn
-from memory.slot.view import RecallFields, TurnFields
+from memory.slot.turns import RecallFields, TurnFields, event_from_turn
 
 log = logging.getLogger("memslot.hosts")
 

@@ -32,8 +32,7 @@ from memory.runtime._writing import WriteBehind
 from memory.slot.rules import Seconds
 from memory.slot.slot import MemorySlot
 from memory.slot.stripping import without_recalled_context
-from memory.slot.turns import event_from_turn, request_of
-from memory.slot.view import RecallFields, TurnFields
+from memory.slot.turns import RecallFields, TurnFields, event_from_turn, request_of
 
 log = logging.getLogger("memslot.runtime")
 

@@ -36,9 +36,9 @@ class Lease(Generic[KeyT, ItemT]):
         """The work is done, or given up: the item leaves the queue. Idempotent."""
         self._queue._end(self)
 
-    def give_back(self) -> None:
+    def put_back(self) -> None:
         """The work was not done: the item waits again, first of its lane."""
-        self._queue._give_back(self)
+        self._queue._put_back(self)
 
 
 class BoundedQueue(Generic[KeyT, ItemT]):
@@ -217,7 +217,7 @@ class BoundedQueue(Generic[KeyT, ItemT]):
                 self._empty = None
             self._changed.notify_all()
 
-    def _give_back(self, lease: Lease[KeyT, ItemT]) -> None:
+    def _put_back(self, lease: Lease[KeyT, ItemT]) -> None:
         with self._changed:
             lease.held = False
             self._changed.notify_all()

@@ -48,16 +48,16 @@ class HostStore:
     Args:
         memory: name of the backend; what is kept beside one is not shown beside another.
         path: the file; its directory is made. None keeps everything in this process alone.
-        most: objects of one kind; the oldest go first.
+        max_objects: of one kind; the oldest go first.
 
     Raises:
         StoreError: the file is damaged, another's, or of another version.
     """
 
-    def __init__(self, memory: str, path: Path | None = None, *, most: int = 100_000) -> None:
+    def __init__(self, memory: str, path: Path | None = None, *, max_objects: int = 100_000) -> None:
         self.path = path
         self._memory = memory
-        self._most = most
+        self._max_objects = max_objects
         self._puts = 0
         self._file = SqliteFile(path, _LAYOUT)
         self._db = self._file.db
@@ -115,8 +115,10 @@ class HostStore:
             rows: name and object, JSON-ready.
             scope: with whose reset they go; by default the owner's.
         """
-        key, home = self._key(owner), self._key(scope or owner)
-        values = [(kind, key, name, home, json.dumps(value, ensure_ascii=False)) for name, value in rows]
+        key, reset_with = self._key(owner), self._key(scope or owner)
+        values = [
+            (kind, key, name, reset_with, json.dumps(value, ensure_ascii=False)) for name, value in rows
+        ]
 
         def keep() -> None:
             with self._file.transaction():
@@ -129,7 +131,8 @@ class HostStore:
                 if self._puts % _PRUNED_EVERY == 0:
                     last = "SELECT seq FROM kept WHERE kind = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
                     self._db.execute(
-                        f"DELETE FROM kept WHERE kind = ? AND seq <= ({last})", (kind, kind, self._most)
+                        f"DELETE FROM kept WHERE kind = ? AND seq <= ({last})",
+                        (kind, kind, self._max_objects),
                     )
 
         if values:

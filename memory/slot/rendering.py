@@ -43,8 +43,8 @@ class Rendering:
         if not self._neutral or budget.max_tokens is None:
             return request
         own = section_overhead(self._adapter.backend_name, request.scope.label, self._counter)
-        most = budget.max_tokens + own - section_overhead(*NEUTRAL_LABELS, self._counter)
-        wider = budget.model_copy(update={"max_tokens": max(most, budget.min_tokens or 1)})
+        max_tokens = budget.max_tokens + own - section_overhead(*NEUTRAL_LABELS, self._counter)
+        wider = budget.model_copy(update={"max_tokens": max(max_tokens, budget.min_tokens or 1)})
         return request.model_copy(update={"budget": wider})
 
     def section(self, result: RetrieveResult) -> str:
@@ -105,18 +105,20 @@ class Rendering:
         if surely_exceeds(result.entries, budget):
             included = self._fit(result)
         result, section, tokens = self._rendered(result, included)
-        most = math.inf if budget.max_tokens is None else budget.max_tokens
-        if tokens > most:
+        max_tokens = math.inf if budget.max_tokens is None else budget.max_tokens
+        if tokens > max_tokens:
             included = self._fit(result)
             result, section, tokens = self._rendered(result, included)
-        if tokens > most:
+        if tokens > max_tokens:
             # An adapter's own rendering may cost more than the shared one: as many entries as fit, from the first.
             costs = range(1, len(included) + 1)
-            fits = bisect_right(costs, most, key=lambda count: self._rendered(result, included[:count])[2])
+            fits = bisect_right(
+                costs, max_tokens, key=lambda count: self._rendered(result, included[:count])[2]
+            )
             result, section, tokens = self._rendered(result, included[:fits])
-        if tokens > most:
+        if tokens > max_tokens:
             raise self._misrendered(
-                f"returned more than the budget's {most} tokens, whatever entries it was given"
+                f"returned more than the budget's {max_tokens} tokens, whatever entries it was given"
             )
         if not is_well_formed(section):
             raise self._misrendered("did not return one well-formed <memory-context> section")

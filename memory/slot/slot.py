@@ -389,8 +389,10 @@ class MemorySlot(HostCalls):
         given = {"persona_id": persona_id, "run_id": run_id, "agent_id": agent_id}
         changed = {name: value for name, value in given.items() if value is not None}
         if scope is None and self.scope is None and {"persona_id", "run_id"} <= changed.keys():
-            return ScopedMemory(self, MemoryScope(**changed))
-        return ScopedMemory(self, MemoryScope(**{**dict(self.scope_or_default(scope)), **changed}))
+            return ScopedMemory(self, self.leases, MemoryScope(**changed))
+        return ScopedMemory(
+            self, self.leases, MemoryScope(**{**dict(self.scope_or_default(scope)), **changed})
+        )
 
     def is_set_up(self, scope: MemoryScope) -> bool:
         """Whether :meth:`setup_scope` was called for it, and :meth:`release_scope` not since."""

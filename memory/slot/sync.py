@@ -11,7 +11,8 @@ from anyio.from_thread import BlockingPortal
 from memory.contract.errors import LifecycleError
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.slot.slot import MemorySlot
-from memory.slot.view import RecallFields, ScopedMemory, TurnFields
+from memory.slot.turns import RecallFields, TurnFields
+from memory.slot.view import ScopedMemory
 
 T = TypeVar("T")
 

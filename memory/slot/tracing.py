@@ -19,7 +19,7 @@ def log_trace(trace: Trace) -> None:
     level = logging.INFO if trace.operation in _SELDOM else logging.DEBUG
     if not log.isEnabledFor(level):
         return
-    told = [
+    parts = [
         f"failed ({trace.error})" if trace.error else trace.consistency,
         None if trace.latency_ms is None else f"{trace.latency_ms:.1f} ms",
         None if trace.attempts == 1 else f"{trace.attempts} attempts",
@@ -32,7 +32,12 @@ def log_trace(trace: Trace) -> None:
     ]
     of = f" of {trace.scope.label}" if trace.scope else ""
     log.log(
-        level, "%s: %s%s: %s", trace.backend_name, trace.operation, of, ", ".join(one for one in told if one)
+        level,
+        "%s: %s%s: %s",
+        trace.backend_name,
+        trace.operation,
+        of,
+        ", ".join(part for part in parts if part),
     )
 
 

@@ -4,17 +4,60 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from memory.contract.errors import InputError, ScopeError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.formatting import strip_json
-from memory.contract.receipts import RetrieveResult, WriteReceipt
+from memory.contract.receipts import ResetReceipt, RetrieveResult, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.slot.view import RecallFields, TurnFields
+
+T = TypeVar("T")
+
+
+class RecallFields(TypedDict, total=False):
+    """What ``before_turn`` takes beside the words and the session; absent or None is the default.
+
+    Attributes:
+        budget: in place of the slot's.
+        scenario, context, attribute, filters: as in :class:`RetrieveRequest`.
+        exclude_session: leave out what was said in this conversation, where the backend tells; for hosts whose chat
+            window still shows it.
+    """
+
+    budget: ContextBudget | None
+    scenario: str | None
+    context: str | None
+    attribute: str | None
+    filters: Mapping[str, Any] | None
+    exclude_session: bool
+
+
+class TurnFields(TypedDict, total=False):
+    """What ``after_turn`` takes beside the session; absent or None is the default.
+
+    Attributes:
+        user, assistant: what each said; blank ones are left out.
+        messages: further messages between the two, such as tool results.
+        event_id, turn_id: fresh ids by default; give your own where a turn may be recorded twice.
+        timestamp: when it was said; now by default.
+        agent_id, scenario, context, attribute, metadata: as in :class:`MemoryEvent`.
+    """
+
+    user: str | None
+    assistant: str | None
+    messages: Iterable[Message]
+    event_id: str | None
+    turn_id: str | None
+    timestamp: datetime | None
+    agent_id: str
+    scenario: str | None
+    context: str | None
+    attribute: str | None
+    metadata: Mapping[str, Any] | None
 
 
 class HostCalls(ABC):
@@ -24,6 +67,8 @@ class HostCalls(ABC):
         scope: their default scope.
         budget: default budget of :meth:`before_turn`.
     """
+
+    backend_name: str
 
     def __init__(self, scope: MemoryScope | None, budget: ContextBudget) -> None:
         self.scope = scope
@@ -37,86 +82,54 @@ class HostCalls(ABC):
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """As :meth:`MemoryAdapter.record_event`."""
 
+    @abstractmethod
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        """As :meth:`MemoryAdapter.setup_scope`."""
+
+    @abstractmethod
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        """As :meth:`MemoryAdapter.reset_scope`."""
+
+    @abstractmethod
+    def capability(self, protocol: Callable[..., T]) -> T | None:
+        """The guarded capability, or None where there is none."""
+
+    @abstractmethod
+    def is_set_up(self, scope: MemoryScope) -> bool:
+        """Whether a scope may be used."""
+
+    @abstractmethod
+    def release_scope(self, scope: MemoryScope) -> None:
+        """Hold nothing for a scope any more."""
+
     async def before_turn(
-        self,
-        user: str,
-        *,
-        session_id: str,
-        scope: MemoryScope | None = None,
-        budget: ContextBudget | None = None,
-        scenario: str | None = None,
-        context: str | None = None,
-        attribute: str | None = None,
-        filters: Mapping[str, Any] | None = None,
-        exclude_session: bool = False,
+        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> str:
         """The context section for the prompt of the coming turn, or ``""`` where nothing is remembered.
 
         Args:
             user: what the user just said; recalled context in it is ignored.
             session_id: the conversation.
-            scope, budget: in place of the slot's defaults.
-            scenario, context, attribute, filters: as in :class:`RetrieveRequest`.
-            exclude_session: leave out what was said in this conversation, where the backend tells; for hosts whose
-                chat window still shows it.
+            scope: in place of the slot's default.
+            fields: ``budget``, ``scenario``, ``context``, ``attribute``, ``filters``, ``exclude_session``, see
+                :class:`~memory.slot.turns.RecallFields`.
         """
-        request = request_of(
-            user,
-            session_id,
-            self.scope_or_default(scope),
-            budget=budget or self.budget,
-            scenario=scenario,
-            context=context,
-            attribute=attribute,
-            filters=filters,
-            exclude_session=exclude_session,
-        )
+        fields["budget"] = fields.get("budget") or self.budget
+        request = request_of(user, session_id, self.scope_or_default(scope), **fields)
         return (await self.retrieve(request)).formatted_context
 
     async def after_turn(
-        self,
-        *,
-        session_id: str,
-        user: str | None = None,
-        assistant: str | None = None,
-        messages: Iterable[Message] = (),
-        scope: MemoryScope | None = None,
-        event_id: str | None = None,
-        turn_id: str | None = None,
-        timestamp: datetime | None = None,
-        agent_id: str = "agent",
-        scenario: str | None = None,
-        context: str | None = None,
-        attribute: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
     ) -> WriteReceipt:
         """Record what was said in a turn.
 
         Args:
             session_id: the conversation.
-            user, assistant: what each said; blank ones are left out.
-            messages: further messages between the two, such as tool results.
             scope: in place of the slot's default.
-            event_id, turn_id: fresh ids by default; give your own where a turn may be recorded twice.
-            timestamp: when it was said; now by default.
-            agent_id, scenario, context, attribute, metadata: as in :class:`MemoryEvent`.
+            fields: ``user``, ``assistant``, ``messages``, ``event_id``, ``turn_id``, ``timestamp``, ``agent_id``,
+                ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
         """
-        event = event_from_turn(
-            session_id,
-            self.scope_or_default(scope),
-            user=user,
-            assistant=assistant,
-            messages=messages,
-            event_id=event_id,
-            turn_id=turn_id,
-            timestamp=timestamp,
-            agent_id=agent_id,
-            scenario=scenario,
-            context=context,
-            attribute=attribute,
-            metadata=metadata,
-        )
-        return await self.record_event(event)
+        return await self.record_event(event_from_turn(session_id, self.scope_or_default(scope), **fields))
 
     def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
         """``scope``, or the slot's own.
@@ -139,17 +152,9 @@ def request_of(
         InputError: a field is malformed, or nothing but recalled context was said.
     """
     _check_text("user", user)
-    return RetrieveRequest(
-        query=strip_json(user),
-        scope=scope,
-        session_id=session_id,
-        budget=fields.get("budget") or ContextBudget(),
-        scenario=fields.get("scenario"),
-        context=fields.get("context"),
-        attribute=fields.get("attribute"),
-        filters=dict(fields.get("filters") or {}),
-        exclude_session=fields.get("exclude_session", False),
-    )
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    given["filters"] = dict(given.get("filters", {}))
+    return RetrieveRequest(query=strip_json(user), scope=scope, session_id=session_id, **given)
 
 
 def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
@@ -158,28 +163,18 @@ def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFi
     Raises:
         InputError: a field is malformed, or nothing was said.
     """
-    user, assistant, timestamp = fields.get("user"), fields.get("assistant"), fields.get("timestamp")
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    user, assistant = given.pop("user", None), given.pop("assistant", None)
     for name, half in (("user", user), ("assistant", assistant)):
         if half is not None:
             _check_text(name, half)
     said = [Message(role="user", content=user)] if user and user.strip() else []
-    said.extend(fields.get("messages", ()))
+    said.extend(given.pop("messages", ()))
     if assistant and assistant.strip():
         said.append(Message(role="assistant", content=assistant))
-    event_id, turn_id = fields.get("event_id"), fields.get("turn_id")
-    return MemoryEvent(
-        event_id=uuid.uuid4().hex if event_id is None else event_id,
-        turn_id=uuid.uuid4().hex if turn_id is None else turn_id,
-        timestamp=datetime.now(UTC) if timestamp is None else timestamp,
-        scope=scope,
-        session_id=session_id,
-        messages=tuple(said),
-        agent_id=fields.get("agent_id", "agent"),
-        scenario=fields.get("scenario"),
-        context=fields.get("context"),
-        attribute=fields.get("attribute"),
-        metadata=dict(fields.get("metadata") or {}),
-    )
+    fresh = {"event_id": uuid.uuid4().hex, "turn_id": uuid.uuid4().hex, "timestamp": datetime.now(UTC)}
+    given["metadata"] = dict(given.get("metadata", {}))
+    return MemoryEvent(scope=scope, session_id=session_id, messages=tuple(said), **{**fresh, **given})
 
 
 def _check_text(name: str, said: object) -> None:

@@ -3,92 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Unpack
 
 import anyio
 
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.receipts import BackendReadiness, ResetReceipt, WriteReceipt
-from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-
-if TYPE_CHECKING:
-    from memory.contract.events import Message
-    from memory.slot.slot import MemorySlot
-
-
-class RecallFields(TypedDict, total=False):
-    """What ``before_turn`` takes beside the words and the session."""
-
-    budget: ContextBudget | None
-    scenario: str | None
-    context: str | None
-    attribute: str | None
-    filters: Mapping[str, Any] | None
-    exclude_session: bool
-
-
-class TurnFields(TypedDict, total=False):
-    """What ``after_turn`` takes beside the session."""
-
-    user: str | None
-    assistant: str | None
-    messages: Iterable[Message]
-    event_id: str | None
-    turn_id: str | None
-    timestamp: datetime | None
-    agent_id: str
-    scenario: str | None
-    context: str | None
-    attribute: str | None
-    metadata: Mapping[str, Any] | None
-
-
-class ScopedMemory:
-    """A light view of a slot; hundreds of them cost what their memories cost, and need no closing.
-
-    Made by :meth:`MemorySlot.for_scope`. The scope is set up at its first use, and again where the slot released it
-    because many others were used since.
-
-    Args:
-        slot: the shared slot.
-        scope: whose memory.
-    """
-
-    __slots__ = ("_slot", "scope")
-
-    def __init__(self, slot: MemorySlot, scope: MemoryScope) -> None:
-        self._slot = slot
-        self.scope = scope
-
-    def __repr__(self) -> str:
-        return f"<memory of {self.scope.label} on {self._slot.backend_name}>"
-
-    async def before_turn(self, user: str, *, session_id: str, **fields: Unpack[RecallFields]) -> str:
-        """As :meth:`MemorySlot.before_turn`."""
-        async with self._slot.leases.lease(self.scope):
-            return await self._slot.before_turn(user, session_id=session_id, scope=self.scope, **fields)
-
-    async def after_turn(self, *, session_id: str, **fields: Unpack[TurnFields]) -> WriteReceipt:
-        """As :meth:`MemorySlot.after_turn`."""
-        async with self._slot.leases.lease(self.scope):
-            return await self._slot.after_turn(session_id=session_id, scope=self.scope, **fields)
-
-    async def reset(self) -> ResetReceipt:
-        """As :meth:`MemorySlot.reset_scope`."""
-        async with self._slot.leases.lease(self.scope):
-            return await self._slot.reset_scope(self.scope)
-
-    async def wait_until_ready(self, timeout_s: float) -> BackendReadiness:
-        """Wait at most ``timeout_s`` seconds until what was written is retrievable; ``unknown`` if nobody tells."""
-        async with self._slot.leases.lease(self.scope):
-            readiness = self._slot.capability(SupportsReadiness)
-            if readiness is None:
-                return BackendReadiness(state="unknown", detail=f"{self._slot.backend_name} does not tell")
-            return await readiness.wait_until_ready(self.scope, timeout_s)
+from memory.slot.turns import HostCalls, RecallFields, TurnFields
 
 
 class ScopeLeases:
@@ -96,12 +20,12 @@ class ScopeLeases:
 
     Args:
         slot: the slot whose scopes they are.
-        most: scopes kept set up while nobody uses them.
+        max_idle: scopes kept set up while nobody uses them.
     """
 
-    def __init__(self, slot: MemorySlot, most: int) -> None:
+    def __init__(self, slot: HostCalls, max_idle: int) -> None:
         self._slot = slot
-        self._most = most
+        self._max_idle = max_idle
         self._users: OrderedDict[MemoryScope, int] = OrderedDict()
         self._setting_up: dict[MemoryScope, anyio.Lock] = {}
 
@@ -132,8 +56,53 @@ class ScopeLeases:
             self._release()
 
     def _release(self) -> None:
-        for scope in [one for one, users in self._users.items() if not users][
-            : len(self._users) - self._most
-        ]:
+        idle = [scope for scope, users in self._users.items() if not users]
+        for scope in idle[: len(self._users) - self._max_idle]:
             del self._users[scope]
             self._slot.release_scope(scope)
+
+
+class ScopedMemory:
+    """A light view of a slot; hundreds of them cost what their memories cost, and need no closing.
+
+    Made by :meth:`MemorySlot.for_scope`. The scope is set up at its first use, and again where the slot released it
+    because many others were used since.
+
+    Args:
+        slot: the shared slot.
+        leases: of its scopes.
+        scope: whose memory.
+    """
+
+    __slots__ = ("_leases", "_slot", "scope")
+
+    def __init__(self, slot: HostCalls, leases: ScopeLeases, scope: MemoryScope) -> None:
+        self._slot = slot
+        self._leases = leases
+        self.scope = scope
+
+    def __repr__(self) -> str:
+        return f"<memory of {self.scope.label} on {self._slot.backend_name}>"
+
+    async def before_turn(self, user: str, *, session_id: str, **fields: Unpack[RecallFields]) -> str:
+        """As :meth:`MemorySlot.before_turn`."""
+        async with self._leases.lease(self.scope):
+            return await self._slot.before_turn(user, session_id=session_id, scope=self.scope, **fields)
+
+    async def after_turn(self, *, session_id: str, **fields: Unpack[TurnFields]) -> WriteReceipt:
+        """As :meth:`MemorySlot.after_turn`."""
+        async with self._leases.lease(self.scope):
+            return await self._slot.after_turn(session_id=session_id, scope=self.scope, **fields)
+
+    async def reset(self) -> ResetReceipt:
+        """As :meth:`MemorySlot.reset_scope`."""
+        async with self._leases.lease(self.scope):
+            return await self._slot.reset_scope(self.scope)
+
+    async def wait_until_ready(self, timeout_s: float) -> BackendReadiness:
+        """Wait at most ``timeout_s`` seconds until what was written is retrievable; ``unknown`` if nobody tells."""
+        async with self._leases.lease(self.scope):
+            readiness = self._slot.capability(SupportsReadiness)
+            if readiness is None:
+                return BackendReadiness(state="unknown", detail=f"{self._slot.backend_name} does not tell")
+            return await readiness.wait_until_ready(self.scope, timeout_s)

@@ -54,7 +54,7 @@ def test_objects_keep_their_age_and_their_owner(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_first() -> None:
-    store = HostStore("fake", most=10)
+    store = HostStore("fake", max_objects=10)
     for number in range(300):
         store.put("note", ADA, [(str(number), {"n": number})])
     left = [one["n"] for one in store.all("note", ADA)]

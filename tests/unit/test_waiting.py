@@ -34,7 +34,7 @@ async def test_it_asks_until_the_answer_stands(
     doubts: int, states: list[str], answer: str, left: int
 ) -> None:
     adapter = Told(*states)
-    adapter.readiness_doubts = doubts
+    adapter.max_unclear_looks = doubts
     assert (await adapter.wait_until_ready(SCOPE, 5)).state == answer
     assert len(adapter.left) == left
 

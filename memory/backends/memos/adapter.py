@@ -95,7 +95,7 @@ class MemosAdapter(SequentialBulk):
 
     shielded: ShieldedCalls
     # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
-    readiness_doubts = 5
+    max_unclear_looks = 5
 
     def __init__(self, settings: AdapterSettings[MemosOptions], transport: Transport) -> None:
         options = settings.options

@@ -278,7 +278,7 @@ class Shadow:
                         self.diverges(job.scope, _CLOSED)
                     raise
                 if status == "skipped_read_only":
-                    lease.give_back()
+                    lease.put_back()
                     if not self._held:  # a switch back that failed; the other way round it is to wait
                         await self._switch_back()
                     continue

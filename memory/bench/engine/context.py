@@ -22,8 +22,7 @@ from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
-from memory.slot.turns import event_from_turn
-from memory.slot.view import RecallFields, TurnFields
+from memory.slot.turns import RecallFields, TurnFields, event_from_turn
 
 CsField = Literal["scenario", "context", "attribute"]
 _MOST_FAILURES = 5

@@ -21,8 +21,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._channel import Attachment, UserTurn
 from memory.runtime._loop import AgentSession, SessionSettings
 from memory.runtime._policy import Recall
-from memory.slot.turns import event_from_turn
-from memory.slot.view import TurnFields
+from memory.slot.turns import TurnFields, event_from_turn
 
 
 @dataclass(frozen=True, slots=True)

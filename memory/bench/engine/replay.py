@@ -19,8 +19,7 @@ from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.runtime._policy import Recall
 from memory.slot.slot import MemorySlot
-from memory.slot.turns import request_of
-from memory.slot.view import RecallFields
+from memory.slot.turns import RecallFields, request_of
 from memory.testing import FakeBackend
 
 Row = Mapping[str, Any]

@@ -40,7 +40,7 @@ from memory.runtime.signet.types import (
     read,
 )
 from memory.slot.host_store import HostStore
-from memory.slot.view import RecallFields
+from memory.slot.turns import RecallFields
 
 GUIDELINES = """Summarize this session focusing on:
 - decisions that were made, and why

@@ -11,15 +11,12 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from memory.testing.contract._remedies import REMEDIES
 
-if TYPE_CHECKING:
-    from memory.testing.contract._kit import Kit
-
 _REFERENCE = re.compile(r"^(?:Spec|DESIGN) [\d.]+(?:(?:, | and )[\d.]+)*[:,.]? *")
-Check = Callable[["Kit"], Awaitable[None]]
+Check = Callable[[Any], Awaitable[None]]  # of a Kit, which is built on specs
 WhyNot = Literal["not declared", "not applicable", "not tested"]
 REGISTRY: dict[str, Spec] = {}
 
