@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from memory.contract.errors import BackendProtocolError
+from memory.contract.errors import BackendProtocolError, BackendUnavailable
 from memory.contract.events import Message
+from memory.contract.native_errors import OPENAI_ERRORS, NativeError
 from memory.plugins.redaction import Public
 from memory.runtime._provider import (
     CompletionChunk,
@@ -29,6 +30,14 @@ _STOPS: dict[str, StopReason] = {
     "model_context_window_exceeded": "max_tokens",
     "stop_sequence": "stop_sequence",
 }
+
+
+_ERRORS = {
+    name.replace("openai.", "anthropic."): meaning
+    for name, meaning in OPENAI_ERRORS.items()
+    if "FinishReason" not in name and name != "openai.OpenAIError"
+} | {"anthropic.AnthropicError": NativeError(BackendUnavailable, sent=True)}
+"""The two SDKs are made by one generator."""
 
 
 class AnthropicOptions(ServiceOptions):
@@ -53,6 +62,7 @@ class AnthropicProvider(ServiceProvider):
     """
 
     operation = "messages"
+    errors = _ERRORS
     _lists_models: ClassVar[dict[str, Any]] = {"limit": 1}
 
     def __init__(self, options: AnthropicOptions) -> None:

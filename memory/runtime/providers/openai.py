@@ -8,6 +8,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from memory.contract.events import Message
+from memory.contract.native_errors import OPENAI_ERRORS
 from memory.plugins.redaction import Public
 from memory.runtime._provider import (
     CompletionChunk,
@@ -66,6 +67,7 @@ class OpenAIProvider(ServiceProvider):
     """
 
     operation = "chat.completions"
+    errors = OPENAI_ERRORS
 
     def __init__(self, options: CompatibleOptions, *, own: bool = False) -> None:
         from openai import AsyncOpenAI

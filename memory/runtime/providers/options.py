@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, field_validator
 from memory.adapter._address import server_address
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError
-from memory.contract.native_errors import normalise_error
+from memory.contract.native_errors import ErrorTable, normalise_error
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import Public
 
@@ -51,9 +51,11 @@ class ServiceProvider:
 
     Attributes:
         operation: the SDK's call, for errors.
+        errors: what the SDK's exceptions mean.
     """
 
     operation: ClassVar[str]
+    errors: ClassVar[ErrorTable]
     _lists_models: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, id: str, client: Any, options: ServiceOptions) -> None:
@@ -85,7 +87,9 @@ class ServiceProvider:
         except Exception as error:
             if isinstance(error.__cause__, BackendError):  # an answer without end, as the SDK words it
                 raise error.__cause__ from None
-            raise normalise_error(error, backend_name=self.id, operation=self.operation) from error
+            raise normalise_error(
+                error, backend_name=self.id, operation=self.operation, table=self.errors
+            ) from error
 
     def _unusable(self, why: str) -> BackendProtocolError:
         message = f"{self.id}: the answer cannot be used: {why}"
