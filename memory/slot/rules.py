@@ -25,10 +25,12 @@ from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
     BackendTimeout,
+    BackendUnavailable,
     ConfigError,
     LifecycleError,
     MemslotError,
     ScopeError,
+    StoreError,
 )
 from memory.contract.events import MemoryEvent
 from memory.contract.native_errors import normalise_error
@@ -353,6 +355,11 @@ class Rules:
             self._raise_mapped(error, operation)
 
     def _raise_mapped(self, error: Exception, operation: str) -> NoReturn:
+        if isinstance(error, StoreError):
+            # The store of an adapter, which refuses it before anything is written.
+            raise BackendUnavailable(
+                str(error), backend_name=self.backend_name, operation=operation, sent=False
+            ) from error
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             raise error
         cause = error.__cause__ if isinstance(error, BackendError) else error
