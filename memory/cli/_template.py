@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, get_args, get_origin
 
@@ -51,8 +51,18 @@ memory:
 """
 
 
-def render(info: PluginInfo) -> str:
-    """The configuration of one plugin; a plugin without required fields gets one that loads as it is."""
+def render(
+    info: PluginInfo,
+    carried: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Any] | None = None,
+) -> str:
+    """The configuration of one plugin; a plugin without required fields gets one that loads as it is.
+
+    Args:
+        info: the plugin.
+        carried: another configuration, as YAML gives it: all of it but its provider is kept.
+        answers: options of the plugin with a value of their own.
+    """
     group, field = ("backends", "backend") if info.kind == "architecture" else ("conditions", "condition")
     settings = MemorySettings()
     head = _HEAD.format(
@@ -65,21 +75,48 @@ def render(info: PluginInfo) -> str:
             f"  #   {key}: {value:g}" for key, value in settings.deadlines.model_dump().items()
         ),
     )
-    body = list(_fields(info.options))
+    kept = {name: value for name, value in (carried or {}).items() if name != "memory"}
+    if carried is not None:
+        head = _carried_head(f"{field}: {_scalar(info.name)}", carried)
+    body = list(_fields(info.options, given=answers or {}))
     lines = [f"  # {info.summary}"] if info.summary else []
     lines += [f"  {group}:", f"    {_scalar(info.name)}:", *(f"      {line}" for line in body)]
-    lines += ["# What 'memslot run' measures.", "# run:", *(f"#   {line}" for line in _shown(RunSettings))]
+    if "run" not in kept:
+        lines += [
+            "# What 'memslot run' measures.",
+            "# run:",
+            *(f"#   {line}" for line in _shown(RunSettings)),
+        ]
+    lines += _dumped(kept)
     return head + "\n".join(lines) + "\n"
 
 
-def _fields(model: type[BaseModel], *, commented: bool = False) -> Iterator[str]:
+def _carried_head(provider: str, carried: Mapping[str, Any]) -> str:
+    memory = {
+        name: value
+        for name, value in (carried.get("memory") or {}).items()
+        if name not in ("backend", "condition", "backends", "conditions")
+    }
+    lines = ["# Scope, budget and the rest are those of the configuration it was made from.", "memory:"]
+    return "\n".join([*lines, f"  {provider}", *(f"  {line}" for line in _dumped(memory)), ""])
+
+
+def _dumped(content: Mapping[str, Any]) -> list[str]:
+    return yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).splitlines() if content else []
+
+
+def _fields(
+    model: type[BaseModel], *, commented: bool = False, given: Mapping[str, Any] | None = None
+) -> Iterator[str]:
     """The lines of a model's block, not indented; ``commented`` for a block that is itself optional."""
     docstrings = _docstrings(model)
     for name, field in model.model_fields.items():
         key = field.alias or name
         for line in textwrap.wrap(_plain(field.description or docstrings.get(name, "")), _WIDTH):
             yield f"# {line}"
-        if field.examples and not commented:
+        if given and key in given:
+            yield from _yaml(key, given[key])
+        elif field.examples and not commented:
             yield from _yaml(key, field.examples[0])
         elif field.is_required():
             value = _yaml(key, _placeholder(field))

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import backends, bench, compare, config, doctor, hosts, init, journal, perf, run, verify
+from memory.cli import (
+    backends,
+    bench,
+    compare,
+    config,
+    doctor,
+    hosts,
+    init,
+    journal,
+    perf,
+    run,
+    setup,
+    verify,
+)
 from memory.cli._group import CommandGroup
 
 app = typer.Typer(
@@ -51,6 +64,7 @@ app.command("report")(run.report)
 app.command("verify")(verify.verify)
 app.command("demo")(compare.demo)
 app.command("hosts")(hosts.hosts)
+app.command("setup")(setup.setup)
 app.command("init")(init.init)
 app.command("perf")(perf.perf)
 app.add_typer(config.commands, name="config")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,10 +31,15 @@ def init(
             autocompletion=complete_provider,
         ),
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="OLD", help="Keep all of this configuration but its provider."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented configuration: every option of the chosen backend, with its default."""
+    from memory.cli._asking import ask_required, read_carried
     from memory.cli._template import render
     from memory.contract.errors import ConfigError, InputError
     from memory.doctor.hints import hides_us
@@ -48,7 +54,9 @@ def init(
         raise ConfigError(f"{path} exists; give another name, or --force to replace it")
     registry = MemoryAdapterRegistry()
     info = registry.info(name, kind)
-    text = render(info)
+    carried = None if source is None else read_carried(source)
+    answers = ask_required(info.options) if source is not None and sys.stdin.isatty() else {}
+    text = render(info, carried, answers)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

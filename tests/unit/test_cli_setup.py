@@ -1,0 +1,108 @@
+"""The first hour: ``setup`` asks; ``init --from`` changes the memory of a configuration and nothing else."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+import yaml
+from cli_support import error_line, invoke
+
+from memory import ConfigError
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
+
+
+def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> None:
+    path = tmp_path / "memslot.yaml"
+    result = invoke("setup", path, input="langchain\nmem0\nmine\nnone\n")
+    assert result.exit_code == 0, result.output
+    config = load_config(path)
+    assert config.provider == "mem0"
+    assert config.data_dir == tmp_path / "mine"
+    assert str(path) in (tmp_path / "langchain_agent.py").read_text("utf-8")
+    assert "checks passed" in result.stdout
+    assert result.stdout.index("I like oolong tea.") < result.stdout.index("Which tea do I like?")
+    assert "exists" in error_line(invoke("setup", path), 2)
+
+
+def test_setup_asks_for_what_a_memory_requires(tmp_path: Path) -> None:
+    path = tmp_path / "memslot.yaml"
+    result = invoke(
+        "setup",
+        path,
+        "--host",
+        "none",
+        "--backend",
+        "honcho",
+        "--data-dir",
+        "d",
+        input="http://127.0.0.1:9\n",
+    )
+    assert (
+        yaml.safe_load(path.read_text("utf-8"))["memory"]["backends"]["honcho"]["base_url"]
+        == "http://127.0.0.1:9"
+    )
+    assert "health" in result.stdout  # the doctor says that nobody answers there
+    assert result.exit_code == 1
+
+
+def test_setup_names_a_host_it_does_not_know(tmp_path: Path) -> None:
+    line = error_line(invoke("setup", tmp_path / "memslot.yaml", "--host", "nope"), 2)
+    assert "there are: nanobot" in line
+
+
+@pytest.mark.parametrize("backend", ["graphiti", "full_history", "honcho", "memos", "stigmem"])
+def test_another_memory_keeps_scope_budget_policy_and_variables(backend: str, tmp_path: Path) -> None:
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(
+        """
+memory:
+  backend: mem0
+  scope: {run_id: shop, persona_id: ada}
+  budget: {max_tokens: 123}
+  data_dir: kept
+  journal: true
+  backends: {mem0: {llm: {model: m, api_key: "${NOT_SET:-none}"}}}
+agent: {provider: scripted, policy: {recall_s: 7.5}}
+""",
+        encoding="utf-8",
+    )
+    result = invoke("init", new, "--from", old, "--backend", backend)
+    assert result.exit_code == 0, result.output
+    content = yaml.safe_load(new.read_text("utf-8"))
+    assert content["memory"]["backend" if backend != "full_history" else "condition"] == backend
+    assert content["memory"]["scope"] == {"run_id": "shop", "persona_id": "ada"}
+    assert content["memory"]["budget"] == {"max_tokens": 123}
+    assert content["memory"]["data_dir"] == "kept"
+    assert content["agent"] == {"provider": "scripted", "policy": {"recall_s": 7.5}}
+    assert "mem0" not in str(content)
+    assert load_config(new).provider == backend
+
+
+def test_a_configuration_that_does_not_load_is_carried_nowhere(tmp_path: Path) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text("memory: {backend: mem0, scop: {}}", encoding="utf-8")
+    assert "scop" in error_line(
+        invoke("init", tmp_path / "new.yaml", "--from", old, "--backend", "honcho"), 2
+    )
+    assert not (tmp_path / "new.yaml").exists()
+
+
+def test_the_readme_names_the_memories_that_need_no_block(tmp_path: Path) -> None:
+    registry, alone = MemoryAdapterRegistry(), set()
+    for row in registry.rows():
+        field = "backend" if row.kind == "architecture" else "condition"
+        config = load_config({"memory": {field: row.name, "scope": {"run_id": "a", "persona_id": "b"}}})
+        with suppress(ConfigError):
+            adapter = registry.create(config, data_dir=tmp_path / row.name)
+            anyio.run(adapter.aclose)
+            alone.add(row.name)
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (sentence,) = re.findall(r"^(.*) need no block of their own\. The other (\w+) do", readme, re.M)
+    assert set(re.findall(r"`(\w+)`", sentence[0])) == alone
+    assert sentence[1] == "seven"
+    assert len(registry.rows()) == len(alone) + 7
