@@ -14,6 +14,7 @@ from memory import Deadlines, MemorySlot
 from memory.adapter import MemoryAdapter, PluginInfo
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
+from memory.backends.mirror.facts import ShadowFacts
 from memory.backends.mirror.shadow import Shadow, ShadowLog
 from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
@@ -24,10 +25,11 @@ def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = N
     def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
         return MemorySlot(adapter, trace_sink=shadow)
 
-    kept = [
-        Shadow(f"{adapter.backend_name}-{number}", adapter, partial(slot, adapter), 1000, ShadowLog(log))
-        for number, adapter in enumerate(shadows, start=1)
-    ]
+    kept = []
+    for number, adapter in enumerate(shadows, start=1):
+        name = f"{adapter.backend_name}-{number}"
+        facts = ShadowFacts(log.with_name(f"{name}.json") if log else None)
+        kept.append(Shadow(name, adapter, partial(slot, adapter), 1000, ShadowLog(log), facts))
     return MirrorAdapter("mirror", primary, kept, 1.0, Deadlines())
 
 

@@ -131,6 +131,8 @@ class TestSimpleRag(Mem0Contract):
 class TestMem0Infer(Mem0Contract):
     """mem0 as its authors mean it: a model extracts; every answer is made of the request's own text."""
 
+    rewrites = "a model extracts facts"
+
     config = backend("mem0", infer=True, llm={"base_url": "http://127.0.0.1:9/v1"})
     anyio_backends = ("asyncio",)
     concurrent_scopes = 16

@@ -27,6 +27,7 @@ class TestGraphiti(MemoryContract):
     config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
     anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
     native_query = ("edges", {})
+    rewrites = "a model turns what is said into facts"
     concurrent_scopes = 12  # three times as many as graphs may stay open; 64 are among the figures
     ready_timeout_s = 30.0  # they wait for each other
     # Each opens dozens of graphs. The first is shown by test_many_scopes_at_once_open_few_graphs, the second by the

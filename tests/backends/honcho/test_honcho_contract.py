@@ -16,6 +16,7 @@ class _OnDouble(LoopbackContract, MemoryContract):
     server_arguments: ClassVar[Mapping[str, Any]] = {"enqueue_s": 0.003, "derive_s": 0.005, "delete_s": 0.005}
     options: ClassVar[Mapping[str, Any]] = {}
     native_query = ("conclusions", {})
+    rewrites = "a model derives conclusions from what is said"
     ready_timeout_s = 60.0  # dozens of scopes share one Python server
 
     @classmethod

@@ -19,6 +19,7 @@ class _OnDouble(LoopbackContract, MemoryContract):
     ready_timeout_s = 60.0  # all scopes of a test wait for one queue
     options: ClassVar[Mapping[str, Any]]
     native_query = ("get_memory", {})
+    rewrites = "MemOS makes memories of what is said"
 
     def native_rows(self, raw: Any) -> list[Any]:
         return [item for _, _, item in items(raw, "search")]
