@@ -1,0 +1,81 @@
+"""``memslot new-plugin``: every kind of package passes as it stands; a backend is FULL, and full of advice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memory.testing._new_plugin import PluginKind, package
+
+MEMSLOT = "from memory.cli import main; main()"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs Python in a directory with a package of each kind, written by the command and installed."""
+    root = tmp_path_factory.mktemp("new_plugin")
+    environment = {**os.environ, "PYTHONPATH": str(root / "site"), "COLUMNS": "80"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
+
+    for kind in PluginKind:
+        made = run("-c", MEMSLOT, "new-plugin", f"my_{kind}", "--kind", kind, "--into", kind)
+        assert made.returncode == 0, made.stderr
+        assert "passes its tests as it stands" in made.stdout
+    offline = ["--no-build-isolation", "--no-index", "--no-deps", "--quiet", "--target", "site"]
+    installed = run("-m", "pip", "install", *offline, *(f"./{kind}" for kind in PluginKind))
+    assert installed.returncode == 0, installed.stderr
+    return run
+
+
+def test_a_new_backend_is_full_and_a_new_condition_reaches_its_level(run: Run, tmp_path: Path) -> None:
+    levels = {}
+    for kind, group in (("backend", "backends"), ("condition", "conditions")):
+        config = tmp_path / f"{kind}.yaml"
+        config.write_text(f"memory: {{{kind}: my_{kind}, {group}: {{my_{kind}: {{}}}}}}")
+        ended = run("-c", MEMSLOT, "conform", str(config), "--json", "--loop", "asyncio")
+        levels[kind] = json.loads(ended.stdout)["level"]
+    assert levels == {"backend": "FULL", "condition": "CORE+DECLARED"}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", list(PluginKind))
+def test_its_own_tests_pass(run: Run, kind: str) -> None:
+    ended = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", kind)
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    assert " passed" in ended.stdout
+
+
+def test_what_cannot_be_written_is_one_line(run: Run) -> None:
+    for name in ("My-Plugin", "1st", "x" * 41, ""):
+        refused = run("-c", MEMSLOT, "new-plugin", name, "--into", "other")
+        assert refused.returncode == 2
+        assert refused.stderr.startswith("error: NAME: ")
+    taken = run("-c", MEMSLOT, "new-plugin", "again", "--into", "backend")
+    assert "exists and is not empty" in taken.stderr
+
+
+def test_nothing_of_the_template_is_left_and_every_kind_says_what_to_replace() -> None:
+    for kind in PluginKind:
+        files = package("two_words", kind)
+        text = "\n".join(files.values())
+        for word in ("PLUGIN", "MODULE", "CLASS", "DISTRIBUTION", "KIND", "ENTRY"):
+            assert word not in text
+        assert "REPLACE" in files["src/memslot_two_words/__init__.py"]
+        assert {"LICENSE", "README.md", "pyproject.toml", ".github/workflows/tests.yml"} <= files.keys()
+        compile(files["src/memslot_two_words/__init__.py"], "module", "exec")
